@@ -1,0 +1,48 @@
+# Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell find connector wire -name '*.py' 2>/dev/null)
+NODES ?= 1
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
+
+.PHONY: help demo test lint bench cluster setup clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.tools: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed, this is " + sys.version.split()[0] + ": set PYTHON=/path/to/python3.1x")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -e '.[dev,pkcs12]'
+	touch $@ $(VENV)/.installed
+
+# A strict editable install lists files, so a new one needs it again (under a second).
+$(VENV)/.installed: $(VENV)/.tools $(SOURCES)
+	$(BIN)/python -m pip install -q --no-build-isolation --no-deps -e .
+	touch $@
+
+setup: $(VENV)/.installed  ## make the virtual environment
+
+demo: setup  ## the main job on a real local Kafka: topic -> stream -> Delta -> SQL -> lag
+	$(BIN)/python examples/demo.py $(if $(BOOTSTRAP),--bootstrap "$(BOOTSTRAP)") $(if $(TOPIC),--topic "$(TOPIC)")
+
+test: setup lint  ## every test, on real brokers
+	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+
+lint: setup  ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: setup  ## against Spark's JVM connector, in one session
+	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
+
+cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2
+	$(BIN)/python -m pykafka_wire.local --nodes $(NODES)
+
+clean:  ## remove what the targets made here
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis artifacts

@@ -1,0 +1,30 @@
+"""Kafka for PySpark without a jar: the data source ``pykafka-wire`` and the Kafka client beneath it.
+
+``spark.readStream.format("pykafka-wire")`` finds the source by itself once the package is installed (Spark 4.0 and
+newer import every installed top-level ``pyspark_*`` module). Where that lookup does not reach, as with ``--py-files``::
+
+    from pykafka_wire import PykafkaWireDataSource
+
+    spark.dataSource.register(PykafkaWireDataSource)
+
+This module imports nothing of pyspark until the class is asked for: the client in :mod:`pykafka_wire.wire` works
+without Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pykafka_wire.datasource import PykafkaWireDataSource
+
+__version__ = "0.1.0"
+__all__ = ["PykafkaWireDataSource", "__version__"]
+
+
+def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
+    if name == "PykafkaWireDataSource":
+        from pykafka_wire.datasource import PykafkaWireDataSource
+
+        return PykafkaWireDataSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

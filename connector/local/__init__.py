@@ -1,0 +1,1 @@
+"""A real Kafka cluster on this machine, for development, demonstrations and tests."""

@@ -1,0 +1,1 @@
+"""Every message of the Kafka protocol that this client speaks, declared as data, one module an API family."""
