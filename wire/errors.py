@@ -1,0 +1,462 @@
+"""What can go wrong, and what each of Kafka's error codes asks for.
+
+Owns the exception hierarchy of :mod:`pykafka_wire.wire` and the table of error codes
+(https://kafka.apache.org/protocol#protocol_error_codes, as Kafka 4.3.1 has it). It acts on none of them: retries, metadata
+refreshes and coordinator look-ups happen in one place, :mod:`pykafka_wire.wire.cluster`, driven by :class:`Action`.
+
+Every exception can be pickled with all its attributes, since it crosses Spark's process borders, and its text says what
+happened, where (topic-partition, offset, broker, API and version), and the remedy where there is one.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+
+class WireError(Exception):
+    """Root of all errors of this package.
+
+    Attributes are keyword-only and None where they do not apply; :attr:`retriable` says whether the same call may succeed
+    when it is made again.
+    """
+
+    retriable: bool = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        broker: int | str | None = None,
+        api: str | None = None,
+        version: int | None = None,
+        remedy: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.broker = broker
+        self.api = api
+        self.version = version
+        self.remedy = remedy
+
+    @property
+    def where(self) -> str:
+        """The place, as ``orders-3, offset 12, broker 1, Fetch v13``; empty if nothing is known of it."""
+        parts = []
+        if self.topic is not None:
+            parts.append(self.topic if self.partition is None else f"{self.topic}-{self.partition}")
+        if self.offset is not None:
+            parts.append(f"offset {self.offset}")
+        if self.broker is not None:
+            parts.append(f"broker {self.broker}")
+        if self.api is not None:
+            parts.append(self.api if self.version is None else f"{self.api} v{self.version}")
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        text = f"{self.message} [{self.where}]" if self.where else self.message
+        return f"{text} {self.remedy}" if self.remedy else text
+
+    def __reduce__(self) -> tuple[Any, ...]:  # Any: the shape that object.__reduce__ dictates
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(cls: type[WireError], args: tuple[object, ...], attributes: dict[str, object]) -> WireError:
+    """The unpickled error. __init__ is passed over: subclasses differ in their arguments, all state is in __dict__."""
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
+
+class ProtocolError(WireError):
+    """Bytes or a sequence of messages that break the protocol: the peer's fault on decode, the caller's on encode."""
+
+
+class CorruptBatchError(WireError):
+    """A record batch whose CRC, lengths or contents do not hold together."""
+
+
+class UnsupportedVersionError(WireError):
+    """The other side lacks an API, a version of it, or a record format that is needed."""
+
+
+class TransportError(WireError):
+    """Connecting, sending or receiving failed; nothing is known of the request's fate."""
+
+    retriable = True
+
+
+class DeadlineExceededError(TransportError):
+    """The time allowed for a whole operation, retries included, is over."""
+
+
+class NoBrokerAvailableError(TransportError):
+    """No broker could be reached.
+
+    Attributes:
+        attempts: each address tried and why it failed, in order.
+    """
+
+    def __init__(
+        self,
+        message: str = "no broker is available",
+        *,
+        attempts: tuple[tuple[str, str], ...] = (),
+        remedy: str = "Check bootstrap.servers, the network and the listener's security.protocol.",
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.attempts = tuple(attempts)
+
+    def __str__(self) -> str:
+        tried = "; ".join(f"{address}: {reason}" for address, reason in self.attempts)
+        text = f"{self.message}: {tried}." if tried else self.message
+        return f"{text} {self.remedy}" if self.remedy else text
+
+
+class AuthenticationError(WireError):
+    """The broker refused our credentials, or failed to prove that it knows them. Never retried: accounts get locked."""
+
+
+class SettingsError(WireError):
+    """A client setting that is missing, malformed or at odds with another.
+
+    Attributes:
+        setting: its name as the user wrote it, without a ``kafka.`` prefix.
+    """
+
+    def __init__(self, message: str, *, setting: str | None = None, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.setting = setting
+
+
+class TopicRecreatedError(WireError):
+    """A topic was deleted and made again under the same name: offsets of the old one mean nothing in the new one.
+
+    Attributes:
+        expected_id, found_id: the topic ids as text, where known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        expected_id: str | None = None,
+        found_id: str | None = None,
+        remedy: str = "Start the query from a new checkpoint, or give its offsets anew.",
+    ) -> None:
+        super().__init__(message, topic=topic, partition=partition, offset=offset, remedy=remedy)
+        self.expected_id = expected_id
+        self.found_id = found_id
+
+
+class BrokerError(WireError):
+    """A broker answered with an error code. Made by :func:`broker_error`, which picks the right subclass.
+
+    Attributes:
+        code, name: Kafka's error code and its name, such as 1 and ``OFFSET_OUT_OF_RANGE``.
+        retriable: as Kafka's Java client classes the code.
+        detail: the broker's own words, where it sent some.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        broker: int | str | None = None,
+        api: str | None = None,
+        version: int | None = None,
+        detail: str | None = "",
+    ) -> None:
+        info = error_info(code)
+        message = f"{info.name} (error {code}): {info.meaning}"
+        if detail:
+            message = f"{message} {detail}"
+        super().__init__(
+            message,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            broker=broker,
+            api=api,
+            version=version,
+            remedy=info.remedy,
+        )
+        self.code = code
+        self.name = info.name
+        self.retriable = info.retriable
+        self.detail = detail or ""
+
+    @property
+    def info(self) -> ErrorInfo:
+        """The code's entry in :data:`ERRORS`."""
+        return error_info(self.code)
+
+
+class UnknownTopicError(BrokerError):
+    """The topic, its id or the partition does not exist, or the broker does not know of it yet."""
+
+
+class RecordTooLargeError(BrokerError):
+    """A batch is larger than the topic or the broker allows."""
+
+
+class OffsetOutOfRangeError(BrokerError):
+    """The offset is below the log start or above the end: retention, DeleteRecords, truncation, or another topic."""
+
+
+class Action(Enum):
+    """What an error code asks of a client."""
+
+    SUCCESS = "success"
+    RETRY = "retry"
+    REFRESH_METADATA = "refresh metadata, then retry"
+    FIND_COORDINATOR = "find the coordinator again, then retry"
+    REJOIN = "join the group again"
+    FATAL = "fail"
+
+
+class ErrorInfo(NamedTuple):
+    """One error code: its name, Kafka's own ``retriable`` flag, what a client does, what it means and what helps.
+
+    Attributes:
+        grace_ms: give up on retries after this time, well before the deadline; None means to go on to the deadline.
+    """
+
+    code: int
+    name: str
+    retriable: bool
+    action: Action
+    meaning: str
+    remedy: str = ""
+    grace_ms: int | None = None
+
+
+#: A topic that was just created is unknown to some brokers for a moment (metadata spreads in well under a second on a
+#: healthy cluster); one that never was must fail within seconds, not at the end of the default 60 s deadline.
+UNKNOWN_TOPIC_GRACE_MS: Final = 5_000
+
+_SUCCESS, _RETRY, _REFRESH = Action.SUCCESS, Action.RETRY, Action.REFRESH_METADATA
+_COORDINATOR, _REJOIN, _FATAL = Action.FIND_COORDINATOR, Action.REJOIN, Action.FATAL
+_YES, _NO = True, False  # retriable
+
+_ACL = "Grant the principal the missing ACL."
+
+# fmt: off
+_TABLE: Final = (
+    ErrorInfo(-1, "UNKNOWN_SERVER_ERROR", _NO, _FATAL, "The broker failed unexpectedly.", "See the broker's log."),
+    ErrorInfo(0, "NONE", _NO, _SUCCESS, "No error."),
+    ErrorInfo(1, "OFFSET_OUT_OF_RANGE", _NO, _FATAL, "The offset is outside of the partition's log.",
+              "Records were deleted by retention or truncation: start from an offset that exists."),
+    ErrorInfo(2, "CORRUPT_MESSAGE", _YES, _RETRY, "A batch failed its CRC, is too large, or lacks a key for a compacted topic.",
+              "For a compacted topic give every record a key."),
+    ErrorInfo(3, "UNKNOWN_TOPIC_OR_PARTITION", _YES, _REFRESH, "The broker does not host this topic-partition.",
+              "Check the topic's name, that it exists, and the principal's Describe permission.", UNKNOWN_TOPIC_GRACE_MS),
+    ErrorInfo(4, "INVALID_FETCH_SIZE", _NO, _FATAL, "The requested fetch size is invalid."),
+    ErrorInfo(5, "LEADER_NOT_AVAILABLE", _YES, _REFRESH, "The partition has no leader, an election may be under way."),
+    ErrorInfo(6, "NOT_LEADER_OR_FOLLOWER", _YES, _REFRESH, "The broker is not the partition's leader, or holds no replica."),
+    ErrorInfo(7, "REQUEST_TIMED_OUT", _YES, _RETRY, "The request timed out on the broker."),
+    ErrorInfo(8, "BROKER_NOT_AVAILABLE", _NO, _FATAL, "The broker is not available."),
+    ErrorInfo(9, "REPLICA_NOT_AVAILABLE", _YES, _REFRESH, "The replica is not available."),
+    ErrorInfo(10, "MESSAGE_TOO_LARGE", _NO, _FATAL, "A record batch is larger than the broker accepts.",
+              "Lower batch.size, or raise the topic's max.message.bytes."),
+    ErrorInfo(11, "STALE_CONTROLLER_EPOCH", _NO, _FATAL, "The controller moved to another node."),
+    ErrorInfo(12, "OFFSET_METADATA_TOO_LARGE", _NO, _FATAL, "The metadata of an offset commit is too large.",
+              "Raise the broker's offset.metadata.max.bytes."),
+    ErrorInfo(13, "NETWORK_EXCEPTION", _YES, _REFRESH, "The server disconnected before a response was received."),
+    ErrorInfo(14, "COORDINATOR_LOAD_IN_PROGRESS", _YES, _RETRY, "The coordinator is still loading its state."),
+    ErrorInfo(15, "COORDINATOR_NOT_AVAILABLE", _YES, _COORDINATOR, "The coordinator is not available."),
+    ErrorInfo(16, "NOT_COORDINATOR", _YES, _COORDINATOR, "The broker is not the coordinator of this key."),
+    ErrorInfo(17, "INVALID_TOPIC_EXCEPTION", _NO, _FATAL, "The topic's name is invalid, or the topic is internal.",
+              "Topic names have 1 to 249 characters out of a-z, A-Z, 0-9, '.', '_' and '-'."),
+    ErrorInfo(18, "RECORD_LIST_TOO_LARGE", _NO, _FATAL, "The batches are larger than the topic's segment size.",
+              "Lower batch.size, or raise the topic's segment.bytes."),
+    ErrorInfo(19, "NOT_ENOUGH_REPLICAS", _YES, _RETRY, "Fewer replicas are in sync than min.insync.replicas asks for."),
+    ErrorInfo(20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", _YES, _RETRY, "Written, but to fewer in-sync replicas than required."),
+    ErrorInfo(21, "INVALID_REQUIRED_ACKS", _NO, _FATAL, "The value of acks is invalid."),
+    ErrorInfo(22, "ILLEGAL_GENERATION", _NO, _REJOIN, "The group has moved on to another generation."),
+    ErrorInfo(23, "INCONSISTENT_GROUP_PROTOCOL", _NO, _FATAL, "The members of the group share no assignor or protocol type.",
+              "Another kind of client uses this group id: choose another one."),
+    ErrorInfo(24, "INVALID_GROUP_ID", _NO, _FATAL, "The group id is invalid."),
+    ErrorInfo(25, "UNKNOWN_MEMBER_ID", _NO, _REJOIN, "The coordinator does not know this member of the group."),
+    ErrorInfo(26, "INVALID_SESSION_TIMEOUT", _NO, _FATAL, "The session timeout is outside of the broker's limits.",
+              "See the broker's group.min.session.timeout.ms and group.max.session.timeout.ms."),
+    ErrorInfo(27, "REBALANCE_IN_PROGRESS", _NO, _REJOIN, "The group is rebalancing."),
+    ErrorInfo(28, "INVALID_COMMIT_OFFSET_SIZE", _NO, _FATAL, "The data of an offset commit is too large."),
+    ErrorInfo(29, "TOPIC_AUTHORIZATION_FAILED", _NO, _FATAL, "The principal may not do this on the topic.", _ACL),
+    ErrorInfo(30, "GROUP_AUTHORIZATION_FAILED", _NO, _FATAL, "The principal may not do this with the group.", _ACL),
+    ErrorInfo(31, "CLUSTER_AUTHORIZATION_FAILED", _NO, _FATAL, "The principal may not do this on the cluster.", _ACL),
+    ErrorInfo(32, "INVALID_TIMESTAMP", _NO, _FATAL, "A record's timestamp is out of the accepted range.",
+              "See the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms."),
+    ErrorInfo(33, "UNSUPPORTED_SASL_MECHANISM", _NO, _FATAL, "The listener does not offer this SASL mechanism."),
+    ErrorInfo(34, "ILLEGAL_SASL_STATE", _NO, _FATAL, "The request does not fit the state of the SASL exchange."),
+    ErrorInfo(35, "UNSUPPORTED_VERSION", _NO, _FATAL, "The broker does not support this version of the API."),
+    ErrorInfo(36, "TOPIC_ALREADY_EXISTS", _NO, _FATAL, "A topic of this name exists already."),
+    ErrorInfo(37, "INVALID_PARTITIONS", _NO, _FATAL, "The number of partitions is invalid."),
+    ErrorInfo(38, "INVALID_REPLICATION_FACTOR", _NO, _FATAL, "The replication factor is below 1 or above the number of brokers."),
+    ErrorInfo(39, "INVALID_REPLICA_ASSIGNMENT", _NO, _FATAL, "The replica assignment is invalid."),
+    ErrorInfo(40, "INVALID_CONFIG", _NO, _FATAL, "A configuration entry is invalid."),
+    ErrorInfo(41, "NOT_CONTROLLER", _YES, _REFRESH, "The broker is not the controller."),
+    ErrorInfo(42, "INVALID_REQUEST", _NO, _FATAL, "The broker found the request malformed.", "See the broker's log."),
+    ErrorInfo(43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", _NO, _FATAL, "The topic's old message format does not support this.",
+              "Raise the topic's message.format.version, or set enable.idempotence=false."),
+    ErrorInfo(44, "POLICY_VIOLATION", _NO, _FATAL, "The request violates a policy of the cluster."),
+    ErrorInfo(45, "OUT_OF_ORDER_SEQUENCE_NUMBER", _NO, _FATAL, "A batch's sequence number is not the next one of its producer."),
+    # The batch is in the log already: the first try of a resent batch had arrived.
+    ErrorInfo(46, "DUPLICATE_SEQUENCE_NUMBER", _NO, _SUCCESS, "The broker has this batch already."),
+    ErrorInfo(47, "INVALID_PRODUCER_EPOCH", _NO, _FATAL, "The producer's epoch is an old one.",
+              "A newer producer, or a transaction timeout, has fenced this one."),
+    ErrorInfo(48, "INVALID_TXN_STATE", _NO, _FATAL, "The transaction is not in a state that allows this."),
+    ErrorInfo(49, "INVALID_PRODUCER_ID_MAPPING", _NO, _FATAL, "The producer id does not belong to this transactional id."),
+    ErrorInfo(50, "INVALID_TRANSACTION_TIMEOUT", _NO, _FATAL, "The transaction timeout is above the broker's maximum.",
+              "See the broker's transaction.max.timeout.ms."),
+    ErrorInfo(51, "CONCURRENT_TRANSACTIONS", _YES, _RETRY, "The previous transaction of this id is still being completed."),
+    ErrorInfo(52, "TRANSACTION_COORDINATOR_FENCED", _NO, _FATAL, "The transaction coordinator has been replaced."),
+    ErrorInfo(53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", _NO, _FATAL,
+              "The principal may not use this transactional id.", _ACL),
+    ErrorInfo(54, "SECURITY_DISABLED", _NO, _FATAL, "Security features are disabled on the broker."),
+    ErrorInfo(55, "OPERATION_NOT_ATTEMPTED", _NO, _FATAL, "Not attempted, since another part of the request failed."),
+    ErrorInfo(56, "KAFKA_STORAGE_ERROR", _YES, _REFRESH, "The broker's disk failed."),
+    ErrorInfo(57, "LOG_DIR_NOT_FOUND", _NO, _FATAL, "The log directory is not in the broker's configuration."),
+    ErrorInfo(58, "SASL_AUTHENTICATION_FAILED", _NO, _FATAL, "The credentials were refused."),
+    ErrorInfo(59, "UNKNOWN_PRODUCER_ID", _NO, _FATAL, "The broker holds no state for this producer id."),
+    ErrorInfo(60, "REASSIGNMENT_IN_PROGRESS", _NO, _FATAL, "A partition reassignment is in progress."),
+    ErrorInfo(61, "DELEGATION_TOKEN_AUTH_DISABLED", _NO, _FATAL, "Delegation tokens are not enabled."),
+    ErrorInfo(62, "DELEGATION_TOKEN_NOT_FOUND", _NO, _FATAL, "The delegation token does not exist."),
+    ErrorInfo(63, "DELEGATION_TOKEN_OWNER_MISMATCH", _NO, _FATAL, "The principal is no owner or renewer of the token."),
+    ErrorInfo(64, "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED", _NO, _FATAL, "Delegation tokens cannot be asked for on this channel."),
+    ErrorInfo(65, "DELEGATION_TOKEN_AUTHORIZATION_FAILED", _NO, _FATAL, "The principal may not use this token.", _ACL),
+    ErrorInfo(66, "DELEGATION_TOKEN_EXPIRED", _NO, _FATAL, "The delegation token has expired."),
+    ErrorInfo(67, "INVALID_PRINCIPAL_TYPE", _NO, _FATAL, "The type of the principal is not supported."),
+    ErrorInfo(68, "NON_EMPTY_GROUP", _NO, _FATAL, "The group has members."),
+    ErrorInfo(69, "GROUP_ID_NOT_FOUND", _NO, _FATAL, "The group does not exist."),
+    ErrorInfo(70, "FETCH_SESSION_ID_NOT_FOUND", _YES, _RETRY, "The broker has dropped the fetch session."),
+    ErrorInfo(71, "INVALID_FETCH_SESSION_EPOCH", _YES, _RETRY, "The epoch of the fetch session is not the next one."),
+    ErrorInfo(72, "LISTENER_NOT_FOUND", _YES, _REFRESH, "The leader has no listener of the name used here.",
+              "Give every broker the same listener names."),
+    ErrorInfo(73, "TOPIC_DELETION_DISABLED", _NO, _FATAL, "Topic deletion is disabled.", "See the broker's delete.topic.enable."),
+    ErrorInfo(74, "FENCED_LEADER_EPOCH", _YES, _REFRESH, "The leader epoch in the request is older than the broker's."),
+    ErrorInfo(75, "UNKNOWN_LEADER_EPOCH", _YES, _RETRY, "The leader epoch in the request is newer than the broker's."),
+    ErrorInfo(76, "UNSUPPORTED_COMPRESSION_TYPE", _NO, _FATAL, "The compression type is not supported by this API version."),
+    ErrorInfo(77, "STALE_BROKER_EPOCH", _NO, _FATAL, "The broker's epoch has changed."),
+    ErrorInfo(78, "OFFSET_NOT_AVAILABLE", _YES, _RETRY, "A new leader does not know its high watermark yet."),
+    ErrorInfo(79, "MEMBER_ID_REQUIRED", _NO, _REJOIN, "Join again with the member id that the coordinator has assigned."),
+    ErrorInfo(80, "PREFERRED_LEADER_NOT_AVAILABLE", _YES, _REFRESH, "The preferred leader is not available."),
+    ErrorInfo(81, "GROUP_MAX_SIZE_REACHED", _NO, _FATAL, "The group is full.", "See the broker's group.max.size."),
+    ErrorInfo(82, "FENCED_INSTANCE_ID", _NO, _FATAL, "Another member has registered with the same group.instance.id."),
+    ErrorInfo(83, "ELIGIBLE_LEADERS_NOT_AVAILABLE", _YES, _REFRESH, "No eligible leader is available."),
+    ErrorInfo(84, "ELECTION_NOT_NEEDED", _YES, _REFRESH, "The partition needs no election."),
+    ErrorInfo(85, "NO_REASSIGNMENT_IN_PROGRESS", _NO, _FATAL, "No partition reassignment is in progress."),
+    ErrorInfo(86, "GROUP_SUBSCRIBED_TO_TOPIC", _NO, _FATAL, "The group is subscribed to the topic whose offsets are to go."),
+    ErrorInfo(87, "INVALID_RECORD", _NO, _FATAL, "A record failed the broker's validation.",
+              "For a compacted topic give every record a key."),
+    ErrorInfo(88, "UNSTABLE_OFFSET_COMMIT", _YES, _RETRY, "Offsets of an open transaction are pending."),
+    ErrorInfo(89, "THROTTLING_QUOTA_EXCEEDED", _YES, _RETRY, "A quota is used up for now."),
+    ErrorInfo(90, "PRODUCER_FENCED", _NO, _FATAL, "A newer producer with the same transactional id has fenced this one."),
+    ErrorInfo(91, "RESOURCE_NOT_FOUND", _NO, _FATAL, "The resource does not exist."),
+    ErrorInfo(92, "DUPLICATE_RESOURCE", _NO, _FATAL, "The request names the same resource twice."),
+    ErrorInfo(93, "UNACCEPTABLE_CREDENTIAL", _NO, _FATAL, "The credential does not meet the criteria."),
+    ErrorInfo(94, "INCONSISTENT_VOTER_SET", _NO, _FATAL, "Sender or recipient is not one of the expected voters."),
+    ErrorInfo(95, "INVALID_UPDATE_VERSION", _NO, _FATAL, "The given feature version is invalid."),
+    ErrorInfo(96, "FEATURE_UPDATE_FAILED", _NO, _FATAL, "The features could not be updated."),
+    ErrorInfo(97, "PRINCIPAL_DESERIALIZATION_FAILURE", _NO, _FATAL, "The principal could not be forwarded inside the cluster."),
+    ErrorInfo(98, "SNAPSHOT_NOT_FOUND", _NO, _FATAL, "The snapshot does not exist."),
+    ErrorInfo(99, "POSITION_OUT_OF_RANGE", _NO, _FATAL, "The position lies outside of the snapshot."),
+    ErrorInfo(100, "UNKNOWN_TOPIC_ID", _YES, _REFRESH, "The broker does not host this topic id.",
+              "The topic may have been deleted, or deleted and made again.", UNKNOWN_TOPIC_GRACE_MS),
+    ErrorInfo(101, "DUPLICATE_BROKER_REGISTRATION", _NO, _FATAL, "The broker id is in use."),
+    ErrorInfo(102, "BROKER_ID_NOT_REGISTERED", _NO, _FATAL, "The broker id is not registered."),
+    ErrorInfo(103, "INCONSISTENT_TOPIC_ID", _YES, _REFRESH, "The log's topic id is not the one in the request.",
+              "The topic may have been deleted and made again.", UNKNOWN_TOPIC_GRACE_MS),
+    ErrorInfo(104, "INCONSISTENT_CLUSTER_ID", _NO, _FATAL, "The cluster id is not the server's."),
+    ErrorInfo(105, "TRANSACTIONAL_ID_NOT_FOUND", _NO, _FATAL, "The transactional id does not exist."),
+    ErrorInfo(106, "FETCH_SESSION_TOPIC_ID_ERROR", _YES, _RETRY, "The fetch session mixes topic names and topic ids."),
+    ErrorInfo(107, "INELIGIBLE_REPLICA", _NO, _FATAL, "The new ISR contains an ineligible replica."),
+    ErrorInfo(108, "NEW_LEADER_ELECTED", _NO, _FATAL, "The partition was altered, and its leader has changed."),
+    ErrorInfo(109, "OFFSET_MOVED_TO_TIERED_STORAGE", _NO, _FATAL, "The offset has moved to tiered storage."),
+    ErrorInfo(110, "FENCED_MEMBER_EPOCH", _NO, _REJOIN, "The coordinator has fenced this member's epoch."),
+    ErrorInfo(111, "UNRELEASED_INSTANCE_ID", _NO, _FATAL, "Another member still uses this group.instance.id."),
+    ErrorInfo(112, "UNSUPPORTED_ASSIGNOR", _NO, _FATAL, "The group does not support the assignor or its version."),
+    ErrorInfo(113, "STALE_MEMBER_EPOCH", _NO, _REJOIN, "The member's epoch is stale, the next heartbeat brings the new one."),
+    ErrorInfo(114, "MISMATCHED_ENDPOINT_TYPE", _NO, _FATAL, "The request went to the wrong kind of endpoint.",
+              "bootstrap.servers must name brokers, not controllers."),
+    ErrorInfo(115, "UNSUPPORTED_ENDPOINT_TYPE", _NO, _FATAL, "The kind of endpoint is not supported."),
+    ErrorInfo(116, "UNKNOWN_CONTROLLER_ID", _NO, _FATAL, "The controller id is not known."),
+    ErrorInfo(117, "UNKNOWN_SUBSCRIPTION_ID", _NO, _FATAL, "The telemetry subscription is invalid or outdated."),
+    ErrorInfo(118, "TELEMETRY_TOO_LARGE", _NO, _FATAL, "The telemetry is larger than the broker accepts."),
+    ErrorInfo(119, "INVALID_REGISTRATION", _NO, _FATAL, "The controller finds the broker's registration invalid."),
+    ErrorInfo(120, "TRANSACTION_ABORTABLE", _NO, _FATAL, "The transaction has failed; once aborted, a new one may begin."),
+    ErrorInfo(121, "INVALID_RECORD_STATE", _NO, _FATAL, "The record cannot be acknowledged in its state."),
+    ErrorInfo(122, "SHARE_SESSION_NOT_FOUND", _YES, _RETRY, "The broker has dropped the share session."),
+    ErrorInfo(123, "INVALID_SHARE_SESSION_EPOCH", _YES, _RETRY, "The epoch of the share session is not the next one."),
+    ErrorInfo(124, "FENCED_STATE_EPOCH", _NO, _FATAL, "The share group's state epoch does not match."),
+    ErrorInfo(125, "INVALID_VOTER_KEY", _NO, _FATAL, "The voter's key is not the receiving replica's."),
+    ErrorInfo(126, "DUPLICATE_VOTER", _NO, _FATAL, "The voter is in the set already."),
+    ErrorInfo(127, "VOTER_NOT_FOUND", _NO, _FATAL, "The voter is not in the set."),
+    ErrorInfo(128, "INVALID_REGULAR_EXPRESSION", _NO, _FATAL, "The regular expression is invalid."),
+    # Metadata v13 (KIP-1102): the cluster's addresses are to be looked up from bootstrap.servers again.
+    ErrorInfo(129, "REBOOTSTRAP_REQUIRED", _NO, _REFRESH, "The client's metadata is stale, it is to bootstrap again."),
+    ErrorInfo(130, "STREAMS_INVALID_TOPOLOGY", _NO, _FATAL, "The topology is invalid."),
+    ErrorInfo(131, "STREAMS_INVALID_TOPOLOGY_EPOCH", _NO, _FATAL, "The topology's epoch is invalid."),
+    ErrorInfo(132, "STREAMS_TOPOLOGY_FENCED", _NO, _FATAL, "The topology's epoch is outdated."),
+    ErrorInfo(133, "SHARE_SESSION_LIMIT_REACHED", _YES, _RETRY, "The broker holds no more share sessions."),
+)
+# fmt: on
+
+#: Every error code of Kafka 4.3.1.
+ERRORS: Final[dict[int, ErrorInfo]] = {info.code: info for info in _TABLE}
+
+_BROKER_ERRORS: Final[dict[int, type[BrokerError]]] = {
+    1: OffsetOutOfRangeError,
+    3: UnknownTopicError,
+    10: RecordTooLargeError,
+    18: RecordTooLargeError,
+    100: UnknownTopicError,
+}
+
+
+def error_info(code: int) -> ErrorInfo:
+    """The entry for `code`; one that is fatal and says so for a code that this version of the table lacks."""
+    info = ERRORS.get(code)
+    if info is None:
+        return ErrorInfo(
+            code, f"UNKNOWN_{code}", _NO, _FATAL, "An error code newer than this client.", "Upgrade pykafka-wire."
+        )
+    return info
+
+
+def broker_error(
+    code: int,
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+    offset: int | None = None,
+    broker: int | str | None = None,
+    api: str | None = None,
+    version: int | None = None,
+    detail: str | None = "",
+) -> BrokerError:
+    """The exception for an error code that a broker answered with, of the most fitting class."""
+    cls = _BROKER_ERRORS.get(code, BrokerError)
+    return cls(
+        code,
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        broker=broker,
+        api=api,
+        version=version,
+        detail=detail,
+    )
