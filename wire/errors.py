@@ -159,6 +159,59 @@ class TopicRecreatedError(WireError):
         self.found_id = found_id
 
 
+class LogEndError(WireError):
+    """A range ends beyond what its partition's leader serves: the log lost its tail, or a transaction stays open.
+
+    Attributes:
+        position: the first offset that could not be had.
+        end_offset: the end of the range, exclusive.
+        high_watermark, last_stable_offset: as the last response gave them.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str,
+        partition: int,
+        position: int,
+        end_offset: int,
+        high_watermark: int,
+        last_stable_offset: int,
+        broker: int | None = None,
+        remedy: str = "",
+    ) -> None:
+        super().__init__(message, topic=topic, partition=partition, offset=position, broker=broker, remedy=remedy)
+        self.position = position
+        self.end_offset = end_offset
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+
+
+class LogTruncatedError(WireError):
+    """Records that were read before are gone: an unclean leader election cut the log below the position (KIP-320).
+
+    Attributes:
+        diverging_epoch, diverging_offset: the last leader epoch that both logs share, and where it ends.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str,
+        partition: int,
+        offset: int,
+        broker: int | None = None,
+        diverging_epoch: int = -1,
+        diverging_offset: int = -1,
+        remedy: str = "Set unclean.leader.election.enable=false, or accept the loss and start from an offset that exists.",
+    ) -> None:
+        super().__init__(message, topic=topic, partition=partition, offset=offset, broker=broker, remedy=remedy)
+        self.diverging_epoch = diverging_epoch
+        self.diverging_offset = diverging_offset
+
+
 class BrokerError(WireError):
     """A broker answered with an error code. Made by :func:`broker_error`, which picks the right subclass.
 
@@ -214,7 +267,14 @@ class RecordTooLargeError(BrokerError):
 
 
 class OffsetOutOfRangeError(BrokerError):
-    """The offset is below the log start or above the end: retention, DeleteRecords, truncation, or another topic."""
+    """The offset is below the log start or above the end: retention, DeleteRecords, truncation, or another topic.
+
+    Attributes:
+        log_start_offset, log_end_offset: the log as it stood right after the refusal, None where it could not be asked.
+    """
+
+    log_start_offset: int | None = None
+    log_end_offset: int | None = None
 
 
 class Action(Enum):
