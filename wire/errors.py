@@ -2,7 +2,8 @@
 
 Owns the exception hierarchy of :mod:`pykafka_wire.wire` and the table of error codes
 (https://kafka.apache.org/protocol#protocol_error_codes, as Kafka 4.3.1 has it). It acts on none of them: retries,
-metadata refreshes and coordinator look-ups happen in one place, :mod:`pykafka_wire.wire.cluster`, driven by :class:`Action`.
+metadata refreshes and coordinator look-ups happen in one place, :mod:`pykafka_wire.wire.cluster`, driven by
+:class:`Action`.
 
 Every exception can be pickled with all its attributes, since it crosses Spark's process borders, and its text says what
 happened, where (topic-partition, offset, broker, API and version), and the remedy where there is one.
@@ -205,7 +206,7 @@ class LogTruncatedError(WireError):
         broker: int | None = None,
         diverging_epoch: int = -1,
         diverging_offset: int = -1,
-        remedy: str = "Set unclean.leader.election.enable=false, or accept the loss and start from an offset that exists.",
+        remedy: str = "Set unclean.leader.election.enable=false, or start from an offset that exists.",
     ) -> None:
         super().__init__(message, topic=topic, partition=partition, offset=offset, broker=broker, remedy=remedy)
         self.diverging_epoch = diverging_epoch
@@ -456,7 +457,7 @@ _TABLE: Final = (
     _Row(110, "FENCED_MEMBER_EPOCH", _NO, _REJOIN, "The coordinator has fenced this member's epoch."),
     _Row(111, "UNRELEASED_INSTANCE_ID", _NO, _FATAL, "Another member still uses this group.instance.id."),
     _Row(112, "UNSUPPORTED_ASSIGNOR", _NO, _FATAL, "The group does not support the assignor or its version."),
-    _Row(113, "STALE_MEMBER_EPOCH", _NO, _REJOIN, "The member's epoch is stale, the next heartbeat brings the new one."),
+    _Row(113, "STALE_MEMBER_EPOCH", _NO, _REJOIN, "The member's epoch is stale, a heartbeat brings the new one."),
     _Row(114, "MISMATCHED_ENDPOINT_TYPE", _NO, _FATAL, "The request went to the wrong kind of endpoint.",
          "bootstrap.servers must name brokers, not controllers."),
     _Row(115, "UNSUPPORTED_ENDPOINT_TYPE", _NO, _FATAL, "The kind of endpoint is not supported."),
