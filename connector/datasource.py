@@ -1,0 +1,66 @@
+"""The data source that Spark looks up: its name, its schema, and which reader or writer serves. No I/O happens here."""
+
+from __future__ import annotations
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.options import parse_sink_options, parse_source_options
+from pykafka_wire.schema import source_schema
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+
+class PykafkaWireDataSource(DataSource):
+    """Kafka topics as a Spark data source, ``format("pykafka-wire")``: batch and streaming, reading and writing."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format(…)``; in SQL it needs backticks, for its dash."""
+        return "pykafka-wire"
+
+    def schema(self) -> str:
+        """The source's columns, those of Spark's own Kafka connector. Not asked for where ``.schema(…)`` is given."""
+        given = {name.lower(): value.strip().lower() for name, value in self.options.items()}
+        return source_schema(given.get("includeheaders") == "true")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch reader for ``schema``, which may name a subset of the columns."""
+        from pykafka_wire.source.batch import KafkaBatchReader
+
+        return KafkaBatchReader(parse_source_options(self.options, "batch"), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming reader for ``schema``, fit for the running Spark version."""
+        from pykafka_wire.source.admission import HAS_ADMISSION_CONTROL
+        from pykafka_wire.source.stream import KafkaStreamReader, KafkaStreamReaderWithoutLimits
+
+        options = parse_source_options(self.options, "stream")
+        if HAS_ADMISSION_CONTROL:
+            return KafkaStreamReader(options, schema)
+        if options.max_offsets_per_trigger is not None or options.min_offsets_per_trigger is not None:
+            raise OptionError(
+                "maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer: leave them out here."
+            )
+        return KafkaStreamReaderWithoutLimits(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch writer; a topic cannot be overwritten."""
+        from pykafka_wire.sink.writer import KafkaBatchWriter, check_topic_exists
+
+        if overwrite:
+            raise OptionError('a topic cannot be overwritten, only appended to: use .mode("append").')
+        parsed = parse_sink_options(self.options)
+        writer = KafkaBatchWriter(parsed, schema)
+        check_topic_exists(parsed)
+        return writer
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A streaming writer; with output mode complete every row of every batch is written."""
+        from pykafka_wire.sink.writer import KafkaStreamWriter
+
+        return KafkaStreamWriter(parse_sink_options(self.options), schema)

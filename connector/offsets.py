@@ -1,0 +1,116 @@
+"""What a query's checkpoint holds of us: how far each topic-partition was read, as versioned JSON.
+
+Spark stores the JSON, compares it as text, and hands it back after a restart, maybe to a newer version of this package:
+the format is a promise. Version 1::
+
+    {"version": 1,
+     "offsets":   {"orders": {"0": 1200, "1": 980}},   next offset to read, per topic-partition
+     "epochs":    {"orders": {"0": 4, "1": 4}},        leader epoch when that offset was planned; absent if unknown
+     "topic_ids": {"orders": "u8lFmrR3SRiXzcHcDpYZ2w"}, absent where brokers have none
+     "query": "…", "group": "…",                       made once, carried for the query's life
+     "starts":    {"orders": {"0": 0}},                resolved starts of partitions that begin with this batch
+     "initial": true}                                  only in the offset before batch 0
+
+``starts`` makes the replay of a first batch read the same range: Spark logs only the ends of batches, and would ask a
+new process for the start of batch 0 once more, when ``latest`` has moved on.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pykafka_wire.errors import OffsetsError
+from pykafka_wire.wire.topics import TopicPartition
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryOffsets:
+    """Offsets of a streaming query at one point of its life; see the module for each field."""
+
+    offsets: Mapping[TopicPartition, int]
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    query: str = ""
+    group: str = ""
+    initial: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The checkpoint's JSON, the same text for equal offsets."""
+        found: dict[str, Any] = {"version": VERSION, "offsets": nest_by_topic(self.offsets)}
+        if self.epochs:
+            found["epochs"] = nest_by_topic(self.epochs)
+        if self.topic_ids:
+            found["topic_ids"] = {topic: encode_uuid(self.topic_ids[topic]) for topic in sorted(self.topic_ids)}
+        if self.query:
+            found["query"] = self.query
+        if self.group:
+            found["group"] = self.group
+        if self.starts:
+            found["starts"] = nest_by_topic(self.starts)
+        if self.initial:
+            found["initial"] = True
+        return found
+
+    @classmethod
+    def from_json(cls, found: Any) -> QueryOffsets:  # Any: a checkpoint may hold anything
+        """Offsets from a checkpoint's JSON.
+
+        Raises:
+            OffsetsError: it is not ours, is damaged, or was written by a newer version.
+        """
+        if not isinstance(found, dict) or "version" not in found or "offsets" not in found:
+            raise OffsetsError(
+                "the checkpoint holds offsets of another source: start this query with a checkpoint of its own, and "
+                "startingOffsets to say where it begins."
+            )
+        version = found["version"]
+        if version != VERSION:
+            raise OffsetsError(
+                f"the checkpoint has offsets of version {version!r}, and this pykafka-wire reads version {VERSION}: "
+                "upgrade pykafka-wire on the driver to the version that wrote it."
+            )
+        try:
+            return cls(
+                offsets=_flatten(found["offsets"]),
+                epochs=_flatten(found.get("epochs", {})),
+                topic_ids={topic: decode_uuid(text) for topic, text in found.get("topic_ids", {}).items()},
+                starts=_flatten(found.get("starts", {})),
+                query=str(found.get("query", "")),
+                group=str(found.get("group", "")),
+                initial=bool(found.get("initial", False)),
+            )
+        except (AttributeError, TypeError, ValueError) as error:
+            raise OffsetsError(f"the checkpoint's offsets are damaged ({error}): {str(found)[:200]}") from error
+
+
+def nest_by_topic(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """``{topic: {partition: value}}`` in order of topic and partition, as Kafka's tools and Spark's connector show it."""
+    nested: dict[str, dict[str, int]] = {}
+    for topic, partition in sorted(values):
+        nested.setdefault(topic, {})[str(partition)] = values[TopicPartition(topic, partition)]
+    return nested
+
+
+def _flatten(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): int(value)
+        for topic, partitions in nested.items()
+        for partition, value in partitions.items()
+    }
+
+
+def encode_uuid(value: uuid.UUID) -> str:
+    """A topic id as Kafka's tools print it: 22 characters of base64url."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> uuid.UUID:
+    """The topic id that :func:`encode_uuid` printed; ValueError for anything else."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))

@@ -1,0 +1,347 @@
+"""Options: strings from Spark become frozen dataclasses, checked, with errors that name the remedy.
+
+:data:`OPTIONS` is the one table of the connector's own options: it drives parsing, the refusal of unknown names and the
+README's table (``python -m pykafka_wire.options`` prints it). Client settings, ``kafka.*``, are read by
+:mod:`pykafka_wire.wire.settings` under Kafka's own names. Option names are case-insensitive, as everywhere in Spark.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.starting import OffsetSpec, parse_offset_spec, parse_partitions, parse_timestamp, parse_timestamp_spec
+from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+Mode = Literal["stream", "batch", "sink"]
+
+
+@dataclass(frozen=True, slots=True)
+class OptionSpec:
+    """One option: its name, default as the user would write it, where it counts (S stream, B batch, W sink), meaning."""
+
+    name: str
+    default: str
+    where: str
+    meaning: str
+
+
+OPTIONS: Final[tuple[OptionSpec, ...]] = (
+    OptionSpec("kafka.bootstrap.servers", "required", "SBW", "`host:port,host:port`; tried in turn until one answers"),
+    OptionSpec("subscribe", "one of three", "SB", "topics, separated by commas"),
+    OptionSpec("subscribePattern", "one of three", "SB", "a regular expression searched for in topic names; internal topics never match"),
+    OptionSpec("assign", "one of three", "SB", 'topic-partitions as JSON, `{"topic":[0,1]}`'),
+    OptionSpec("startingOffsets", "S latest, B earliest", "SB", "`earliest`, `latest` (stream only), `group` (the committed offsets of `kafka.group.id`), or JSON `{\"topic\":{\"0\":23,\"1\":-2}}` naming every partition (-2 earliest, -1 latest); counts for a query's first start only"),
+    OptionSpec("startingOffsetsByTimestamp", "none", "SB", 'JSON `{"topic":{"0":1700000000000}}`, ms since the epoch or ISO-8601; goes before `startingOffsets`'),
+    OptionSpec("startingTimestamp", "none", "SB", "one timestamp for all: ms since the epoch, ISO-8601, or relative such as `-10m`; goes before the two above"),
+    OptionSpec("startingOffsetsByTimestampStrategy", "error", "SB", "`error` or `latest`: what to do where no record is as late as the timestamp"),
+    OptionSpec("startingOffsetsByGroupStrategy", "error", "SB", "`error`, `earliest` or `latest`: what to do where the group has committed nothing"),
+    OptionSpec("endingOffsets", "latest", "B", "`latest`, or JSON as in `startingOffsets` (-1 latest)"),
+    OptionSpec("endingOffsetsByTimestamp", "none", "B", "as `startingOffsetsByTimestamp`; where no record matches: latest"),
+    OptionSpec("endingTimestamp", "none", "B", "as `startingTimestamp`; where no record matches: latest"),
+    OptionSpec("includeHeaders", "false", "SB", "adds the column `headers`"),
+    OptionSpec("failOnDataLoss", "true", "SB", "fail when records were lost before they were read; `false` skips them and logs the range"),
+    OptionSpec("maxOffsetsPerTrigger", "none", "S", "offsets per micro-batch, shared out by each partition's lag (Spark 4.2+)"),
+    OptionSpec("minOffsetsPerTrigger", "none", "S", "wait until so many offsets are there, at most `maxTriggerDelay` (Spark 4.2+)"),
+    OptionSpec("maxTriggerDelay", "15m", "S", "see `minOffsetsPerTrigger`; a number with ms, s, m, h or d"),
+    OptionSpec("minPartitions", "none", "SB", "at least so many Spark input partitions, by splitting large ranges"),
+    OptionSpec("maxRecordsPerPartition", "none", "SB", "at most so many offsets in one Spark input partition"),
+    OptionSpec("kafka.group.id", "generated", "SB", "the consumer group that progress is committed to"),
+    OptionSpec("groupIdPrefix", "pykafka-wire", "SB", "prefix of the generated group"),
+    OptionSpec("commitOffsets", "true", "S", "commit the query's progress to its consumer group, for lag tools"),
+    OptionSpec("kafka.isolation.level", "read_uncommitted", "SB", "`read_committed` leaves out aborted and open transactions"),
+    OptionSpec("kafkaConsumer.pollTimeoutMs", "120000", "SB", "how long a task waits for a broker to make progress"),
+    OptionSpec("fetchOffset.numRetries", "3", "SB", "accepted; offsets are retried within `kafka.default.api.timeout.ms`"),
+    OptionSpec("fetchOffset.retryIntervalMs", "1000", "SB", "accepted; see `kafka.retry.backoff.ms`"),
+    OptionSpec("topic", "none", "W", "the topic to write to; goes before a `topic` column"),
+    OptionSpec("kafka.*", "Kafka's own", "SBW", "client settings under Kafka's names"),
+)  # fmt: skip
+
+#: Options that Spark itself adds to a source's, for tables, views and streaming writers (seen on 4.0 to 4.3).
+_SPARKS_OWN: Final = frozenset(
+    [
+        "path",
+        "paths",
+        "provider",
+        "owner",
+        "location",
+        "external",
+        "is_managed_location",
+        "comment",
+        "collation",
+        "serialization.format",
+        "checkpointlocation",
+        "queryname",
+        "outputmode",
+        "asynccommit",
+        "truncate",
+    ]
+)
+
+#: Settings that would break what the connector itself promises, with the reason; Spark's own connector refuses them too.
+_REFUSED: Final[dict[str, str]] = {
+    "kafka.auto.offset.reset": "set startingOffsets instead; the query's checkpoint says where it goes on",
+    "kafka.key.deserializer": "keys are binary; cast the column in the query",
+    "kafka.value.deserializer": "values are binary; cast the column in the query",
+    "kafka.key.serializer": "keys are binary or string; cast the column before the write",
+    "kafka.value.serializer": "values are binary or string; cast the column before the write",
+    "kafka.enable.auto.commit": "progress is committed per micro-batch; commitOffsets=false turns that off",
+    "kafka.interceptor.classes": "interceptors are Java classes, and no Java client runs here",
+}
+
+#: Options of another mode, and what to use instead; (names, modes they are refused in, reason).
+_MISPLACED: Final[tuple[tuple[frozenset[str], frozenset[str], str], ...]] = (
+    (
+        frozenset({"endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp"}),
+        frozenset({"stream"}),
+        "a stream has no end; use a batch read, or trigger(availableNow=True)",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Which topic-partitions a query reads: exactly one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    assigned: tuple[TopicPartition, ...] = ()
+
+    def matches(self, topic: str) -> bool:
+        """Whether the pattern is found in a topic's name (a search, as in Spark's own connector)."""
+        return re.search(self.pattern, topic) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a read was asked to do; picklable, and its repr holds no secret."""
+
+    client: ClientSettings
+    subscription: Subscription
+    starting: OffsetSpec
+    ending: OffsetSpec
+    include_headers: bool
+    fail_on_data_loss: bool
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    group_id: str | None
+    group_id_prefix: str
+    commit_offsets: bool
+    poll_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """What a write was asked to do; picklable, and its repr holds no secret."""
+
+    client: ClientSettings
+    topic: str | None
+    codec: Codec
+
+
+def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "batch"]) -> SourceOptions:
+    """Source options from Spark's strings.
+
+    Raises:
+        OptionError: an option is missing, unknown, malformed, refused, or contradicts another one.
+    """
+    read = _Reader(options, mode)
+    client = read.client_settings()
+    subscription = read.subscription()
+    stream = mode == "stream"
+    starting = read.offsets("starting", "latest" if stream else "earliest")
+    ending = read.offsets("ending", "latest")
+    if not stream:
+        starting.refuse(
+            -1, "startingOffsets", "a batch read that starts at latest reads nothing: use earliest or offsets"
+        )
+        ending.refuse(-2, "endingOffsets", "a batch read that ends at earliest reads nothing: use latest or offsets")
+    group_id = read.text("kafka.group.id")
+    if starting.kind == "group" and group_id is None:
+        raise OptionError(
+            "startingOffsets=group needs kafka.group.id, the group whose committed offsets to start from."
+        )
+    minimum, maximum = read.positive("minOffsetsPerTrigger"), read.positive("maxOffsetsPerTrigger")
+    if minimum is not None and maximum is not None and minimum > maximum:
+        raise OptionError(
+            f"minOffsetsPerTrigger ({minimum}) is above maxOffsetsPerTrigger ({maximum}): lower the first."
+        )
+    return SourceOptions(
+        client=client,
+        subscription=subscription,
+        starting=starting,
+        ending=ending,
+        include_headers=read.boolean("includeHeaders", False),
+        fail_on_data_loss=read.boolean("failOnDataLoss", True),
+        max_offsets_per_trigger=maximum,
+        min_offsets_per_trigger=minimum,
+        max_trigger_delay_ms=read.duration_ms("maxTriggerDelay", 15 * 60 * 1000),
+        min_partitions=read.positive("minPartitions"),
+        max_records_per_partition=read.positive("maxRecordsPerPartition"),
+        group_id=group_id,
+        group_id_prefix=read.text("groupIdPrefix") or "pykafka-wire",
+        commit_offsets=read.boolean("commitOffsets", True),
+        poll_timeout_ms=read.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
+    )
+
+
+def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Sink options from Spark's strings.
+
+    Raises:
+        OptionError: an option is missing, unknown, malformed or refused.
+    """
+    read = _Reader(options, "sink")
+    client = read.client_settings()
+    topic = read.text("topic")
+    if "topic" in read.given and topic is None:
+        raise OptionError("topic is empty: name a topic, or leave the option out and give the rows a topic column.")
+    try:
+        codec = Codec[client.compression_type.upper()]
+    except KeyError:
+        raise OptionError(
+            f"kafka.compression.type is {client.compression_type!r}: use one of {', '.join(c.name.lower() for c in Codec)}."
+        ) from None
+    return SinkOptions(client=client, topic=topic, codec=codec)
+
+
+class _Reader:
+    """Reads typed values out of Spark's option strings, whatever the case of their names."""
+
+    def __init__(self, options: Mapping[str, str], mode: Mode) -> None:
+        self.mode = mode
+        self.given = {name.lower(): value for name, value in options.items()}
+        _refuse_unknown(options, mode)
+
+    def text(self, name: str) -> str | None:
+        value = self.given.get(name.lower(), "").strip()
+        return value or None
+
+    def boolean(self, name: str, default: bool) -> bool:
+        value = (self.text(name) or str(default)).lower()
+        if value not in ("true", "false"):
+            raise OptionError(f"{name} is {value!r}: use true or false.")
+        return value == "true"
+
+    def positive(self, name: str) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        if not value.isascii() or not value.isdigit() or int(value) == 0:
+            raise OptionError(f"{name} is {value!r}: use a whole number above zero.")
+        return int(value)
+
+    def duration_ms(self, name: str, default: int) -> int:
+        value = self.text(name)
+        if value is None:
+            return default
+        match = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)?", value.lower())
+        if match is None:
+            raise OptionError(f"{name} is {value!r}: use a number with a unit, such as 500ms, 30s, 15m, 2h or 1d.")
+        return int(match[1]) * {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[match[2] or "ms"]
+
+    def client_settings(self) -> ClientSettings:
+        for name, reason in _REFUSED.items():
+            if name in self.given:
+                raise OptionError(f"{name} cannot be set here: {reason}.")
+        kafka = {name[len("kafka.") :]: value for name, value in self.given.items() if name.startswith("kafka.")}
+        if not kafka.get("bootstrap.servers", "").strip():
+            raise OptionError(
+                "kafka.bootstrap.servers is missing: name at least one broker, as in "
+                '.option("kafka.bootstrap.servers", "host:9092").'
+            )
+        try:
+            settings = ClientSettings.from_options(kafka)
+        except SettingsError as error:
+            raise OptionError(f"{error} (given as kafka.*)") from error
+        if settings.unknown:
+            _log.warning("Kafka settings that this client does not know are ignored: %s", ", ".join(settings.unknown))
+        return settings
+
+    def subscription(self) -> Subscription:
+        names = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in self.given]
+        if len(names) != 1:
+            raise OptionError(
+                f"{'none' if not names else ' and '.join(names)} of subscribe, subscribePattern and assign given: "
+                'give exactly one, as in .option("subscribe", "orders").'
+            )
+        value = self.text(names[0])
+        if value is None:
+            raise OptionError(f"{names[0]} is empty: say what to read.")
+        if names[0] == "subscribe":
+            topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
+            if not topics:
+                raise OptionError("subscribe names no topic: give their names, separated by commas.")
+            return Subscription(topics=topics)
+        if names[0] == "assign":
+            return Subscription(assigned=parse_partitions(value))
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise OptionError(f"subscribePattern {value!r} is no regular expression: {error}.") from error
+        return Subscription(pattern=value)
+
+    def offsets(self, which: Literal["starting", "ending"], default: str) -> OffsetSpec:
+        """The strongest of the three options that say where to start or end."""
+        on_missing = self._choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
+        on_missing_commit = self._choice("startingOffsetsByGroupStrategy", ("error", "earliest", "latest"))
+        if which == "ending":
+            on_missing = "latest"  # no record as late as the end: read all that is there
+        if (timestamp := self.text(f"{which}Timestamp")) is not None:
+            return OffsetSpec(
+                kind="timestamp", timestamp_ms=parse_timestamp(timestamp, f"{which}Timestamp"), on_missing=on_missing
+            )
+        name = f"{which}OffsetsByTimestamp"
+        if (by_timestamp := self.text(name)) is not None:
+            return parse_timestamp_spec(by_timestamp, name, on_missing)
+        name = f"{which}Offsets"
+        spec = parse_offset_spec(self.text(name) or default, name)
+        if spec.kind == "group":
+            if which == "ending":
+                raise OptionError("endingOffsets cannot be group: use latest or offsets.")
+            return OffsetSpec(kind="group", on_missing=on_missing_commit)
+        return spec
+
+    def _choice(self, name: str, choices: tuple[str, ...]) -> str:
+        value = (self.text(name) or choices[0]).lower()
+        if value not in choices:
+            raise OptionError(f"{name} is {value!r}: use {' or '.join(choices)}.")
+        return value
+
+
+def _refuse_unknown(options: Iterable[str], mode: Mode) -> None:
+    known = {spec.name.lower(): spec.name for spec in OPTIONS}
+    for name in options:
+        lowered = name.lower()
+        if lowered.startswith(("kafka.", "option.")) or lowered in _SPARKS_OWN:
+            continue
+        if lowered not in known:
+            near = difflib.get_close_matches(lowered, known, n=1)
+            hint = f"did you mean {known[near[0]]}?" if near else "see the table of options in the README."
+            raise OptionError(f"there is no option {name!r}: {hint}")
+        for names, modes, reason in _MISPLACED:
+            if lowered in names and mode in modes:
+                raise OptionError(f"{known[lowered]} does not apply here: {reason}.")
+
+
+def options_table() -> str:
+    """The options as a Markdown table, the one that README shows."""
+    lines = ["| Option | Default | Where | Meaning |", "|---|---|---|---|"]
+    lines += [
+        f"| `{spec.name}` | {spec.default} | {spec.where} | {spec.meaning.replace('|', chr(92) + '|')} |"
+        for spec in OPTIONS
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,101 @@
+"""A batch read: offsets resolved once on the driver, then read by the tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pykafka_wire.errors import DataLossError, Loss, describe_loss
+from pykafka_wire.options import SourceOptions
+from pykafka_wire.schema import arrow_schema, check_source_schema
+from pykafka_wire.source.partition import KafkaInputPartition
+from pykafka_wire.source.plan import pack_ranges, split_ranges
+from pykafka_wire.source.read import read_ranges
+from pykafka_wire.source.resolve import earliest_offsets, find_topics, resolve, topic_partitions
+from pykafka_wire.source.sizing import BytesPerOffset
+from pykafka_wire.wire.cluster import Cluster, shared_cluster
+from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+_log = logging.getLogger(__name__)
+
+
+class KafkaBatchReader(DataSourceReader):
+    """Reads the offsets between ``startingOffsets`` and ``endingOffsets``. Built without any I/O: Spark pickles it."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        check_source_schema(schema)
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One input partition for each share of the ranges; runs on the driver.
+
+        Raises:
+            WireError: brokers cannot be reached, or a topic does not exist.
+            OptionError, OffsetsError: offsets do not fit the topics.
+            DataLossError: the first offsets have aged out, and ``failOnDataLoss`` is true.
+        """
+        options = self._options
+        cluster = shared_cluster(options.client)
+        topics = find_topics(cluster, options.subscription)
+        partitions = topic_partitions(options.subscription, topics)
+        if not partitions:
+            return []
+        isolation = options.client.isolation_level
+        starts = resolve(
+            cluster, options.starting, partitions,
+            option="startingOffsets", isolation_level=isolation, group=options.group_id,
+        )  # fmt: skip
+        ends = resolve(cluster, options.ending, partitions, option="endingOffsets", isolation_level=isolation)
+        if options.starting.kind in ("offsets", "group"):
+            starts = self._skip_aged_out(cluster, starts, ends)
+        ranges = [
+            OffsetRange(
+                topic=tp.topic,
+                partition=tp.partition,
+                start_offset=starts[tp],
+                end_offset=ends[tp],
+                topic_id=topics[tp.topic].topic_id,
+            )
+            for tp in partitions
+        ]
+        return plan_input_partitions(cluster, options, ranges, BytesPerOffset(cluster))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
+        """Arrow record batches of one input partition; runs on an executor."""
+        if isinstance(
+            partition, KafkaInputPartition
+        ):  # Spark reads InputPartition(None) where there is nothing to read
+            yield from read_ranges(self._options, partition.ranges, arrow_schema(self._schema))
+
+    def _skip_aged_out(
+        self, cluster: Cluster, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        earliest = earliest_offsets(cluster, starts)
+        lost = [
+            (tp, start, min(earliest[tp], ends[tp]))
+            for tp, start in starts.items()
+            if start < min(earliest[tp], ends[tp])
+        ]
+        if lost and self._options.fail_on_data_loss:
+            raise DataLossError(Loss.START_OFFSET_OUT_OF_RANGE, lost)
+        if lost:
+            _log.warning("Skipped lost records: %s", describe_loss(Loss.START_OFFSET_OUT_OF_RANGE, lost))
+        return {tp: max(start, min(earliest[tp], ends[tp])) for tp, start in starts.items()}
+
+
+def plan_input_partitions(
+    cluster: Cluster, options: SourceOptions, ranges: Sequence[OffsetRange], sizes: BytesPerOffset
+) -> list[InputPartition]:
+    """Input partitions for these ranges, as ``minPartitions`` and ``maxRecordsPerPartition`` ask."""
+    pieces = split_ranges(ranges, max_records=options.max_records_per_partition, min_partitions=options.min_partitions)
+    groups = pack_ranges(
+        pieces,
+        bytes_per_offset=sizes.estimate(pieces).__getitem__,
+        max_records=options.max_records_per_partition,
+        min_partitions=options.min_partitions,
+    )
+    return [KafkaInputPartition(group) for group in groups]

@@ -1,0 +1,99 @@
+"""Committing a query's progress to its consumer group, so that every Kafka tool sees the lag.
+
+The checkpoint stays the truth: what is committed here is for people, for lag tools and for ``startingOffsets=group``.
+So a refused commit warns once, is counted, and never stops a query.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pykafka_wire.offsets import QueryOffsets
+from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.topics import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+#: A commit that takes longer delays the next micro-batch more than it is worth.
+_DEADLINE_MS: Final = 5_000
+#: Offsets of a group without members expire (offsets.retention.minutes, 7 days by default): say them again daily.
+_REPEAT_S: Final = 24 * 3600.0
+#: After a failure the next tries wait, doubling, so that a lost coordinator does not slow every micro-batch.
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 60.0
+
+
+class GroupCommitter:
+    """Commits offsets of one query through the group's coordinator, only when they changed."""
+
+    def __init__(self, cluster: Cluster, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._last: Mapping[TopicPartition, int] = {}
+        self._last_at = float("-inf")
+        self._pause_s = 0.0
+        self._paused_until = float("-inf")
+        self._looked_for_others = False
+        self._warned: set[str] = set()
+        self.successes = 0
+        self.failures = 0
+
+    def commit(self, progress: QueryOffsets) -> None:
+        """Commit ``progress`` to its group unless that was done already; never raises for what a broker says."""
+        now = self._clock()
+        if not progress.group or not progress.offsets or now < self._paused_until:
+            return
+        if progress.offsets == self._last and now - self._last_at < _REPEAT_S:
+            return
+        metadata = json.dumps({"query": progress.query}, separators=(",", ":"))
+        try:
+            if not self._looked_for_others:
+                self._look_for_others(progress, metadata)
+            changed = {
+                tp: CommittedOffset(offset=offset, leader_epoch=progress.epochs.get(tp, -1), metadata=metadata)
+                for tp, offset in progress.offsets.items()
+                if now - self._last_at >= _REPEAT_S or self._last.get(tp) != offset
+            }
+            commit_offsets(self._cluster, progress.group, changed, deadline=Deadline.after_ms(_DEADLINE_MS))
+        except WireError as error:
+            self.failures += 1
+            self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2 or _FIRST_PAUSE_S)
+            self._paused_until = now + self._pause_s
+            self._warn_once(
+                type(error).__name__,
+                "Progress could not be committed to group %s, the query goes on: %s",
+                progress.group,
+                error,
+            )
+            return
+        self.successes += 1
+        self._pause_s = 0.0
+        self._last = dict(progress.offsets)
+        self._last_at = now
+        _log.debug("Committed %d offsets to group %s", len(changed), progress.group)
+
+    def _look_for_others(self, progress: QueryOffsets, metadata: str) -> None:
+        committed = fetch_offsets(
+            self._cluster, progress.group, list(progress.offsets), deadline=Deadline.after_ms(_DEADLINE_MS)
+        )
+        others = {c.metadata for c in committed.values() if c.offset >= 0 and c.metadata not in ("", metadata)}
+        if others:
+            self._warn_once(
+                "others",
+                "Group %s holds offsets of another query or consumer (%s): this query overwrites them. Give each query a "
+                "kafka.group.id of its own.",
+                progress.group,
+                ", ".join(sorted(others))[:200],
+            )
+        self._looked_for_others = True
+
+    def _warn_once(self, kind: str, text: str, *arguments: object) -> None:
+        log = _log.debug if kind in self._warned else _log.warning
+        self._warned.add(kind)
+        log(text, *arguments)

@@ -1,0 +1,21 @@
+"""Spark's input partition: the offset ranges that one task reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykafka_wire.wire.topics import OffsetRange
+from pyspark.sql.datasource import InputPartition
+
+
+class KafkaInputPartition(InputPartition):
+    """Ranges of one or many topic-partitions, read by one task. Holds no setting and no secret: Spark prints it."""
+
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        self.ranges = tuple(ranges)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(str, self.ranges[:4])) + (
+            f", … {len(self.ranges)} ranges" if len(self.ranges) > 4 else ""
+        )
+        return f"KafkaInputPartition({shown})"

@@ -1,0 +1,110 @@
+"""Planning without brokers: offsets and limits in, ranges of each input partition out. Every function here is pure.
+
+Two kinds of partition meet here: a *topic-partition* is Kafka's, an *input partition* is one Spark task's share.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+
+#: Offsets and bytes that are worth a task of their own. A task costs about 30 ms of Python worker overhead, in which
+#: one core decodes some 100,000 records of 100 bytes (see DESIGN.md, Performance): below these it is cheaper to read
+#: several topic-partitions in one task.
+TASK_OFFSETS: Final = 250_000
+TASK_BYTES: Final = 32 << 20
+
+
+def share_offsets(
+    start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], max_offsets: int
+) -> dict[TopicPartition, int]:
+    """Ends of a micro-batch of about ``max_offsets`` offsets, shared out by each topic-partition's lag.
+
+    A share below one offset is rounded up, so that a small topic-partition never starves beside a large one
+    (SPARK-26718); the batch can exceed the limit by at most one offset per topic-partition.
+    """
+    lags = {tp: end - start[tp] for tp, end in latest.items() if end > start[tp]}
+    total = sum(lags.values())
+    if total <= max_offsets:
+        return dict(latest)
+    ends = {}
+    for tp, end in latest.items():
+        share = max_offsets * (lags.get(tp, 0) / total)
+        ends[tp] = min(end, start[tp] + (math.ceil(share) if share < 1 else math.floor(share)))
+    return ends
+
+
+def split_ranges(
+    ranges: Sequence[OffsetRange], *, max_records: int | None = None, min_partitions: int | None = None
+) -> list[OffsetRange]:
+    """Ranges cut to at most ``max_records`` offsets each, then, where there are fewer than ``min_partitions``, large ones
+    cut further in proportion to their size. Empty ranges are dropped."""
+    pieces = [r for r in ranges if r.n_offsets > 0]
+    if max_records is not None:
+        pieces = [piece for r in pieces for piece in _cut(r, math.ceil(r.n_offsets / max_records))]
+    if min_partitions is not None and 0 < len(pieces) < min_partitions:
+        total = sum(r.n_offsets for r in pieces)
+        counts = [max(1, math.floor(r.n_offsets / total * min_partitions)) for r in pieces]
+        # What rounding down left over goes where the pieces are largest.
+        heap = [(-r.n_offsets / n, i) for i, (r, n) in enumerate(zip(pieces, counts, strict=True))]
+        heapq.heapify(heap)
+        for _ in range(min_partitions - sum(counts)):
+            _, i = heap[0]
+            counts[i] += 1
+            heapq.heapreplace(heap, (-pieces[i].n_offsets / counts[i], i))
+        pieces = [piece for r, n in zip(pieces, counts, strict=True) for piece in _cut(r, n)]
+    return pieces
+
+
+def pack_ranges(
+    ranges: Sequence[OffsetRange],
+    *,
+    bytes_per_offset: Callable[[str], float],
+    max_records: int | None = None,
+    min_partitions: int | None = None,
+) -> list[list[OffsetRange]]:
+    """Ranges grouped into input partitions of about equal size: many small ones share a task.
+
+    Args:
+        bytes_per_offset: estimated bytes in the log per offset, by topic.
+        max_records: no input partition holds more offsets than this, unless one range alone does.
+        min_partitions: at least so many input partitions, as far as there are ranges.
+    """
+    ranges = [r for r in ranges if r.n_offsets > 0]
+    if not ranges:
+        return []
+    weights = [r.n_offsets * max(1 / TASK_OFFSETS, bytes_per_offset(r.topic) / TASK_BYTES) for r in ranges]
+    n_bins = min(len(ranges), max(1, math.ceil(sum(weights)), min_partitions or 1))
+    if max_records is not None:
+        n_bins = min(len(ranges), max(n_bins, math.ceil(sum(r.n_offsets for r in ranges) / max_records)))
+    while True:
+        bins = _balance(ranges, weights, n_bins)
+        if (
+            max_records is None
+            or n_bins == len(ranges)
+            or all(len(b) == 1 or sum(r.n_offsets for r in b) <= max_records for b in bins)
+        ):
+            return bins
+        n_bins = min(len(ranges), n_bins + max(1, n_bins // 4))
+
+
+def _balance(ranges: Sequence[OffsetRange], weights: Sequence[float], n_bins: int) -> list[list[OffsetRange]]:
+    """Longest first into the emptiest bin: at most a third worse than the best balance there is."""
+    bins: list[list[int]] = [[] for _ in range(n_bins)]
+    heap = [(0.0, b) for b in range(n_bins)]
+    for i in sorted(range(len(ranges)), key=lambda i: -weights[i]):
+        load, b = heap[0]
+        bins[b].append(i)
+        heapq.heapreplace(heap, (load + weights[i], b))
+    return [[ranges[i] for i in sorted(b)] for b in bins if b]
+
+
+def _cut(r: OffsetRange, n: int) -> list[OffsetRange]:
+    n = max(1, min(n, r.n_offsets))
+    cuts = [r.start_offset + r.n_offsets * i // n for i in range(n + 1)]
+    return [replace(r, start_offset=a, end_offset=b) for a, b in zip(cuts, cuts[1:], strict=False)]

@@ -1,0 +1,295 @@
+"""A streaming read: what is new is planned on the driver, micro-batch by micro-batch, and read by the tasks.
+
+One reader lives in one Python process on the driver for a query's whole life. Spark's contract for it is subtle; the
+rules that shape this module (see DESIGN.md, "Non-obvious"):
+
+- an offset equal to the start, as JSON text, means "nothing new": the start is returned as it came;
+- only ends of batches are logged, so a batch's own starts travel inside its end (``starts``);
+- ``commit(end)`` of a batch comes only with the next one; ``latestOffset(start)`` tells earlier that ``start`` is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pykafka_wire.errors import DataLossError, Loss, describe_loss
+from pykafka_wire.offsets import QueryOffsets, nest_by_topic
+from pykafka_wire.options import SourceOptions
+from pykafka_wire.schema import arrow_schema, check_source_schema
+from pykafka_wire.source.admission import AdmissionControl, AvailableNow, max_rows_limit, reads_all_available
+from pykafka_wire.source.batch import plan_input_partitions
+from pykafka_wire.source.commit import GroupCommitter
+from pykafka_wire.source.partition import KafkaInputPartition
+from pykafka_wire.source.plan import share_offsets
+from pykafka_wire.source.read import read_ranges
+from pykafka_wire.source.resolve import earliest_offsets, find_topics, latest_offsets, resolve, topic_partitions
+from pykafka_wire.source.sizing import BytesPerOffset
+from pykafka_wire.wire.admin import ListedOffset
+from pykafka_wire.wire.cluster import Cluster, shared_cluster
+from pykafka_wire.wire.errors import UnknownTopicError
+from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+_log = logging.getLogger(__name__)
+
+#: New partitions and topics are looked for this often at most; a refresh that takes long is done less often still.
+_METADATA_AGE_MS = 1_000
+_METADATA_COST_FACTOR = 20
+
+
+class KafkaStreamReader(DataSourceStreamReader, AvailableNow):
+    """Plans and reads micro-batches. Built without any I/O: Spark also pickles it to the executors, to call ``read``."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        check_source_schema(schema)
+        self._options = options
+        self._schema = schema
+        self._driver: _Driver | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_driver": None}
+
+    @property
+    def _planner(self) -> _Driver:
+        if self._driver is None:
+            self._driver = _Driver(self._options)
+        return self._driver
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query starts, asked for before batch 0, maybe more than once: the answer stays the same."""
+        return self._planner.initial().to_json()
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        """The end of the next micro-batch, ``start`` itself where nothing is new. Commits ``start``: it is durable."""
+        return self._planner.latest(start, limit)
+
+    def getDefaultReadLimit(self) -> Any:
+        """``maxOffsetsPerTrigger`` as Spark's read limit."""
+        return max_rows_limit(self._options.max_offsets_per_trigger)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember the ends of all logs: an AvailableNow query reads up to them and no further."""
+        self._planner.pin_target()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The ends of all logs and how far behind them the query is, for the query's progress."""
+        return self._planner.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Input partitions of the micro-batch between two offsets, the same ranges whenever it is replayed."""
+        return self._planner.input_partitions(QueryOffsets.from_json(start), QueryOffsets.from_json(end))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
+        """Arrow record batches of one input partition; runs on an executor."""
+        if isinstance(partition, KafkaInputPartition):
+            yield from read_ranges(self._options, partition.ranges, arrow_schema(self._schema))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Batch up to ``end`` is done: tell the consumer group."""
+        self._planner.commit(QueryOffsets.from_json(end))
+
+    def stop(self) -> None:
+        """Close connections; safe to call twice."""
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+
+class KafkaStreamReaderWithoutLimits(KafkaStreamReader):
+    """The reader for Spark 4.0 and 4.1, which know no admission control: ``latestOffset`` takes no arguments there, and
+    Spark tells the versions apart by that. Progress reaches the group with the next batch's ``commit``."""
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        """The end of the next micro-batch: all that is there."""
+        return self._planner.latest_without_start()
+
+
+class _Driver:
+    """The planning state of one query, in the driver's process."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._cluster: Cluster = shared_cluster(options.client)
+        self._committer = GroupCommitter(self._cluster)
+        self._admission = AdmissionControl(
+            min_offsets=options.min_offsets_per_trigger, max_delay_ms=options.max_trigger_delay_ms
+        )
+        self._sizes = BytesPerOffset(self._cluster)
+        self._initial: QueryOffsets | None = None
+        self._target: dict[TopicPartition, int] | None = None
+        self._known: tuple[dict[str, Any], QueryOffsets] | None = None
+        self._metadata_age_ms = 0.0
+        self._last_latest: dict[TopicPartition, ListedOffset] = {}
+        self._progress: QueryOffsets | None = None
+        self._said: set[str] = set()
+
+    def initial(self) -> QueryOffsets:
+        if self._initial is None:
+            topics, partitions = self._subscribed()
+            found = resolve(
+                self._cluster, self._options.starting, partitions,
+                option="startingOffsets", isolation_level=self._options.client.isolation_level,
+                group=self._options.group_id,
+            )  # fmt: skip
+            query = str(uuid.uuid4())
+            self._initial = QueryOffsets(
+                offsets=found,
+                topic_ids={name: t.topic_id for name, t in topics.items() if t.topic_id != ZERO_UUID},
+                query=query,
+                group=self._options.group_id or f"{self._options.group_id_prefix}-{query}",
+                initial=True,
+            )
+        return self._initial
+
+    def latest(self, start_json: dict[str, Any], limit: Any) -> dict[str, Any]:
+        start = self._parsed(start_json)
+        self.commit(start)
+        end = self._next(start, limit)
+        return start_json if end is None else end.to_json()
+
+    def latest_without_start(self) -> dict[str, Any]:
+        start = self._progress or self.initial()
+        end = self._next(start, limit=None)
+        return (start if end is None else end).to_json()
+
+    def pin_target(self) -> None:
+        _, partitions = self._subscribed()
+        latest = latest_offsets(self._cluster, partitions, self._options.client.isolation_level)
+        self._target = {tp: found.offset for tp, found in latest.items()}
+
+    def input_partitions(self, start: QueryOffsets, end: QueryOffsets) -> Sequence[InputPartition]:
+        self._progress = end
+        ranges, shrunk = [], []
+        for tp, end_offset in end.offsets.items():
+            start_offset = end.starts.get(tp, start.offsets.get(tp, 0))
+            if start_offset > end_offset:
+                shrunk.append((tp, end_offset, start_offset))
+                continue
+            ranges.append(
+                OffsetRange(
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    start_offset=start_offset,
+                    end_offset=end_offset,
+                    leader_epoch=end.epochs.get(tp, -1),
+                    topic_id=end.topic_ids.get(tp.topic, ZERO_UUID),
+                )
+            )
+        self._lost(Loss.OFFSETS_CHANGED, shrunk)
+        planned = plan_input_partitions(self._cluster, self._options, ranges, self._sizes)
+        _log.info("Planned %d input partitions over %d ranges", len(planned), sum(r.n_offsets > 0 for r in ranges))
+        return planned
+
+    def commit(self, progress: QueryOffsets) -> None:
+        if self._options.commit_offsets and not progress.initial:
+            self._committer.commit(progress)
+
+    def report(self) -> dict[str, Any] | None:
+        if not self._last_latest:
+            return None
+        latest = {tp: found.offset for tp, found in self._last_latest.items()}
+        report: dict[str, Any] = {"offsets": nest_by_topic(latest)}
+        progress = self._progress
+        if progress is not None:
+            behind = [max(0, offset - progress.offsets.get(tp, 0)) for tp, offset in latest.items()]
+            report["minOffsetsBehindLatest"] = min(behind)
+            report["maxOffsetsBehindLatest"] = max(behind)
+            report["avgOffsetsBehindLatest"] = sum(behind) / len(behind)
+            report["totalOffsetsBehindLatest"] = sum(behind)
+            report["group"] = progress.group
+        report["commitSuccesses"] = self._committer.successes
+        report["commitFailures"] = self._committer.failures
+        return report
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def _subscribed(self) -> tuple[dict[str, Any], list[TopicPartition]]:
+        started = time.monotonic()
+        topics = find_topics(self._cluster, self._options.subscription, max_age_ms=int(self._metadata_age_ms))
+        took_ms = (time.monotonic() - started) * 1000
+        self._metadata_age_ms = max(self._metadata_age_ms, _METADATA_AGE_MS, took_ms * _METADATA_COST_FACTOR)
+        return topics, topic_partitions(self._options.subscription, topics)
+
+    def _parsed(self, offset_json: dict[str, Any]) -> QueryOffsets:
+        # An idle query asks with the same start many times a second.
+        if self._known is None or self._known[0] != offset_json:
+            self._known = (offset_json, QueryOffsets.from_json(offset_json))
+        return self._known[1]
+
+    def _next(self, start: QueryOffsets, limit: Any) -> QueryOffsets | None:
+        """Offsets of the next batch, None where nothing is new."""
+        try:
+            topics, partitions = self._subscribed()
+        except UnknownTopicError:
+            if self._options.fail_on_data_loss or not self._options.subscription.topics:
+                raise
+            _log.warning("None of the subscribed topics can be found; the query waits for them")
+            return None
+        topic_ids = {name: t.topic_id for name, t in topics.items() if t.topic_id != ZERO_UUID}
+        recreated = {t for t, known in start.topic_ids.items() if t in topic_ids and topic_ids[t] != known}
+        begins = {tp: offset for tp, offset in start.offsets.items() if tp.topic not in recreated}
+        current = set(partitions)
+        self._lost(
+            Loss.TOPIC_RECREATED, [(tp, start.offsets[tp], -1) for tp in sorted(start.offsets) if tp.topic in recreated]
+        )
+        self._lost(Loss.PARTITIONS_DELETED, [(tp, begins[tp], -1) for tp in sorted(begins) if tp not in current])
+
+        latest = latest_offsets(self._cluster, partitions, self._options.client.isolation_level)
+        self._last_latest = latest
+        starts = dict(start.offsets) if start.initial else {}
+        added = [tp for tp in partitions if tp not in begins]
+        if added:
+            earliest = earliest_offsets(self._cluster, added)
+            not_from_zero = [(tp, 0, earliest[tp]) for tp in added if earliest[tp] > 0 and tp.topic not in recreated]
+            self._lost(Loss.ADDED_PARTITION_DOES_NOT_START_FROM_ZERO, not_from_zero)
+            begins |= earliest
+            starts |= earliest
+        ends = {tp: latest[tp].offset for tp in partitions}
+        self._lost(Loss.OFFSETS_CHANGED, [(tp, ends[tp], begins[tp]) for tp in partitions if ends[tp] < begins[tp]])
+        if self._target is not None:
+            ends = {tp: min(end, self._target.get(tp, begins[tp])) for tp, end in ends.items()}
+        # A log that lost its end is read on from its new end; the loss was reported above.
+        cut = {tp: latest[tp].offset for tp in partitions if latest[tp].offset < begins[tp]}
+        starts |= cut
+        begins = {tp: cut.get(tp, begins[tp]) for tp in partitions}
+        ends = {tp: max(end, begins[tp]) for tp, end in ends.items()}
+        ends = self._admit(begins, ends, limit)
+        if ends == begins:
+            return None
+        kept = [tp for tp in ends if tp in start.offsets or ends[tp] > begins[tp]]
+        return QueryOffsets(
+            offsets={tp: ends[tp] for tp in kept},
+            epochs={tp: latest[tp].leader_epoch for tp in kept if latest[tp].leader_epoch >= 0},
+            topic_ids=topic_ids,
+            starts={tp: min(offset, ends[tp]) for tp, offset in starts.items() if tp in set(kept)},
+            query=start.query,
+            group=self._options.group_id or start.group,
+        )
+
+    def _admit(
+        self, begins: Mapping[TopicPartition, int], ends: dict[TopicPartition, int], limit: Any
+    ) -> dict[TopicPartition, int]:
+        """Ends under the trigger limits; ``limit`` is Spark's, and ReadAllAvailable beats our own."""
+        if limit is None or (reads_all_available(limit) and self._options.max_offsets_per_trigger is not None):
+            return ends
+        n_new = sum(end - begins[tp] for tp, end in ends.items())
+        if self._target is None and not self._admission.admits(n_new):
+            return dict(begins)
+        max_rows = getattr(limit, "max_rows", None)
+        return ends if max_rows is None else share_offsets(begins, ends, max_rows)
+
+    def _lost(self, loss: Loss, lost: list[tuple[TopicPartition, int, int]]) -> None:
+        if not lost:
+            return
+        if self._options.fail_on_data_loss:
+            raise DataLossError(loss, lost)
+        sentence = describe_loss(loss, lost)
+        if sentence not in self._said:  # an idle query looks many times a second
+            self._said.add(sentence)
+            _log.warning("Lost records: %s", sentence)
