@@ -76,8 +76,8 @@ class DataLossError(ConnectorError):
         self.lost = [(TopicPartition(*tp), start, end) for tp, start, end in lost]
         self.detail = detail
         super().__init__(
-            f"{describe_loss(loss, self.lost, detail)}. To go on without these records set the option failOnDataLoss to "
-            "false; to keep more of them raise the topic's retention, or start a new query with a new checkpoint."
+            f"{describe_loss(loss, self.lost, detail)}. To go on without these records set the option failOnDataLoss "
+            "to false; to keep more of them raise the topic's retention, or start a new query with a new checkpoint."
         )
         self.code_suffix = loss.name
 

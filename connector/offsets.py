@@ -91,7 +91,7 @@ class QueryOffsets:
 
 
 def nest_by_topic(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """``{topic: {partition: value}}`` in order of topic and partition, as Kafka's tools and Spark's connector show it."""
+    """``{topic: {partition: value}}`` in order of both, as Spark's own connector prints offsets."""
     nested: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(values):
         nested.setdefault(topic, {})[str(partition)] = values[TopicPartition(topic, partition)]

@@ -1,7 +1,6 @@
 """Options: strings from Spark become frozen dataclasses, checked, with errors that name the remedy.
 
-:data:`OPTIONS` is the one table of the connector's own options: it drives parsing, the refusal of unknown names and the
-README's table (``python -m pykafka_wire.options`` prints it). Client settings, ``kafka.*``, are read by
+The connector's own options stand in :mod:`pykafka_wire.option_table`. Client settings, ``kafka.*``, are read by
 :mod:`pykafka_wire.wire.settings` under Kafka's own names. Option names are case-insensitive, as everywhere in Spark.
 """
 
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from pykafka_wire.errors import OptionError
+from pykafka_wire.option_table import OPTIONS
 from pykafka_wire.starting import OffsetSpec, parse_offset_spec, parse_partitions, parse_timestamp, parse_timestamp_spec
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.errors import SettingsError
@@ -26,69 +26,13 @@ _log = logging.getLogger(__name__)
 Mode = Literal["stream", "batch", "sink"]
 
 
-@dataclass(frozen=True, slots=True)
-class OptionSpec:
-    """One option: its name, default as the user would write it, where it counts (S stream, B batch, W sink), meaning."""
-
-    name: str
-    default: str
-    where: str
-    meaning: str
-
-
-OPTIONS: Final[tuple[OptionSpec, ...]] = (
-    OptionSpec("kafka.bootstrap.servers", "required", "SBW", "`host:port,host:port`; tried in turn until one answers"),
-    OptionSpec("subscribe", "one of three", "SB", "topics, separated by commas"),
-    OptionSpec("subscribePattern", "one of three", "SB", "a regular expression searched for in topic names; internal topics never match"),
-    OptionSpec("assign", "one of three", "SB", 'topic-partitions as JSON, `{"topic":[0,1]}`'),
-    OptionSpec("startingOffsets", "S latest, B earliest", "SB", "`earliest`, `latest` (stream only), `group` (the committed offsets of `kafka.group.id`), or JSON `{\"topic\":{\"0\":23,\"1\":-2}}` naming every partition (-2 earliest, -1 latest); counts for a query's first start only"),
-    OptionSpec("startingOffsetsByTimestamp", "none", "SB", 'JSON `{"topic":{"0":1700000000000}}`, ms since the epoch or ISO-8601; goes before `startingOffsets`'),
-    OptionSpec("startingTimestamp", "none", "SB", "one timestamp for all: ms since the epoch, ISO-8601, or relative such as `-10m`; goes before the two above"),
-    OptionSpec("startingOffsetsByTimestampStrategy", "error", "SB", "`error` or `latest`: what to do where no record is as late as the timestamp"),
-    OptionSpec("startingOffsetsByGroupStrategy", "error", "SB", "`error`, `earliest` or `latest`: what to do where the group has committed nothing"),
-    OptionSpec("endingOffsets", "latest", "B", "`latest`, or JSON as in `startingOffsets` (-1 latest)"),
-    OptionSpec("endingOffsetsByTimestamp", "none", "B", "as `startingOffsetsByTimestamp`; where no record matches: latest"),
-    OptionSpec("endingTimestamp", "none", "B", "as `startingTimestamp`; where no record matches: latest"),
-    OptionSpec("includeHeaders", "false", "SB", "adds the column `headers`"),
-    OptionSpec("failOnDataLoss", "true", "SB", "fail when records were lost before they were read; `false` skips them and logs the range"),
-    OptionSpec("maxOffsetsPerTrigger", "none", "S", "offsets per micro-batch, shared out by each partition's lag (Spark 4.2+)"),
-    OptionSpec("minOffsetsPerTrigger", "none", "S", "wait until so many offsets are there, at most `maxTriggerDelay` (Spark 4.2+)"),
-    OptionSpec("maxTriggerDelay", "15m", "S", "see `minOffsetsPerTrigger`; a number with ms, s, m, h or d"),
-    OptionSpec("minPartitions", "none", "SB", "at least so many Spark input partitions, by splitting large ranges"),
-    OptionSpec("maxRecordsPerPartition", "none", "SB", "at most so many offsets in one Spark input partition"),
-    OptionSpec("kafka.group.id", "generated", "SB", "the consumer group that progress is committed to"),
-    OptionSpec("groupIdPrefix", "pykafka-wire", "SB", "prefix of the generated group"),
-    OptionSpec("commitOffsets", "true", "S", "commit the query's progress to its consumer group, for lag tools"),
-    OptionSpec("kafka.isolation.level", "read_uncommitted", "SB", "`read_committed` leaves out aborted and open transactions"),
-    OptionSpec("kafkaConsumer.pollTimeoutMs", "120000", "SB", "how long a task waits for a broker to make progress"),
-    OptionSpec("fetchOffset.numRetries", "3", "SB", "accepted; offsets are retried within `kafka.default.api.timeout.ms`"),
-    OptionSpec("fetchOffset.retryIntervalMs", "1000", "SB", "accepted; see `kafka.retry.backoff.ms`"),
-    OptionSpec("topic", "none", "W", "the topic to write to; goes before a `topic` column"),
-    OptionSpec("kafka.*", "Kafka's own", "SBW", "client settings under Kafka's names"),
-)  # fmt: skip
-
 #: Options that Spark itself adds to a source's, for tables, views and streaming writers (seen on 4.0 to 4.3).
 _SPARKS_OWN: Final = frozenset(
-    [
-        "path",
-        "paths",
-        "provider",
-        "owner",
-        "location",
-        "external",
-        "is_managed_location",
-        "comment",
-        "collation",
-        "serialization.format",
-        "checkpointlocation",
-        "queryname",
-        "outputmode",
-        "asynccommit",
-        "truncate",
-    ]
+    {"path", "paths", "provider", "owner", "location", "external", "is_managed_location", "comment", "collation"}
+    | {"serialization.format", "checkpointlocation", "queryname", "outputmode"}
 )
 
-#: Settings that would break what the connector itself promises, with the reason; Spark's own connector refuses them too.
+#: Settings that would break what the connector promises, with the reason; Spark's own connector refuses them too.
 _REFUSED: Final[dict[str, str]] = {
     "kafka.auto.offset.reset": "set startingOffsets instead; the query's checkpoint says where it goes on",
     "kafka.key.deserializer": "keys are binary; cast the column in the query",
@@ -165,15 +109,11 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
     starting = read.offsets("starting", "latest" if stream else "earliest")
     ending = read.offsets("ending", "latest")
     if not stream:
-        starting.refuse(
-            -1, "startingOffsets", "a batch read that starts at latest reads nothing: use earliest or offsets"
-        )
-        ending.refuse(-2, "endingOffsets", "a batch read that ends at earliest reads nothing: use latest or offsets")
+        starting.refuse(-1, "startingOffsets", "a batch that starts at latest reads nothing: use earliest or offsets")
+        ending.refuse(-2, "endingOffsets", "a batch that ends at earliest reads nothing: use latest or offsets")
     group_id = read.text("kafka.group.id")
     if starting.kind == "group" and group_id is None:
-        raise OptionError(
-            "startingOffsets=group needs kafka.group.id, the group whose committed offsets to start from."
-        )
+        raise OptionError("startingOffsets=group needs kafka.group.id, whose committed offsets to start from.")
     minimum, maximum = read.positive("minOffsetsPerTrigger"), read.positive("maxOffsetsPerTrigger")
     if minimum is not None and maximum is not None and minimum > maximum:
         raise OptionError(
@@ -212,9 +152,8 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     try:
         codec = Codec[client.compression_type.upper()]
     except KeyError:
-        raise OptionError(
-            f"kafka.compression.type is {client.compression_type!r}: use one of {', '.join(c.name.lower() for c in Codec)}."
-        ) from None
+        names = ", ".join(codec.name.lower() for codec in Codec)
+        raise OptionError(f"kafka.compression.type is {client.compression_type!r}: use one of {names}.") from None
     return SinkOptions(client=client, topic=topic, codec=codec)
 
 
@@ -335,13 +274,3 @@ def _refuse_unknown(options: Iterable[str], mode: Mode) -> None:
         for names, modes, reason in _MISPLACED:
             if lowered in names and mode in modes:
                 raise OptionError(f"{known[lowered]} does not apply here: {reason}.")
-
-
-def options_table() -> str:
-    """The options as a Markdown table, the one that README shows."""
-    lines = ["| Option | Default | Where | Meaning |", "|---|---|---|---|"]
-    lines += [
-        f"| `{spec.name}` | {spec.default} | {spec.where} | {spec.meaning.replace('|', chr(92) + '|')} |"
-        for spec in OPTIONS
-    ]
-    return "\n".join(lines) + "\n"

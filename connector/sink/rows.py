@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pykafka_wire.errors import SchemaError, WriteError
 from pyspark.sql.types import StructType
 
-#: Columns of the sink and the types each may have, as Spark's ``simpleString`` prints them; other columns are left alone.
+#: Columns of the sink and the types each may have (Spark's ``simpleString``); other columns are left alone.
 _SINK_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "topic": ("string",),
     "key": ("string", "binary"),
@@ -45,8 +45,8 @@ class SinkColumns:
         types = {field.name: field.dataType.simpleString() for field in schema.fields}
         if "value" not in types:
             raise SchemaError(
-                f"the rows have no column 'value' (they have {', '.join(types) or 'none'}): name the column to write, as in "
-                'df.selectExpr("to_json(struct(*)) AS value").'
+                f"the rows have no column 'value' (they have {', '.join(types) or 'none'}): name the column to write, "
+                'as in df.selectExpr("to_json(struct(*)) AS value").'
             )
         if topic is None and "topic" not in types:
             raise SchemaError(
@@ -73,7 +73,7 @@ class SinkColumns:
             topics = column["topic"]
             if topics.null_count:
                 raise WriteError(
-                    "a row has a null topic: fill the column, filter such rows out, or set the option topic for all rows."
+                    "a row has a null topic: fill the column, filter such rows out, or set the option topic for all."
                 )
         timestamps = column.get("timestamp")
         now_ms = int(time.time() * 1000)

@@ -86,8 +86,8 @@ class GroupCommitter:
         if others:
             self._warn_once(
                 "others",
-                "Group %s holds offsets of another query or consumer (%s): this query overwrites them. Give each query a "
-                "kafka.group.id of its own.",
+                "Group %s holds offsets of another query or consumer (%s): this query overwrites them. Give each query "
+                "a kafka.group.id of its own.",
                 progress.group,
                 ", ".join(sorted(others))[:200],
             )

@@ -6,6 +6,7 @@ Two kinds of partition meet here: a *topic-partition* is Kafka's, an *input part
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -42,8 +43,8 @@ def share_offsets(
 def split_ranges(
     ranges: Sequence[OffsetRange], *, max_records: int | None = None, min_partitions: int | None = None
 ) -> list[OffsetRange]:
-    """Ranges cut to at most ``max_records`` offsets each, then, where there are fewer than ``min_partitions``, large ones
-    cut further in proportion to their size. Empty ranges are dropped."""
+    """Ranges cut to at most ``max_records`` offsets each; where there are then fewer than ``min_partitions``, the large
+    ones are cut further, in proportion to their size. Empty ranges are dropped."""
     pieces = [r for r in ranges if r.n_offsets > 0]
     if max_records is not None:
         pieces = [piece for r in pieces for piece in _cut(r, math.ceil(r.n_offsets / max_records))]
@@ -107,4 +108,4 @@ def _balance(ranges: Sequence[OffsetRange], weights: Sequence[float], n_bins: in
 def _cut(r: OffsetRange, n: int) -> list[OffsetRange]:
     n = max(1, min(n, r.n_offsets))
     cuts = [r.start_offset + r.n_offsets * i // n for i in range(n + 1)]
-    return [replace(r, start_offset=a, end_offset=b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [replace(r, start_offset=a, end_offset=b) for a, b in itertools.pairwise(cuts)]

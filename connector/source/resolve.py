@@ -84,7 +84,7 @@ def resolve(
 
     Raises:
         OptionError: offsets or timestamps do not name exactly the subscribed topic-partitions.
-        OffsetsError: no record is as late as a timestamp, or the group has committed nothing, and the strategy is error.
+        OffsetsError: no record is as late as a timestamp, or the group has no offset, and the strategy is error.
     """
     if spec.kind in ("offsets", "timestamps"):
         _same_partitions(spec.by_partition, partitions, option)

@@ -43,7 +43,7 @@ _METADATA_COST_FACTOR = 20
 
 
 class KafkaStreamReader(DataSourceStreamReader, AvailableNow):
-    """Plans and reads micro-batches. Built without any I/O: Spark also pickles it to the executors, to call ``read``."""
+    """Plans and reads micro-batches. Built without any I/O: Spark pickles it to the executors, to call ``read``."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_source_schema(schema)

@@ -1,0 +1,57 @@
+"""The connector's own options in one table: it drives the refusal of unknown names and renders the README's table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class OptionSpec:
+    """One option: name, default as a user would write it, where it counts (S stream, B batch, W sink), meaning."""
+
+    name: str
+    default: str
+    where: str
+    meaning: str
+
+
+OPTIONS: Final[tuple[OptionSpec, ...]] = (
+    OptionSpec("kafka.bootstrap.servers", "required", "SBW", "`host:port,host:port`; tried in turn until one answers"),
+    OptionSpec("subscribe", "one of three", "SB", "topics, separated by commas"),
+    OptionSpec("subscribePattern", "one of three", "SB", "a regular expression searched for in topic names; internal topics never match"),
+    OptionSpec("assign", "one of three", "SB", 'topic-partitions as JSON, `{"topic":[0,1]}`'),
+    OptionSpec("startingOffsets", "S latest, B earliest", "SB", "`earliest`, `latest` (stream only), `group` (the committed offsets of `kafka.group.id`), or JSON `{\"topic\":{\"0\":23,\"1\":-2}}` naming every partition (-2 earliest, -1 latest); counts for a query's first start only"),
+    OptionSpec("startingOffsetsByTimestamp", "none", "SB", 'JSON `{"topic":{"0":1700000000000}}`, ms since the epoch or ISO-8601; goes before `startingOffsets`'),
+    OptionSpec("startingTimestamp", "none", "SB", "one timestamp for all: ms since the epoch, ISO-8601, or relative such as `-10m`; goes before the two above"),
+    OptionSpec("startingOffsetsByTimestampStrategy", "error", "SB", "`error` or `latest`: what to do where no record is as late as the timestamp"),
+    OptionSpec("startingOffsetsByGroupStrategy", "error", "SB", "`error`, `earliest` or `latest`: what to do where the group has committed nothing"),
+    OptionSpec("endingOffsets", "latest", "B", "`latest`, or JSON as in `startingOffsets` (-1 latest)"),
+    OptionSpec("endingOffsetsByTimestamp", "none", "B", "as `startingOffsetsByTimestamp`; where no record matches: latest"),
+    OptionSpec("endingTimestamp", "none", "B", "as `startingTimestamp`; where no record matches: latest"),
+    OptionSpec("includeHeaders", "false", "SB", "adds the column `headers`"),
+    OptionSpec("failOnDataLoss", "true", "SB", "fail when records were lost before they were read; `false` skips them and logs the range"),
+    OptionSpec("maxOffsetsPerTrigger", "none", "S", "offsets per micro-batch, shared out by each partition's lag (Spark 4.2+)"),
+    OptionSpec("minOffsetsPerTrigger", "none", "S", "wait until so many offsets are there, at most `maxTriggerDelay` (Spark 4.2+)"),
+    OptionSpec("maxTriggerDelay", "15m", "S", "see `minOffsetsPerTrigger`; a number with ms, s, m, h or d"),
+    OptionSpec("minPartitions", "none", "SB", "at least so many Spark input partitions, by splitting large ranges"),
+    OptionSpec("maxRecordsPerPartition", "none", "SB", "at most so many offsets in one Spark input partition"),
+    OptionSpec("kafka.group.id", "generated", "SB", "the consumer group that progress is committed to"),
+    OptionSpec("groupIdPrefix", "pykafka-wire", "SB", "prefix of the generated group"),
+    OptionSpec("commitOffsets", "true", "S", "commit the query's progress to its consumer group, for lag tools"),
+    OptionSpec("kafka.isolation.level", "read_uncommitted", "SB", "`read_committed` leaves out aborted and open transactions"),
+    OptionSpec("kafkaConsumer.pollTimeoutMs", "120000", "SB", "how long a task waits for a broker to make progress"),
+    OptionSpec("fetchOffset.numRetries", "3", "SB", "accepted; offsets are retried within `kafka.default.api.timeout.ms`"),
+    OptionSpec("fetchOffset.retryIntervalMs", "1000", "SB", "accepted; see `kafka.retry.backoff.ms`"),
+    OptionSpec("topic", "none", "W", "the topic to write to; goes before a `topic` column"),
+    OptionSpec("kafka.*", "Kafka's own", "SBW", "client settings under Kafka's names"),
+)  # fmt: skip
+
+
+def options_table() -> str:
+    """The options as a Markdown table, the one that README shows."""
+    lines = ["| Option | Default | Where | Meaning |", "|---|---|---|---|"]
+    for spec in OPTIONS:
+        meaning = spec.meaning.replace("|", "\\|")
+        lines.append(f"| `{spec.name}` | {spec.default} | {spec.where} | {meaning} |")
+    return "\n".join(lines) + "\n"
