@@ -8,17 +8,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from pykafka_wire.errors import DataLossError, Loss, describe_loss
 from pykafka_wire.options import SourceOptions
 from pykafka_wire.schema import decoded_columns
-from pykafka_wire.source.resolve import earliest_offsets
 from pykafka_wire.wire.cluster import shared_cluster
 from pykafka_wire.wire.decode import DecodedRecords
-from pykafka_wire.wire.errors import OffsetOutOfRangeError
+from pykafka_wire.wire.errors import (
+    LogEndError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    TopicRecreatedError,
+    UnknownTopicError,
+    WireError,
+)
 from pykafka_wire.wire.fetcher import fetch_ranges
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
@@ -29,13 +35,14 @@ def read_ranges(options: SourceOptions, ranges: Sequence[OffsetRange], schema: A
     """Arrow record batches of the records in ``ranges``, exactly of ``schema`` (pyarrow's), in order within each range.
 
     Raises:
-        DataLossError: offsets of a range have aged out, and ``failOnDataLoss`` is true.
+        DataLossError: offsets of a range are gone, and ``failOnDataLoss`` is true.
+        WireError: brokers could not be reached, or refused, for longer than ``kafkaConsumer.pollTimeoutMs``.
     """
     cluster = shared_cluster(options.client)
     columns = decoded_columns(tuple(schema.names))
     remaining = list(ranges)
     while remaining:
-        positions = {r: r.start_offset for r in remaining}
+        positions = [r.start_offset for r in remaining]
         try:
             for fetched in fetch_ranges(
                 cluster,
@@ -44,36 +51,50 @@ def read_ranges(options: SourceOptions, ranges: Sequence[OffsetRange], schema: A
                 isolation_level=options.client.isolation_level,
                 deadline_ms=options.poll_timeout_ms,
             ):
-                positions.update(zip(fetched.ranges, map(int, fetched.positions), strict=True))
+                for index, position in fetched.positions.items():
+                    positions[index] = position
                 if fetched.records.n_records:
                     yield record_batch(fetched.records, fetched.ranges, schema)
             return
-        except OffsetOutOfRangeError as error:
-            lost = TopicPartition(error.topic or "", -1 if error.partition is None else error.partition)
-            remaining = [
-                replace(r, start_offset=position) for r, position in positions.items() if position < r.end_offset
-            ]
-            remaining = _skip_lost(options, remaining, lost, error)
+        except _LOST as error:
+            moved = [replace(r, start_offset=p) for r, p in zip(remaining, positions, strict=True) if p < r.end_offset]
+            remaining = _skip_lost(options, moved, error)
 
 
-def _skip_lost(
-    options: SourceOptions, ranges: list[OffsetRange], lost: TopicPartition, error: OffsetOutOfRangeError
-) -> list[OffsetRange]:
-    """Ranges without what has aged out of the topic-partition ``lost``."""
-    earliest = earliest_offsets(shared_cluster(options.client), [lost])[lost]
-    kept = []
+#: What a fetch raises when a part of a range no longer exists.
+_LOST: Final = (OffsetOutOfRangeError, LogEndError, LogTruncatedError, TopicRecreatedError, UnknownTopicError)
+
+
+def _skip_lost(options: SourceOptions, ranges: Sequence[OffsetRange], error: WireError) -> list[OffsetRange]:
+    """Ranges without the lost part that ``error`` found.
+
+    Raises:
+        DataLossError: where ``failOnDataLoss`` is true; the error itself where it names none of the ranges.
+    """
+    kept: list[OffsetRange] = []
+    lost: list[tuple[TopicPartition, int, int]] = []
+    loss = Loss.RANGE_UNREADABLE
     for r in ranges:
-        if r.topic_partition == lost:
-            # An offset beyond the log's end is a truncated log: nothing of the range is left.
-            new_start = min(r.end_offset, earliest) if earliest > r.start_offset else r.end_offset
-            loss = Loss.START_OFFSET_OUT_OF_RANGE if earliest > r.start_offset else Loss.RANGE_UNREADABLE
-            gone = [(lost, r.start_offset, new_start)]
-            if options.fail_on_data_loss:
-                raise DataLossError(loss, gone, str(error)) from error
-            _log.warning("Skipped lost records: %s", describe_loss(loss, gone, str(error)))
-            r = replace(r, start_offset=new_start)
-        if r.n_offsets:
+        if r.topic != error.topic or (error.partition is not None and r.partition != error.partition):
             kept.append(r)
+            continue
+        next_offset = r.end_offset
+        if isinstance(error, OffsetOutOfRangeError) and error.log_start_offset is not None:
+            if r.start_offset < error.log_start_offset:
+                next_offset = min(r.end_offset, error.log_start_offset)
+                loss = Loss.START_OFFSET_OUT_OF_RANGE
+        elif isinstance(error, TopicRecreatedError):
+            loss = Loss.TOPIC_RECREATED
+        elif isinstance(error, UnknownTopicError):
+            loss = Loss.PARTITIONS_DELETED
+        lost.append((r.topic_partition, r.start_offset, next_offset))
+        if next_offset < r.end_offset:
+            kept.append(replace(r, start_offset=next_offset))
+    if not lost:
+        raise error
+    if options.fail_on_data_loss:
+        raise DataLossError(loss, lost, str(error)) from error
+    _log.warning("Skipped lost records: %s", describe_loss(loss, lost, str(error)))
     return kept
 
 

@@ -1,0 +1,55 @@
+"""How many bytes of the log one offset takes, so that planning knows a small range from a large one.
+
+Offsets say nothing of bytes: 1,000 of them may be 100 kB or 1 GB. Where it matters, one small Fetch per topic looks at
+the first batches of a range. An estimate steers only how work is shared out, never what is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.fetcher import sample_batches
+from pykafka_wire.wire.topics import OffsetRange
+
+_log = logging.getLogger(__name__)
+
+#: Assumed where nothing was looked at: an ordinary record.
+_ASSUMED_BYTES: Final = 1024.0
+#: Below so many offsets in all, a look costs more than a badly balanced plan: 32 records of 1 MiB, the brokers' default
+#: limit for a batch, are what one task takes anyway.
+_WORTH_A_LOOK: Final = 32
+#: A topic's records seldom change their size: look again after this long.
+_REMEMBER_S: Final = 300.0
+
+
+class BytesPerOffset:
+    """Estimates per topic, remembered for some minutes."""
+
+    def __init__(self, cluster: Cluster, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._known: dict[str, tuple[float, float]] = {}
+
+    def estimate(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
+        """Estimated bytes per offset for each topic in ``ranges``; a failed look is no error."""
+        now = self._clock()
+        largest: dict[str, OffsetRange] = {}
+        for r in ranges:
+            if r.topic not in largest or r.n_offsets > largest[r.topic].n_offsets:
+                largest[r.topic] = r
+        if len(ranges) > 1 and sum(r.n_offsets for r in ranges) > _WORTH_A_LOOK:
+            unknown = [r for r in largest.values() if self._age(r.topic, now) > _REMEMBER_S]
+            try:
+                for topic, (n_bytes, n_offsets) in sample_batches(self._cluster, unknown).items():
+                    self._known[topic] = (n_bytes / max(1, n_offsets), now)
+            except WireError as error:
+                _log.debug("No look at record sizes: %s", error)
+        return {topic: self._known.get(topic, (_ASSUMED_BYTES, 0.0))[0] for topic in largest}
+
+    def _age(self, topic: str, now: float) -> float:
+        return now - self._known[topic][1] if topic in self._known else float("inf")
