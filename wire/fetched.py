@@ -1,0 +1,184 @@
+"""Turns one Fetch answer into columns: what a bounded read hands out.
+
+Owns the shape of a read's results, the second try for corrupt batches, and the bound on how much is held decoded. It
+sends nothing and knows no broker; :mod:`~pykafka_wire.wire.fetcher` asks, :mod:`~pykafka_wire.wire.decode` decodes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+from pykafka_wire.wire.decode import Columns, DecodedRecords, RecordSlice, decode
+from pykafka_wire.wire.errors import CorruptBatchError, WireError
+from pykafka_wire.wire.positions import RangeProgress
+from pykafka_wire.wire.topics import OffsetRange
+
+logger = logging.getLogger(__name__)
+
+#: The first answer of a read is kept small, and later ones shrink again when decoded they are much larger than the
+#: bytes that brought them (compression): about DECODED_BYTES, at most, are to be held decoded at a time.
+_FIRST_MAX_BYTES: Final = 2 * 1024 * 1024
+_LEAST_MAX_BYTES: Final = 256 * 1024
+_DECODED_BYTES: Final = 48 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class FetchCounters:
+    """What a read did so far: answers, bytes of record batches in them, records handed out, retries of every kind."""
+
+    n_responses: int = 0
+    n_bytes: int = 0
+    n_records: int = 0
+    n_retries: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedRecords:
+    """The records of one Fetch answer, many topic-partitions together.
+
+    Attributes:
+        ranges: the ranges that were asked for, all of them, always the same sequence.
+        records: the columns; ``slice_index`` indexes `ranges`. Grouped by range, in offset order within each.
+        positions: for each index of `ranges` that has moved, the offset up to which it is handed out, this chunk
+            included.
+        n_bytes: size of the record batches, as fetched.
+    """
+
+    ranges: Sequence[OffsetRange]
+    records: DecodedRecords
+    positions: Mapping[int, int]
+    n_bytes: int
+
+
+@dataclass(slots=True)
+class ChunkPart:
+    """One range's share of an answer: its whole batches, and the position after them."""
+
+    progress: RangeProgress
+    slice: RecordSlice
+    next_offset: int
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What one answer from `node` brought, not decoded yet; the parts are views of its frame."""
+
+    node: int
+    parts: list[ChunkPart] = field(default_factory=list)
+
+
+class ChunkDecoder:
+    """Decodes the chunks of one read.
+
+    Attributes:
+        max_bytes: how much to ask for in one answer, at present.
+    """
+
+    def __init__(
+        self,
+        ranges: Sequence[OffsetRange],
+        columns: Columns,
+        *,
+        read_committed: bool,
+        check_crc: bool,
+        max_bytes: int,
+        counters: FetchCounters,
+    ) -> None:
+        self._ranges = ranges
+        self._columns = columns
+        self._read_committed = read_committed
+        self._check_crc = check_crc
+        self._counters = counters
+        self._most_bytes = max_bytes
+        self.max_bytes = min(max_bytes, _FIRST_MAX_BYTES)
+
+    def decode(self, chunk: Chunk) -> Iterator[FetchedRecords]:
+        """The records of `chunk`, normally as one; nothing if it holds none.
+
+        If a batch is corrupt, every part is decoded by itself, and those that fail are rewound, to be fetched once
+        more.
+
+        Raises:
+            CorruptBatchError: a batch was corrupt for the second time.
+            WireError: what the decoder raises else, with the topic-partition.
+        """
+        try:
+            fetched = self._decode(chunk.parts)
+        except CorruptBatchError as error:
+            logger.warning("broker %d: a corrupt batch is fetched once more: %s", chunk.node, error)
+        else:
+            if fetched.records.n_records:
+                yield fetched
+            return
+        for part in chunk.parts:
+            try:
+                fetched = self._decode([part])
+            except CorruptBatchError as error:
+                self._fetch_again(part, error, chunk.node)
+            else:
+                if fetched.records.n_records:
+                    yield fetched
+
+    def _fetch_again(self, part: ChunkPart, error: CorruptBatchError, node: int) -> None:
+        progress, start_offset = part.progress, part.slice.start_offset
+        if progress.retried_offset == start_offset:
+            raise CorruptBatchError(
+                f"{error.message} (the same after it was fetched once more)",
+                topic=progress.range.topic,
+                partition=progress.range.partition,
+                offset=start_offset if error.offset is None else error.offset,
+                broker=node,
+                api="Fetch",
+                remedy=error.remedy,
+            ) from error
+        progress.retried_offset = start_offset
+        progress.rewind(start_offset)
+        self._counters.n_retries += 1
+
+    def _decode(self, parts: Sequence[ChunkPart]) -> FetchedRecords:
+        try:
+            records = decode(
+                [part.slice for part in parts],
+                self._columns,
+                read_committed=self._read_committed,
+                check_crc=self._check_crc,
+            )
+        except WireError as error:
+            if len(parts) == 1 and error.topic is None:
+                error.topic, error.partition = parts[0].progress.topic_partition
+            raise
+        for part in parts:
+            if part.next_offset <= part.slice.start_offset:
+                # The walk over the headers found no batch at all, yet the decoder had nothing to say.
+                raise CorruptBatchError(
+                    "a batch whose length makes no sense",
+                    topic=part.progress.range.topic,
+                    partition=part.progress.range.partition,
+                    offset=part.slice.start_offset,
+                )
+        n_bytes = sum(len(part.slice.records) for part in parts)
+        self._fit(n_bytes, records)
+        for part in parts:
+            part.progress.delivered = part.next_offset
+        self._counters.n_bytes += n_bytes
+        self._counters.n_records += records.n_records
+        indexes = np.array([part.progress.index for part in parts], dtype=np.int32)
+        return FetchedRecords(
+            ranges=self._ranges,
+            records=replace(records, slice_index=indexes[records.slice_index]),
+            positions={part.progress.index: part.next_offset for part in parts},
+            n_bytes=n_bytes,
+        )
+
+    def _fit(self, n_bytes: int, records: DecodedRecords) -> None:
+        """Sets how much to ask for next, from how much `n_bytes` came to when decoded; grows by doubling."""
+        columns = (records.key, records.value, records.headers)
+        decoded_bytes = 24 * records.n_records + sum(column.nbytes for column in columns if column is not None)
+        fitting = n_bytes * _DECODED_BYTES // max(1, decoded_bytes)
+        self.max_bytes = max(
+            min(fitting, 2 * self.max_bytes, self._most_bytes), min(_LEAST_MAX_BYTES, self._most_bytes)
+        )

@@ -1,0 +1,482 @@
+"""Reads bounded ranges of topic-partitions into columns, as fast as their leaders answer.
+
+Owns the Fetch requests of bounded reads (https://kafka.apache.org/protocol#The_Messages_Fetch): which partitions stand
+in a request, how much is asked for, what each partition's answer means, and when a range has ended. It knows nothing of
+sockets (:mod:`~pykafka_wire.wire.cluster`), of what is inside a batch (:mod:`~pykafka_wire.wire.decode`) or of Spark.
+
+How a read goes: one Fetch per leader over all of its unfinished ranges; when its answer is there, batch headers give
+the next positions, the next Fetch leaves, and only then is the answer decoded, so that broker and network work
+meanwhile. The answers of all leaders are under way at the same time. No offsets are listed, and nothing is asked for
+beyond a range's end, so no request waits in a long poll. Fetch sessions are not used (session id 0, epoch -1): a
+short-lived reader would only fill the broker's session cache (KIP-227).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from pykafka_wire.wire.cluster import Backoff, Cluster, Deadline, Pending
+from pykafka_wire.wire.decode import Columns, RecordSlice
+from pykafka_wire.wire.errors import (
+    Action,
+    BrokerError,
+    OffsetOutOfRangeError,
+    TransportError,
+    UnknownTopicError,
+    WireError,
+    broker_error,
+    error_info,
+)
+from pykafka_wire.wire.fetched import Chunk, ChunkDecoder, ChunkPart, FetchCounters, FetchedRecords
+from pykafka_wire.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from pykafka_wire.wire.positions import RangeProgress, walk_batches
+from pykafka_wire.wire.range_errors import (
+    log_end_error,
+    oversize_error,
+    recreated_error,
+    stalled_error,
+    truncated_error,
+    with_log_bounds,
+)
+from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
+
+__all__ = ["FetchCounters", "FetchedRecords", "fetch_ranges"]
+
+logger = logging.getLogger(__name__)
+
+#: Most bytes of one answer and of one partition in it. An answer is decoded as a whole, so this is also the unit of
+#: memory: about two answers per leader are held.
+DEFAULT_MAX_BYTES: Final = 8 * 1024 * 1024
+DEFAULT_MAX_PARTITION_BYTES: Final = 4 * 1024 * 1024
+#: The broker's socket.request.max.bytes (100 MiB by default) bounds what any producer can have written as one batch.
+MAX_BATCH_BYTES: Final = 104_857_600
+#: A partition with nothing to give holds its answer back for this long, and so that of others: they share a request
+#: only with partitions in the same plight, since any byte ends the wait (fetch.min.bytes is 1).
+_MAX_WAIT_MS: Final = 100
+#: How long a range's end may stay above what the leader serves. A new leader may trail until a dead follower has left
+#: the in-sync replicas, at most replica.lag.time.max.ms (30 s by default).
+DEFAULT_END_WAIT_MS: Final = 30_000
+#: A lane of its own: an answer of megabytes must not stand before metadata or commits.
+_LANE: Final = "fetch"
+#: The first version that names topics by id (KIP-516); below it last_fetched_epoch came with 12 (KIP-595).
+_TOPIC_ID_VERSION: Final = 13
+_LAST_EPOCH_VERSION: Final = 12
+
+
+def fetch_ranges(
+    cluster: Cluster,
+    ranges: Sequence[OffsetRange],
+    *,
+    columns: Columns,
+    isolation_level: str | None = None,
+    max_bytes: int | None = None,
+    max_partition_bytes: int | None = None,
+    deadline_ms: int = 120_000,
+    end_wait_ms: int = DEFAULT_END_WAIT_MS,
+    counters: FetchCounters | None = None,
+) -> Iterator[FetchedRecords]:
+    """The records of `ranges` in chunks, each about one Fetch answer; ends when every position has reached its range's
+    end.
+
+    Gaps (compaction, control batches, aborted transactions) are stepped over: a range may hold fewer records than
+    offsets. The columns are copies, safe to keep. Memory: about two answers per leader.
+
+    Args:
+        isolation_level: ``read_committed`` or ``read_uncommitted``; the settings' own when None. With
+            ``read_committed`` the last stable offset bounds what can be read, so a range should end there.
+        max_bytes, max_partition_bytes: bounds of an answer and of one partition in it; the settings' own, else 8 and 4
+            MiB.
+        deadline_ms: a range that makes no progress for so long fails; time spent by the caller between chunks is not
+            counted.
+        end_wait_ms: the same while the range's end lies above the high watermark (or the last stable offset).
+        counters: is kept up to date while the read goes on.
+
+    Raises:
+        OffsetOutOfRangeError: a position is not in the log; holds the log's bounds.
+        LogEndError: the end stayed above what the leader serves.
+        LogTruncatedError: records before a position vanished after a change of leader.
+        TopicRecreatedError, UnknownTopicError: the topic is another one, or gone.
+        CorruptBatchError: a batch was bad twice in a row.
+        RecordTooLargeError: one batch is larger than :data:`MAX_BATCH_BYTES`.
+        DeadlineExceededError: no progress; chained to the last cause.
+        BrokerError: the broker refused, without hope of better.
+    """
+    return _Read(
+        cluster,
+        ranges,
+        columns=columns,
+        read_committed=(isolation_level or cluster.settings.isolation_level) == "read_committed",
+        max_bytes=max_bytes or cluster.settings.fetch_max_bytes or DEFAULT_MAX_BYTES,
+        max_partition_bytes=(
+            max_partition_bytes or cluster.settings.max_partition_fetch_bytes or DEFAULT_MAX_PARTITION_BYTES
+        ),
+        deadline_ms=deadline_ms,
+        end_wait_ms=min(end_wait_ms, deadline_ms),
+        counters=counters if counters is not None else FetchCounters(),
+    ).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One partition of a request: whose range, from which offset, and the (leader, leader epoch) it was sent under."""
+
+    progress: RangeProgress
+    position: int
+    leader: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """One Fetch on its way. `by_place` finds what was asked by (topic name or id, partition)."""
+
+    pending: Pending[FetchResponse]
+    node: int
+    asked: list[_Asked]
+    by_place: dict[tuple[str | uuid.UUID, int], _Asked]
+
+
+class _Read:
+    """The state of one call of :func:`fetch_ranges`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        ranges: Sequence[OffsetRange],
+        *,
+        columns: Columns,
+        read_committed: bool,
+        max_bytes: int,
+        max_partition_bytes: int,
+        deadline_ms: int,
+        end_wait_ms: int,
+        counters: FetchCounters,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = cluster.settings
+        self._read_committed = read_committed
+        self._decoder = ChunkDecoder(
+            ranges,
+            columns,
+            read_committed=read_committed,
+            check_crc=cluster.settings.check_crcs,
+            max_bytes=max_bytes,
+            counters=counters,
+        )
+        self._max_partition_bytes = max_partition_bytes
+        self._deadline_s = deadline_ms / 1000
+        self._end_wait_s = end_wait_ms / 1000
+        self._counters = counters
+        self._unfinished = [
+            progress
+            for progress in (RangeProgress(index, range_) for index, range_ in enumerate(ranges))
+            if not progress.finished
+        ]
+        self._in_flight: dict[int, _InFlight] = {}
+        self._backoff = Backoff(cluster.settings)
+        self._turn = 0
+        self._paused_s = 0.0
+        self._moved_at = self._now()
+        self._topic_ids: dict[str, uuid.UUID] = {}
+
+    def run(self) -> Iterator[FetchedRecords]:
+        while self._unfinished:
+            self._send()
+            if not self._in_flight:
+                self._sleep()
+                continue
+            chunk = self._receive()
+            self._unfinished = [progress for progress in self._unfinished if not progress.finished]
+            self._send()
+            if not chunk.parts:
+                continue
+            for fetched in self._decoder.decode(chunk):
+                paused_at = time.monotonic()
+                yield fetched
+                self._paused_s += time.monotonic() - paused_at
+                del fetched
+            # A part whose batch was corrupt has gone back.
+            known = set(self._unfinished)
+            self._unfinished += [
+                part.progress for part in chunk.parts if not part.progress.finished and part.progress not in known
+            ]
+            # Its parts are views of the whole frame, which must not stay while the next one comes in.
+            del chunk
+
+    def _now(self) -> float:
+        """Seconds of this read's own time: the caller's work between chunks does not run down any deadline."""
+        return time.monotonic() - self._paused_s
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        """Sends a Fetch to every node that has none in flight and ranges ready to be asked for."""
+        now = self._now()
+        by_node: dict[int, dict[TopicPartition, _Asked]] = {}
+        for progress in sorted(self._unfinished, key=lambda progress: progress.turn):
+            if progress.not_before > now:
+                continue
+            try:
+                leader = self._cluster.leader(progress.topic_partition, deadline=self._request_deadline())
+                self._check_topic_id(progress)
+            except (TransportError, BrokerError) as error:
+                self._failed(progress, error)
+                continue
+            # A follower serves until its time is up or the leader changes; then the leader is asked again (KIP-392).
+            if leader != progress.leader or now >= progress.replica_until:
+                progress.replica = -1
+            node = progress.replica if progress.replica >= 0 else leader[0]
+            if node not in self._in_flight:
+                # Two ranges of one topic-partition take turns: a request names each partition once.
+                by_node.setdefault(node, {}).setdefault(
+                    progress.topic_partition, _Asked(progress, progress.position, leader)
+                )
+        for node, asked in by_node.items():
+            self._send_to(node, list(asked.values()))
+
+    def _check_topic_id(self, progress: RangeProgress) -> None:
+        """Raises TopicRecreatedError when the topic of this name is not the one that the range was planned on."""
+        topic = progress.range.topic
+        found = self._topic_ids.get(topic)
+        if found is None:
+            found = self._topic_ids[topic] = self._cluster.topic_id(topic)
+        if progress.range.topic_id != found and ZERO_UUID not in (progress.range.topic_id, found):
+            raise recreated_error(progress.range, progress.position, found)
+
+    def _send_to(self, node: int, batch: list[_Asked]) -> None:
+        """Sends one Fetch over all of `batch`, in its order: the broker fills an answer in the order of the request."""
+        topics: dict[str, FetchTopic] = {}
+        by_id = True
+        asked_by_place: dict[tuple[str | uuid.UUID, int], _Asked] = {}
+        max_bytes = self._decoder.max_bytes
+        max_partition_bytes = min(max_bytes, self._max_partition_bytes)
+        try:
+            knows_epochs = self._cluster.supports(node, FetchRequest, _LAST_EPOCH_VERSION)
+            for asked in batch:
+                progress = asked.progress
+                topic_name, partition = progress.topic_partition
+                topic_id = self._topic_ids[topic_name]
+                by_id = by_id and topic_id != ZERO_UUID
+                topic = topics.get(topic_name)
+                if topic is None:
+                    topic = topics[topic_name] = FetchTopic(topic=topic_name, topic_id=topic_id, partitions=[])
+                # Truncation can only follow a change of leader. Sent always, the field would make answers depend on the
+                # epoch history of logs that were upgraded or restored, where it may be missing.
+                moved = asked.leader != progress.leader and progress.leader[0] >= 0
+                topic.partitions.append(
+                    FetchPartition(
+                        partition=partition,
+                        current_leader_epoch=asked.leader[1],
+                        fetch_offset=asked.position,
+                        last_fetched_epoch=progress.last_epoch if moved and knows_epochs else -1,
+                        partition_max_bytes=progress.wanted_bytes(max_partition_bytes),
+                    )
+                )
+                max_bytes = max(max_bytes, progress.min_bytes)
+                asked_by_place[topic_name, partition] = asked_by_place[topic_id, partition] = asked
+            request = FetchRequest(
+                max_wait_ms=min(_MAX_WAIT_MS, self._settings.fetch_max_wait_ms),
+                min_bytes=1,
+                max_bytes=max_bytes,
+                isolation_level=int(self._read_committed),
+                session_id=0,
+                session_epoch=-1,
+                topics=list(topics.values()),
+                rack_id=self._settings.client_rack,
+            )
+            pending = self._cluster.send(
+                node, request, lane=_LANE, version_cap=None if by_id else _TOPIC_ID_VERSION - 1
+            )
+        except TransportError as error:
+            self._lost(node, batch, error)
+            return
+        self._in_flight[node] = _InFlight(pending, node, batch, asked_by_place)
+
+    def _request_deadline(self) -> Deadline:
+        return Deadline.after_ms(self._settings.request_timeout_ms)
+
+    def _sleep(self) -> None:
+        """Waits until the first range may be asked for again."""
+        until = min(progress.not_before for progress in self._unfinished)
+        time.sleep(max(0.0, until - self._now()))
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def _receive(self) -> Chunk:
+        """Waits for the answer that was sent for first, and moves its ranges over what it holds."""
+        node = next(iter(self._in_flight))
+        flight = self._in_flight.pop(node)
+        chunk = Chunk(node)
+        try:
+            response = flight.pending.result(self._request_deadline())
+            self._counters.n_responses += 1
+            if response.error_code:
+                raise broker_error(response.error_code, broker=node, api="Fetch", version=flight.pending.version)
+        except (TransportError, BrokerError) as error:
+            self._lost(node, flight.asked, error)
+            return chunk
+        endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
+        by_id = flight.pending.version >= _TOPIC_ID_VERSION
+        for topic in response.responses:
+            for data in topic.partitions:
+                asked = flight.by_place.get((topic.topic_id if by_id else topic.topic, data.partition_index))
+                if asked is None:
+                    continue
+                if data.current_leader.leader_id >= 0:
+                    self._cluster.update_leader(
+                        asked.progress.topic_partition,
+                        data.current_leader.leader_id,
+                        data.current_leader.leader_epoch,
+                        endpoint=endpoints.get(data.current_leader.leader_id),
+                    )
+                # An answer to a position that has been given up (a corrupt batch is being fetched anew) is void.
+                if asked.progress.position == asked.position:
+                    self._accept(asked, data, flight, chunk)
+        if self._now() - self._moved_at > self._deadline_s:
+            self._give_up(flight.asked[0].progress, None)
+        return chunk
+
+    def _accept(self, asked: _Asked, data: PartitionData, flight: _InFlight, chunk: Chunk) -> None:
+        """Takes one partition's part of an answer: records, a redirection, or an error."""
+        progress = asked.progress
+        if data.error_code:
+            self._refused(progress, data, flight)
+            return
+        if data.diverging_epoch.end_offset >= 0:
+            raise truncated_error(progress.range, progress.position, data, node=flight.node)
+        progress.leader = asked.leader
+        if data.preferred_read_replica >= 0 and data.preferred_read_replica != flight.node:
+            # KIP-392: the leader answers without records and names a follower in our rack.
+            logger.debug(
+                "%s: broker %d names follower %d", progress.topic_partition, flight.node, data.preferred_read_replica
+            )
+            progress.replica = data.preferred_read_replica
+            progress.replica_until = self._now() + self._settings.metadata_max_age_ms / 1000
+        elif data.records:
+            self._take(progress, memoryview(data.records), data, chunk)
+        else:
+            self._check_end(progress, data, flight.node, first=flight.asked[0] is asked)
+
+    def _take(self, progress: RangeProgress, records: memoryview, data: PartitionData, chunk: Chunk) -> None:
+        """Moves a range over the batches of `records` and puts them up for decoding."""
+        start = progress.position
+        walked = walk_batches(records, start, progress.range.end_offset)
+        if walked.needed_bytes:
+            self._grow(progress, walked.needed_bytes, chunk.node)
+            return
+        progress.advance(walked)
+        self._turn += 1
+        progress.turn = self._turn
+        self._moved_at = self._now()
+        if walked.n_bytes:
+            aborted = (
+                [(aborted.producer_id, aborted.first_offset) for aborted in data.aborted_transactions or ()]
+                if self._read_committed
+                else []
+            )
+            slice_ = RecordSlice(
+                records=records[: walked.n_bytes],
+                start_offset=start,
+                end_offset=progress.range.end_offset,
+                aborted=aborted,
+            )
+            chunk.parts.append(ChunkPart(progress, slice_, walked.next_offset))
+
+    def _grow(self, progress: RangeProgress, needed_bytes: int, node: int) -> None:
+        """Asks for more next time, a batch did not fit; Kafka itself never cuts the first one short (KIP-74)."""
+        if needed_bytes > MAX_BATCH_BYTES:
+            raise oversize_error(
+                progress.range, progress.position, n_bytes=needed_bytes, max_bytes=MAX_BATCH_BYTES, node=node
+            )
+        progress.min_bytes = max(needed_bytes, progress.min_bytes)
+        self._counters.n_retries += 1
+
+    def _check_end(self, progress: RangeProgress, data: PartitionData, node: int, *, first: bool) -> None:
+        """Judges an answer without records: the end is not there yet, nothing is given, or others took the room."""
+        bound = data.last_stable_offset if self._read_committed else data.high_watermark
+        end_is_missing = 0 <= bound <= progress.position
+        if not end_is_missing and not first:
+            return
+        now = self._now()
+        if progress.stalled_since is None:
+            progress.stalled_since = now
+        stalled_s = now - progress.stalled_since
+        if end_is_missing and stalled_s > self._end_wait_s:
+            raise log_end_error(
+                progress.range,
+                progress.position,
+                data,
+                read_committed=self._read_committed,
+                node=node,
+                waited_s=stalled_s,
+            )
+        if stalled_s > self._deadline_s:
+            self._give_up(progress, None)
+        # The broker has held its answer back for up to _MAX_WAIT_MS; this only keeps a server that does not from being
+        # hit.
+        progress.not_before = now + 0.005
+
+    # --- failures ---------------------------------------------------------------------------------------------------
+
+    def _refused(self, progress: RangeProgress, data: PartitionData, flight: _InFlight) -> None:
+        """Acts on one partition's error code: goes elsewhere, tries again later, or raises."""
+        tp = progress.topic_partition
+        error = broker_error(
+            data.error_code,
+            topic=tp.topic,
+            partition=tp.partition,
+            offset=progress.position,
+            broker=flight.node,
+            api="Fetch",
+            version=flight.pending.version,
+            detail=f"The range is {progress.range}.",
+        )
+        if progress.replica >= 0:
+            # Whatever a follower says (it may trail, or have a shorter log), the leader has the last word.
+            logger.debug("%s: follower %d answered %s, back to the leader", tp, flight.node, error.name)
+            progress.replica = -1
+            progress.not_before = 0.0
+            return
+        if isinstance(error, OffsetOutOfRangeError):
+            raise with_log_bounds(error, self._cluster, self._request_deadline())
+        if isinstance(error, UnknownTopicError) or error.name == "INCONSISTENT_TOPIC_ID":
+            self._topic_ids.pop(tp.topic, None)  # looked up anew, and compared, before the next try
+        # The broker cannot read its own log (fault or bit rot): once more, as with a batch that is corrupt on arrival.
+        if error.name == "CORRUPT_MESSAGE" and progress.failures:
+            raise error
+        if error.info.action is Action.REFRESH_METADATA:
+            self._cluster.invalidate(tp)
+        self._failed(progress, error)
+
+    def _lost(self, node: int, batch: list[_Asked], error: WireError) -> None:
+        """A request came to nothing: asks who leads now, and tries again after a pause."""
+        logger.debug("broker %d: Fetch came to nothing: %s", node, error)
+        for asked in batch:
+            asked.progress.replica = -1
+            self._cluster.invalidate(asked.progress.topic_partition)
+            self._failed(asked.progress, error)
+
+    def _failed(self, progress: RangeProgress, error: WireError) -> None:
+        """Puts a range off for a while, or raises when `error` leaves no hope or its time is over."""
+        if not error.retriable:
+            raise error
+        now = self._now()
+        if progress.stalled_since is None:
+            progress.stalled_since = now
+        grace_ms = error_info(error.code).grace_ms if isinstance(error, BrokerError) else None
+        limit_s = self._deadline_s if grace_ms is None else min(self._deadline_s, grace_ms / 1000)
+        if now - progress.stalled_since > limit_s:
+            self._give_up(progress, error)
+        progress.failures += 1
+        self._counters.n_retries += 1
+        progress.not_before = now + self._backoff.delay_ms(progress.failures) / 1000
+
+    def _give_up(self, progress: RangeProgress, cause: WireError | None) -> NoReturn:
+        if isinstance(cause, UnknownTopicError):
+            raise cause
+        since = self._moved_at if progress.stalled_since is None else progress.stalled_since
+        raise stalled_error(progress.range, progress.position, self._now() - since, cause) from cause

@@ -1,0 +1,141 @@
+"""Order and sequence numbers of the batches that wait for one topic-partition's acknowledgement.
+
+Owns, per topic-partition, the queue of batches, their base sequences, and what a retry does to the order. It does no
+I/O and knows nothing of leaders or requests (:mod:`~pykafka_wire.wire.producer` does), so that its rules can be tested
+alone:
+
+1. A batch gets its producer id, epoch and base sequence when it is first taken, and keeps all three: a retry resends
+   identical bytes, which the broker recognises (KIP-98).
+2. Batches leave in the order they came. After a failure nothing more leaves until every batch in flight has come back;
+   then all that failed leave again, lowest sequence first.
+3. Sequences count records and wrap from 2^31 - 1 to 0.
+4. OUT_OF_ORDER_SEQUENCE_NUMBER is an echo of an earlier batch's failure while one is unacknowledged before it. For the
+   first unacknowledged batch it means that the broker lost acknowledged data: it is final.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from pykafka_wire.wire.batches import stamp_producer
+from pykafka_wire.wire.encode import EncodedBatch
+from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.topics import TopicPartition
+
+#: Sequences are non-negative int32 and wrap to 0 (DefaultRecordBatch.incrementSequence in Kafka's client).
+_SEQUENCES: Final = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """Who writes: what InitProducerId handed out. Without idempotence all is -1, and batches stay unstamped."""
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+    @property
+    def idempotent(self) -> bool:
+        return self.producer_id >= 0
+
+
+def next_sequence(sequence: int, n_records: int) -> int:
+    """The base sequence of the batch after one of `n_records` at `sequence`."""
+    return (sequence + n_records) % _SEQUENCES
+
+
+@dataclass(slots=True, eq=False)
+class QueuedBatch:
+    """One encoded batch until it is acknowledged.
+
+    Attributes:
+        expires_at: monotonic time of the end of its delivery timeout.
+        ordinal: its place among all batches of its topic-partition; unlike `base_sequence` it never wraps.
+        last_error: what the last try ended in.
+    """
+
+    topic_partition: TopicPartition
+    encoded: EncodedBatch
+    expires_at: float
+    ordinal: int
+    base_sequence: int = -1
+    attempts: int = 0
+    last_error: WireError | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.encoded.data)
+
+
+@dataclass(slots=True, eq=False)
+class PartitionQueue:
+    """The batches of one topic-partition: `waiting` to be sent, and `in_flight` without an answer.
+
+    Attributes:
+        node: the broker that the batches in flight went to, -1 if none is. A new leader gets nothing before the old
+            one's answers are in, or a later batch could overtake an earlier one.
+        not_before: monotonic time before which nothing is to be sent.
+    """
+
+    topic_partition: TopicPartition
+    waiting: deque[QueuedBatch] = field(default_factory=deque)
+    in_flight: list[QueuedBatch] = field(default_factory=list)
+    node: int = -1
+    not_before: float = 0.0
+    _retrying: bool = False
+    _sequence: int = 0
+    _n_added: int = 0
+
+    def add(self, encoded: EncodedBatch, expires_at: float) -> QueuedBatch:
+        batch = QueuedBatch(self.topic_partition, encoded, expires_at, self._n_added)
+        self._n_added += 1
+        self.waiting.append(batch)
+        return batch
+
+    @property
+    def first_unacknowledged(self) -> QueuedBatch | None:
+        candidates = [*self.in_flight[:1], *([self.waiting[0]] if self.waiting else [])]
+        return min(candidates, key=lambda batch: batch.ordinal, default=None)
+
+    def ready(self, now: float) -> bool:
+        """Whether a batch may leave now."""
+        if not self.waiting or now < self.not_before:
+            return False
+        return not (self._retrying and self.in_flight)
+
+    def take(self, node: int, identity: ProducerIdentity, *, transactional: bool = False) -> QueuedBatch:
+        """The next batch, stamped, from now on in flight to `node`. Only to be called when :meth:`ready`."""
+        batch = self.waiting.popleft()
+        self._retrying = False
+        if batch.base_sequence < 0 and identity.idempotent:
+            batch.base_sequence = self._sequence
+            self._sequence = next_sequence(self._sequence, batch.encoded.n_records)
+            stamp_producer(
+                batch.encoded.data,
+                identity.producer_id,
+                identity.producer_epoch,
+                batch.base_sequence,
+                transactional=transactional,
+            )
+        batch.attempts += 1
+        self.in_flight.append(batch)
+        self.node = node
+        return batch
+
+    def acknowledge(self, batch: QueuedBatch) -> None:
+        """`batch` is in the log."""
+        self._returned(batch)
+
+    def retry(self, batch: QueuedBatch, error: WireError, not_before: float) -> None:
+        """`batch` is to be sent once more, not before the given time, and before all that came after it."""
+        self._returned(batch)
+        batch.last_error = error
+        self._retrying = True
+        self.not_before = max(self.not_before, not_before)
+        self.waiting = deque(sorted([batch, *self.waiting], key=lambda queued: queued.ordinal))
+
+    def _returned(self, batch: QueuedBatch) -> None:
+        self.in_flight.remove(batch)
+        if not self.in_flight:
+            self.node = -1

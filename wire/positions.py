@@ -1,0 +1,156 @@
+"""Where a bounded read stands: one offset range, its position, and what a Fetch response moves it by.
+
+Owns the arithmetic of a range: stepping over whole batches by their headers, the end, and how many bytes to ask for
+next. It does no I/O, knows nothing of brokers, errors or decoding, and never looks inside a batch.
+
+The layout walked here is the head of a record batch, https://kafka.apache.org/documentation/#recordbatch:
+
+=====================  ======  =======  ==========================================================
+field                  type    at byte  note
+=====================  ======  =======  ==========================================================
+baseOffset             int64   0        magic 0 and 1: the offset of the message (the last inner one)
+batchLength            int32   8        bytes that follow it
+partitionLeaderEpoch   int32   12       magic 0 and 1: the CRC stands here
+magic                  int8    16       the same place in every format
+crc                    uint32  17
+attributes             int16   21
+lastOffsetDelta        int32   23       kept by compaction, so that a batch's end never moves
+=====================  ======  =======  ==========================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final, NamedTuple
+
+from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+
+_HEAD: Final = Struct(">qiibIhi")
+#: baseOffset and batchLength, which batchLength does not count.
+_LOG_OVERHEAD: Final = 12
+#: The shortest entry of any format, a magic-0 message without key and value: a smaller length is no batch.
+_MIN_BATCH_LENGTH: Final = 14
+
+#: The size of a record, batch overhead included, before a range has seen any; it only has to be about right, since it
+#: bounds how much is fetched beyond the end of a short range.
+_FIRST_BYTES_PER_OFFSET: Final = 1024
+#: Headroom over the estimate, and a floor under it: asking for too little costs one more round trip, and 64 KiB is four
+#: batches as Java's producer makes them (batch.size 16 KiB).
+_HEADROOM: Final = 1.25
+_MIN_FETCH_BYTES: Final = 65_536
+
+
+class Walked(NamedTuple):
+    """What stepping over the batches of one partition's records found.
+
+    Attributes:
+        n_bytes: length of the whole batches that belong to the range, counted from the first byte.
+        next_offset: the position after them; at least the range's end once a batch beyond it was seen.
+        leader_epoch: of the last batch stepped over, -1 if there was none or its format has none.
+        needed_bytes: the size of the first batch when it did not fit into the response, else 0.
+    """
+
+    n_bytes: int
+    next_offset: int
+    leader_epoch: int
+    needed_bytes: int
+
+
+def walk_batches(records: memoryview, position: int, end_offset: int) -> Walked:
+    """Steps over the batches of `records` from `position` until a batch lies beyond `end_offset` or is cut short.
+
+    Only headers are read: a malformed batch is met again, and refused, by the decoder. A length that makes no sense
+    ends the walk with the rest counted in, so that the decoder gets to see it.
+    """
+    size = len(records)
+    at = 0
+    leader_epoch = -1
+    next_offset = position
+    while size - at >= _HEAD.size:
+        base_offset, length, epoch, magic, _crc, _attributes, last_offset_delta = _HEAD.unpack_from(records, at)
+        if length < _MIN_BATCH_LENGTH:
+            return Walked(size, next_offset, leader_epoch, 0)
+        if at + _LOG_OVERHEAD + length > size:
+            # The last batch of a response may be truncated; the first is whole since Fetch v3 (KIP-74), but not with
+            # every server.
+            return Walked(at, next_offset, leader_epoch, 0 if at else _LOG_OVERHEAD + length)
+        if base_offset >= end_offset and magic >= 2:
+            return Walked(at, max(next_offset, end_offset), leader_epoch, 0)
+        at += _LOG_OVERHEAD + length
+        if magic >= 2:
+            leader_epoch = epoch
+            next_offset = max(next_offset, base_offset + last_offset_delta + 1)
+        else:
+            # A filler message of a down-converted answer has offset -1.
+            next_offset = max(next_offset, base_offset + 1)
+        if next_offset >= end_offset:
+            break
+    return Walked(at, next_offset, leader_epoch, 0)
+
+
+@dataclass(slots=True, eq=False)
+class RangeProgress:
+    """One range on its way from start to end.
+
+    Attributes:
+        index: its place among the ranges that were asked for.
+        position: the next offset to ask for; runs ahead of `delivered` while a response is being decoded.
+        delivered: the offset up to which records were handed out.
+        turn: when it was last served; ranges are asked for in this order, so that none starves (KIP-74).
+        min_bytes: a floor for what is asked for, raised when a batch did not fit.
+        replica: the follower to read from (KIP-392), -1 for the leader; `replica_until` is when to ask the leader
+            again.
+        leader: (node, leader epoch) that the last answer came under.
+        last_epoch: the leader epoch of the last batch, -1 if unknown.
+        not_before: time before which it is not to be asked for again.
+        stalled_since: when it began to give nothing, None while it moves.
+        retried_offset: the offset of a batch that was corrupt and is being fetched once more.
+    """
+
+    index: int
+    range: OffsetRange
+    position: int = field(init=False)
+    delivered: int = field(init=False)
+    topic_partition: TopicPartition = field(init=False)
+    turn: int = 0
+    min_bytes: int = _MIN_FETCH_BYTES
+    replica: int = -1
+    replica_until: float = 0.0
+    leader: tuple[int, int] = (-1, -1)
+    last_epoch: int = -1
+    not_before: float = 0.0
+    stalled_since: float | None = None
+    failures: int = 0
+    retried_offset: int = -1
+    n_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.position = self.delivered = self.range.start_offset
+        self.topic_partition = self.range.topic_partition
+
+    @property
+    def finished(self) -> bool:
+        return self.position >= self.range.end_offset
+
+    def wanted_bytes(self, max_bytes: int) -> int:
+        """How many bytes to ask for: about what is left of the range; beyond `max_bytes` only for one large batch."""
+        seen = self.position - self.range.start_offset
+        per_offset = self.n_bytes / seen if self.n_bytes and seen > 0 else _FIRST_BYTES_PER_OFFSET
+        left = int((self.range.end_offset - self.position) * per_offset * _HEADROOM) + _MIN_FETCH_BYTES
+        return max(self.min_bytes, min(left, max_bytes))
+
+    def advance(self, walked: Walked) -> None:
+        """Moves the position over what was walked, and with it every sign of trouble away."""
+        self.position = walked.next_offset
+        self.n_bytes += walked.n_bytes
+        if walked.leader_epoch >= 0:
+            self.last_epoch = walked.leader_epoch
+        self.min_bytes = _MIN_FETCH_BYTES
+        self.stalled_since = None
+        self.failures = 0
+
+    def rewind(self, offset: int) -> None:
+        """Goes back to `offset`: what was fetched from there on is fetched once more."""
+        self.position = offset
+        self.n_bytes = 0

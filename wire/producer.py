@@ -1,0 +1,506 @@
+"""Writes encoded record batches to their leaders: idempotent, pipelined, many topic-partitions in one request.
+
+Owns Produce requests (https://kafka.apache.org/protocol#The_Messages_Produce) and what their answers ask for: retries
+of identical batches, leader changes, delivery timeouts, bounded memory. Order and sequences are
+:mod:`~pykafka_wire.wire.inflight`'s, encoding is :mod:`~pykafka_wire.wire.encode`'s, connections are
+:mod:`~pykafka_wire.wire.cluster`'s. No thread: requests leave and answers are read inside the caller's calls, so that a
+caller who encodes between two `append` calls overlaps with the brokers' work.
+
+At the defaults (``acks=all``, ``enable.idempotence=true``) every batch that `flush` returns for is in the log once, in
+order (KIP-98): a lost answer, a leader change or a broker's death resends the same bytes under the same sequence. A
+failure that cannot be retried fails the producer as a whole; what was still unacknowledged may or may not be in the
+log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from pykafka_wire.wire.cluster import ANY, Backoff, Cluster, Deadline, Pending, shared_cluster
+from pykafka_wire.wire.encode import EncodedBatch
+from pykafka_wire.wire.errors import (
+    Action,
+    BrokerError,
+    DeadlineExceededError,
+    RecordTooLargeError,
+    TransportError,
+    WireError,
+    broker_error,
+    error_info,
+)
+from pykafka_wire.wire.inflight import PartitionQueue, ProducerIdentity, QueuedBatch
+from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest
+from pykafka_wire.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+#: The broker remembers the last five batches of a producer per partition, so more than five in flight could not be told
+#: from new ones on a retry (KAFKA-5494).
+_MOST_IN_FLIGHT: Final = 5
+#: The first version that names topics by id (KIP-516).
+_TOPIC_ID_VERSION: Final = 13
+#: CORRUPT_MESSAGE may be a flipped bit on the way, which a resend heals; brokers before 2.5 (KIP-467) also answer it
+#: for a record that they will never take, such as one without a key in a compacted topic.
+_CORRUPT_TRIES: Final = 3
+#: The broker's default socket.request.max.bytes: a longer request is answered by closing the connection.
+_SOCKET_REQUEST_MAX_BYTES: Final = 104_857_600
+
+
+@dataclass(slots=True)
+class ProducerCounters:
+    """What a producer did so far: acknowledged batches, records and bytes (compressed), requests, batches resent."""
+
+    n_batches: int = 0
+    n_records: int = 0
+    n_bytes: int = 0
+    n_requests: int = 0
+    n_retries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What the log holds of one topic-partition since the last flush; offsets are -1 with ``acks=0``."""
+
+    n_records: int
+    n_bytes: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(slots=True, eq=False)
+class _InFlight:
+    """One Produce on its way, with its batches."""
+
+    pending: Pending[ProduceResponse]
+    node: int
+    batches: dict[tuple[str | uuid.UUID, int], QueuedBatch]
+    deadline: Deadline
+    n_bytes: int
+
+
+class Producer:
+    """Writes batches to topic-partitions; one per process and settings is enough (:func:`shared_producer`).
+
+    Not thread-safe. After an error every call raises that error until :meth:`reset`.
+    """
+
+    def __init__(self, cluster: Cluster, settings: ClientSettings | None = None) -> None:
+        self._cluster = cluster
+        self._settings = settings if settings is not None else cluster.settings
+        self._acks = {"all": -1, "-1": -1, "1": 1, "0": 0}[str(self._settings.acks)]
+        self._idempotent = self._settings.enable_idempotence and self._acks == -1
+        self._max_in_flight = self._settings.max_in_flight_requests_per_connection
+        if self._idempotent:
+            self._max_in_flight = min(self._max_in_flight, _MOST_IN_FLIGHT)
+        self._backoff = Backoff(self._settings)
+        self.counters = ProducerCounters()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._identity: ProducerIdentity | None = None
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._in_flight: dict[int, deque[_InFlight]] = {}
+        self._buffered_bytes = 0
+        self._unsent_bytes = 0
+        self._error: WireError | None = None
+        self._delivered: dict[TopicPartition, Delivered] = {}
+
+    # --- the public surface -----------------------------------------------------------------------------------------
+
+    def partitions_for(self, topic: str) -> int:
+        """How many partitions `topic` has, from metadata not older than ``metadata.max.age.ms``."""
+        metadata = self._cluster.topics([topic], max_age_ms=self._settings.metadata_max_age_ms)[topic]
+        return len(metadata.partitions)
+
+    def append(self, topic: str, partition: int, batches: Iterable[EncodedBatch]) -> None:
+        """Queues `batches` for a topic-partition, in this order, and sends what fills requests.
+
+        Blocks while more than ``buffer.memory`` bytes are unacknowledged. The batches are the producer's from here on:
+        their headers are patched in place.
+
+        Raises:
+            RecordTooLargeError: a batch is larger than ``max.request.size``; nothing of it was queued.
+            WireError: an earlier batch has failed.
+        """
+        self._raise_failure()
+        tp = TopicPartition(topic, partition)
+        queue = self._queues.get(tp)
+        if queue is None:
+            queue = self._queues[tp] = PartitionQueue(tp)
+        expires_at = time.monotonic() + self._settings.delivery_timeout_ms / 1000
+        for encoded in batches:
+            size = len(encoded.data)
+            if size > self._settings.max_request_size:
+                raise self._too_large(tp, encoded, None, "max.request.size", self._settings.max_request_size)
+            # One batch always gets in, whatever buffer.memory says.
+            while self._buffered_bytes and self._buffered_bytes + size > self._settings.buffer_memory:
+                self._progress()
+            queue.add(encoded, expires_at)
+            self._buffered_bytes += size
+            self._unsent_bytes += size
+            if self._unsent_bytes >= self._settings.max_request_size:
+                self._send(everything=False)
+
+    def flush(self, deadline: Deadline | None = None) -> dict[TopicPartition, Delivered]:
+        """Sends all that is queued, waits for every acknowledgement, and returns what was delivered since the last
+        flush.
+
+        Raises:
+            DeadlineExceededError: a batch's delivery timeout or `deadline` has passed; names the last cause.
+            WireError: a batch was refused; the producer has failed.
+        """
+        self._raise_failure()
+        while self._buffered_bytes:
+            if deadline is not None and deadline.expired:
+                raise DeadlineExceededError(
+                    f"{self._buffered_bytes} bytes are still unacknowledged at the end of the time for flush",
+                    api="Produce",
+                )
+            self._progress()
+        delivered, self._delivered = self._delivered, {}
+        return delivered
+
+    def reset(self) -> None:
+        """Drops all that is queued or unacknowledged, and starts afresh under a new producer id.
+
+        Batches in flight may still arrive in the log: the caller writes them again, at least once is what it gets.
+        """
+        for flights in self._in_flight.values():
+            for flight in flights:
+                self._abandon(flight)
+        self._forget()
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is queued or unacknowledged and no error has struck."""
+        return self._error is None and not self._buffered_bytes
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    def _progress(self) -> None:
+        """Sends what may leave, then waits for one answer, or for the end of a pause when none is due."""
+        self._send(everything=True)
+        flight = min(
+            (flights[0] for flights in self._in_flight.values() if flights),
+            key=lambda flight: flight.deadline.remaining_ms(),
+            default=None,
+        )
+        if flight is not None:
+            self._receive(flight)
+            return
+        waiting = [queue.not_before for queue in self._queues.values() if queue.waiting]
+        if waiting:
+            time.sleep(max(0.0, min(waiting) - time.monotonic()))
+
+    def _send(self, *, everything: bool) -> None:
+        """Sends requests to every leader that has room in flight; unless `everything`, only those that are worth it."""
+        now = time.monotonic()
+        by_node: dict[int, list[PartitionQueue]] = {}
+        for queue in self._queues.values():
+            if not queue.waiting:
+                continue
+            if now >= queue.waiting[0].expires_at:
+                self._expired(queue.waiting[0])
+            if not queue.ready(now):
+                continue
+            node = self._leader_of(queue)
+            if node is not None and queue.node in (-1, node):
+                by_node.setdefault(node, []).append(queue)
+        for node, queues in by_node.items():
+            while len(self._in_flight.setdefault(node, deque())) < self._max_in_flight:
+                chosen = self._choose(queues, now, everything=everything)
+                if not chosen or not self._send_to(node, chosen):
+                    break
+        self._unsent_bytes = 0
+
+    def _leader_of(self, queue: PartitionQueue) -> int | None:
+        tp = queue.topic_partition
+        try:
+            return self._cluster.leader(tp, deadline=self._deadline(queue.waiting[0].expires_at))[0]
+        except WireError as error:
+            if not error.retriable or isinstance(error, BrokerError):
+                self._fail(error)
+            queue.waiting[0].last_error = error
+            queue.not_before = time.monotonic() + self._backoff.delay_ms(1) / 1000
+            return None
+
+    def _choose(self, queues: list[PartitionQueue], now: float, *, everything: bool) -> list[PartitionQueue]:
+        """The queues whose next batches make up a request: one batch each (all that a broker takes), up to its size."""
+        chosen: list[PartitionQueue] = []
+        n_bytes = 0
+        for queue in queues:
+            if not queue.ready(now):
+                continue
+            size = queue.waiting[0].size
+            if chosen and n_bytes + size > self._settings.max_request_size:
+                continue
+            chosen.append(queue)
+            n_bytes += size
+        full = 2 * n_bytes >= self._settings.max_request_size or any(len(queue.waiting) > 1 for queue in chosen)
+        return chosen if everything or full else []
+
+    def _send_to(self, node: int, chosen: list[PartitionQueue]) -> bool:
+        """Sends the next batch of each of `chosen` in one request; False when that failed."""
+        if self._identity is None:
+            self._identity = self._init_producer_id() if self._idempotent else ProducerIdentity()
+        topics: dict[str, TopicProduceData] = {}
+        batches: dict[tuple[str | uuid.UUID, int], QueuedBatch] = {}
+        n_bytes = 0
+        for queue in chosen:
+            tp = queue.topic_partition
+            topic_id = self._cluster.topic_id(tp.topic)
+            topic = topics.get(tp.topic)
+            if topic is None:
+                topic = topics[tp.topic] = TopicProduceData(name=tp.topic, topic_id=topic_id, partition_data=[])
+            batch = queue.take(node, self._identity)
+            self.counters.n_retries += batch.attempts > 1
+            topic.partition_data.append(PartitionProduceData(index=tp.partition, records=batch.encoded.data))
+            batches[tp] = batch
+            batches[topic_id, tp.partition] = batch
+            n_bytes += batch.size
+            # The others are served before it next time.
+            self._queues[tp] = self._queues.pop(tp)
+        by_id = all(topic.topic_id != ZERO_UUID for topic in topics.values())
+        request = ProduceRequest(
+            acks=self._acks, timeout_ms=self._settings.request_timeout_ms, topic_data=list(topics.values())
+        )
+        deadline = self._deadline(min(batch.expires_at for batch in batches.values()))
+        try:
+            pending = self._cluster.send(node, request, version_cap=None if by_id else _TOPIC_ID_VERSION - 1)
+        except TransportError as error:
+            self._lost(node, batches.values(), error, n_bytes)
+            return False
+        self.counters.n_requests += 1
+        if self._acks == 0:
+            for batch in set(batches.values()):
+                self._acknowledge(batch, -1)
+        else:
+            self._in_flight[node].append(_InFlight(pending, node, batches, deadline, n_bytes))
+        return True
+
+    def _deadline(self, expires_at: float) -> Deadline:
+        """The request timeout, or the rest of a delivery timeout if that is shorter."""
+        left_ms = max(1, int((expires_at - time.monotonic()) * 1000))
+        return Deadline.after_ms(min(self._settings.request_timeout_ms, left_ms))
+
+    def _init_producer_id(self) -> ProducerIdentity:
+        """A producer id of our own; without a transactional id any broker hands one out (KIP-98)."""
+        response = self._cluster.request(
+            ANY, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        )
+        if response.error_code:
+            error = broker_error(response.error_code, api="InitProducerId")
+            if error.name == "CLUSTER_AUTHORIZATION_FAILED":
+                error.remedy = "Grant IdempotentWrite on the cluster, or set enable.idempotence=false."
+            raise error
+        logger.debug("producer id %d, epoch %d", response.producer_id, response.producer_epoch)
+        return ProducerIdentity(response.producer_id, response.producer_epoch)
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def _receive(self, flight: _InFlight) -> None:
+        """Waits for the answer to `flight`, the oldest of its node."""
+        try:
+            response = flight.pending.result(flight.deadline)
+        except TransportError as error:
+            self._in_flight[flight.node].remove(flight)
+            self._lost(flight.node, flight.batches.values(), error, flight.n_bytes)
+            return
+        self._in_flight[flight.node].remove(flight)
+        endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
+        by_id = flight.pending.version >= _TOPIC_ID_VERSION
+        unanswered = set(flight.batches.values())
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                batch = flight.batches[topic.topic_id if by_id else topic.name, answer.index]
+                unanswered.discard(batch)
+                if answer.current_leader.leader_id >= 0:
+                    self._cluster.update_leader(
+                        batch.topic_partition,
+                        answer.current_leader.leader_id,
+                        answer.current_leader.leader_epoch,
+                        endpoint=endpoints.get(answer.current_leader.leader_id),
+                    )
+                if error_info(answer.error_code).action is Action.SUCCESS:
+                    self._acknowledge(batch, answer.base_offset)
+                else:
+                    self._refused(batch, answer, flight)
+        if unanswered:
+            self._lost(flight.node, unanswered, TransportError("the answer leaves out a partition"), flight.n_bytes)
+
+    def _acknowledge(self, batch: QueuedBatch, base_offset: int) -> None:
+        tp, n_records = batch.topic_partition, batch.encoded.n_records
+        self._queues[tp].acknowledge(batch)
+        self._buffered_bytes -= batch.size
+        self.counters.n_batches += 1
+        self.counters.n_records += n_records
+        self.counters.n_bytes += batch.size
+        # DUPLICATE_SEQUENCE_NUMBER comes without an offset, acks=0 without an answer.
+        first_offset = base_offset
+        last_offset = base_offset + n_records - 1 if base_offset >= 0 else -1
+        before = self._delivered.get(tp)
+        if before is None:
+            self._delivered[tp] = Delivered(n_records, batch.size, first_offset, last_offset)
+        else:
+            self._delivered[tp] = Delivered(
+                before.n_records + n_records,
+                before.n_bytes + batch.size,
+                before.first_offset if before.first_offset >= 0 else first_offset,
+                max(before.last_offset, last_offset),
+            )
+
+    def _refused(self, batch: QueuedBatch, answer: PartitionProduceResponse, flight: _InFlight) -> None:
+        """Acts on an error code: sends the batch again, or fails the producer."""
+        tp = batch.topic_partition
+        queue = self._queues[tp]
+        words = [answer.error_message or ""]
+        words += [
+            f"Record {record.batch_index} of the batch: {record.batch_index_error_message or 'refused'}."
+            for record in answer.record_errors[:10]
+        ]
+        error = broker_error(
+            answer.error_code,
+            topic=tp.topic,
+            partition=tp.partition,
+            broker=flight.node,
+            api="Produce",
+            version=flight.pending.version,
+            detail=" ".join(word for word in words if word),
+        )
+        if isinstance(error, RecordTooLargeError):
+            self._fail(self._too_large(tp, batch.encoded, error, "max.message.bytes", None))
+        # inflight.py, rule 4: an echo of an earlier batch's failure.
+        echo = error.name == "OUT_OF_ORDER_SEQUENCE_NUMBER" and queue.first_unacknowledged is not batch
+        corrupt_again = error.name == "CORRUPT_MESSAGE" and batch.attempts >= _CORRUPT_TRIES
+        if not (error.retriable or echo) or corrupt_again:
+            if error.name in ("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"):
+                error.remedy = (
+                    "Acknowledged records of this producer are missing on the broker: it lost data (an unclean leader "
+                    "election), or retention outran the producer. Nothing was written after the gap."
+                )
+            self._fail(error)
+        pause = True
+        if error.info.action is Action.REFRESH_METADATA:
+            hint = answer.current_leader.leader_id
+            pause = hint < 0 or hint == flight.node
+            if pause:
+                self._cluster.invalidate(tp)
+        self._retry(batch, error, pause=pause)
+
+    def _lost(self, node: int, batches: Iterable[QueuedBatch], error: TransportError, n_bytes: int) -> None:
+        """The fate of a request is unknown: its batches are sent again, as they are."""
+        logger.debug("broker %d: Produce of %d bytes came to nothing: %s", node, n_bytes, error)
+        if n_bytes > _SOCKET_REQUEST_MAX_BYTES and not error.remedy:
+            error.remedy = (
+                f"The request had {n_bytes} bytes: on one larger than its socket.request.max.bytes a broker closes the "
+                "connection without an answer. Lower max.request.size."
+            )
+        for batch in set(batches):
+            self._cluster.invalidate(batch.topic_partition)
+            self._retry(batch, error, pause=True)
+
+    def _retry(self, batch: QueuedBatch, error: WireError, *, pause: bool) -> None:
+        now = time.monotonic()
+        batch.last_error = error
+        if batch.attempts > self._settings.retries:
+            self._fail(error)
+        if now >= batch.expires_at:
+            self._expired(batch)
+        delay_s = self._backoff.delay_ms(batch.attempts) / 1000 if pause else 0.0
+        self._queues[batch.topic_partition].retry(batch, error, now + delay_s)
+
+    # --- failures ---------------------------------------------------------------------------------------------------
+
+    def _expired(self, batch: QueuedBatch) -> None:
+        tp = batch.topic_partition
+        self._fail(
+            DeadlineExceededError(
+                f"a batch of {batch.encoded.n_records} records was not acknowledged within the delivery timeout of "
+                f"{self._settings.delivery_timeout_ms} ms, {batch.attempts} tries",
+                topic=tp.topic,
+                partition=tp.partition,
+                api="Produce",
+                remedy=f"Last cause: {batch.last_error}" if batch.last_error else "",
+            ),
+            batch.last_error,
+        )
+
+    def _too_large(
+        self, tp: TopicPartition, encoded: EncodedBatch, cause: BrokerError | None, limit: str, limit_bytes: int | None
+    ) -> RecordTooLargeError:
+        """Names the place and the size of a batch that is too large."""
+        last_row = encoded.first_row + encoded.n_records - 1
+        rows = f"row {last_row}" if encoded.n_records == 1 else f"rows {encoded.first_row} to {last_row}"
+        bound = limit if limit_bytes is None else f"{limit} ({limit_bytes})"
+        error = RecordTooLargeError(
+            cause.code if cause else 10,
+            topic=tp.topic,
+            partition=tp.partition,
+            broker=cause.broker if cause else None,
+            api="Produce",
+            version=cause.version if cause else None,
+            detail=(
+                f"The batch of {encoded.n_records} records ({rows}) has {len(encoded.data)} bytes, more than {bound} "
+                f"allows. {cause.detail if cause else ''}"
+            ).strip(),
+        )
+        error.remedy = (
+            f"Raise kafka's {limit}, or make the records smaller."
+            if encoded.n_records == 1
+            else f"Raise {limit}, or lower batch.size."
+        )
+        return error
+
+    def _fail(self, error: WireError, cause: WireError | None = None) -> NoReturn:
+        """Fails the producer for good: what comes after a lost batch must not be written."""
+        self._error = error
+        logger.debug("the producer has failed: %s", error)
+        raise error from cause
+
+    def _raise_failure(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+# --- one producer per process and settings --------------------------------------------------------------------------
+
+#: Idle producers by (pid, settings): the documented per-process cache. A producer id is asked for once, not once a
+#: task, and its sequences run on. A forked child has another pid, so it never goes on with its parent's sequences.
+_idle: dict[tuple[int, ClientSettings], list[Producer]] = {}
+_idle_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def shared_producer(settings: ClientSettings) -> Iterator[Producer]:
+    """This process's producer for `settings`, for one task's use; made if all are in use.
+
+    On leaving, one that failed or still holds batches (the task failed) is reset: it goes on under a new producer id.
+    """
+    key = (os.getpid(), settings)
+    with _idle_lock:
+        producers = _idle.setdefault(key, [])
+        producer = producers.pop() if producers else Producer(shared_cluster(settings), settings)
+    try:
+        yield producer
+    finally:
+        if not producer.clean:
+            producer.reset()
+        with _idle_lock:
+            producers.append(producer)
