@@ -1,0 +1,93 @@
+"""A range's way from start to end: stepping over batches by their headers, without a broker."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykafka_wire.wire.positions import RangeProgress, walk_batches
+from pykafka_wire.wire.topics import OffsetRange
+
+
+def batch_head(base_offset: int, last_offset_delta: int, *, n_bytes: int = 61, magic: int = 2, epoch: int = 4) -> bytes:
+    """A batch of `n_bytes` whose head is right and whose rest is zeros."""
+    head = struct.pack(">qiibIhi", base_offset, n_bytes - 12, epoch, magic, 0, 0, last_offset_delta)
+    return head + bytes(n_bytes - len(head))
+
+
+def progress(start: int, end: int) -> RangeProgress:
+    return RangeProgress(0, OffsetRange(topic="t", partition=0, start_offset=start, end_offset=end))
+
+
+def test_the_position_after_a_batch_is_its_last_offset_plus_one_whatever_compaction_left_of_it() -> None:
+    records = memoryview(batch_head(10, 9) + batch_head(50, 4))
+    walked = walk_batches(records, 12, 1000)
+    assert walked == (len(records), 55, 4, 0)
+
+
+def test_a_truncated_last_batch_is_left_for_the_next_fetch() -> None:
+    records = memoryview(batch_head(0, 9) + batch_head(10, 9)[:-1])
+    assert walk_batches(records, 0, 1000) == (61, 10, 4, 0)
+
+
+def test_a_first_batch_cut_short_tells_how_much_it_needs() -> None:
+    records = memoryview(batch_head(0, 9, n_bytes=5000)[:4000])
+    assert walk_batches(records, 0, 1000) == (0, 0, -1, 5000)
+
+
+def test_a_batch_beyond_the_end_finishes_the_range_and_is_left_out() -> None:
+    records = memoryview(batch_head(0, 9) + batch_head(120, 9))
+    assert walk_batches(records, 0, 100) == (61, 100, 4, 0)
+
+
+def test_nothing_after_the_batch_that_reaches_the_end_is_taken() -> None:
+    records = memoryview(batch_head(90, 15) + batch_head(106, 3))
+    assert walk_batches(records, 95, 100) == (61, 106, 4, 0)
+
+
+def test_messages_of_magic_1_are_stepped_over_by_their_offsets() -> None:
+    records = memoryview(batch_head(7, 0, magic=1, n_bytes=40) + batch_head(9, 0, magic=1, n_bytes=50))
+    assert walk_batches(records, 7, 100) == (90, 10, -1, 0)
+
+
+def test_a_length_that_makes_no_sense_is_handed_on_to_the_decoder() -> None:
+    records = memoryview(struct.pack(">qiibIhi", 0, -5, 0, 2, 0, 0, 0) + bytes(40))
+    assert walk_batches(records, 0, 100) == (len(records), 0, -1, 0)
+
+
+@given(st.binary(max_size=300), st.integers(0, 2**62), st.integers(0, 2**62))
+def test_any_bytes_end_the_walk_inside_the_buffer_and_never_move_it_back(data: bytes, start: int, end: int) -> None:
+    walked = walk_batches(memoryview(data), start, end)
+    assert 0 <= walked.n_bytes <= len(data)
+    assert walked.next_offset >= start
+
+
+def test_an_empty_range_is_finished_before_anything_is_asked() -> None:
+    assert progress(5, 5).finished
+    assert progress(6, 5).finished
+
+
+def test_little_is_asked_for_beyond_a_short_range_and_experience_makes_it_less() -> None:
+    short = progress(0, 500)
+    assert short.wanted_bytes(4 << 20) < 1 << 20
+    long = progress(0, 10_000_000)
+    assert long.wanted_bytes(4 << 20) == 4 << 20
+    long.advance(walk_batches(memoryview(batch_head(0, 9_999_899, n_bytes=100_000)), 0, 10_000_000))
+    assert long.wanted_bytes(4 << 20) < 100_000
+
+
+def test_a_batch_that_did_not_fit_is_asked_for_in_full_whatever_the_maximum() -> None:
+    stuck = progress(0, 10)
+    stuck.min_bytes = 9_000_000
+    assert stuck.wanted_bytes(4 << 20) == 9_000_000
+
+
+def test_a_rewound_range_is_unfinished_again() -> None:
+    range_ = progress(0, 10)
+    range_.advance(walk_batches(memoryview(batch_head(0, 9)), 0, 10))
+    assert range_.finished
+    range_.rewind(0)
+    assert not range_.finished
+    assert range_.position == 0
