@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
 from pykafka_wire.errors import OptionError
@@ -20,6 +20,7 @@ from pykafka_wire.wire.topics import TopicPartition
 LATEST = -1
 EARLIEST = -2
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -91,17 +92,21 @@ def parse_timestamp(value: str, option: str) -> int:
     if re.fullmatch(r"\d+", text):
         return int(text)
     if relative := re.fullmatch(r"-(\d+)(ms|s|m|h|d)", text):
-        return int(time.time() * 1000) - int(relative[1]) * _UNITS_MS[relative[2]]
-    try:
-        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
-    except ValueError:
-        raise OptionError(
-            f"{option} has {value!r}: use milliseconds since the epoch (1700000000000), an ISO-8601 time "
-            "(2026-01-31T12:00:00Z), or a time before now (-10m)."
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return int(moment.timestamp() * 1000)
+        found = int(time.time() * 1000) - int(relative[1]) * _UNITS_MS[relative[2]]
+    else:
+        try:
+            moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+        except ValueError:
+            raise OptionError(
+                f"{option} has {value!r}: use milliseconds since the epoch (1700000000000), an ISO-8601 time "
+                "(2026-01-31T12:00:00Z), or a time before now (-10m)."
+            ) from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=timezone.utc)
+        found = (moment - _EPOCH) // timedelta(milliseconds=1)  # whole numbers: a float loses milliseconds
+    if found < 0:  # -1 and -2 would mean latest and earliest to ListOffsets
+        raise OptionError(f"{option} has {value!r}, a time before 1970: Kafka has no records of that time.")
+    return found
 
 
 def parse_partitions(value: str) -> tuple[TopicPartition, ...]:
