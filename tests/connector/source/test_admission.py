@@ -1,0 +1,63 @@
+"""Trigger limits: a minimum waits, but neither for ever nor before the first batch."""
+
+from __future__ import annotations
+
+import pytest
+from pykafka_wire.source.admission import AdmissionControl, max_rows_limit, reads_all_available
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_without_a_minimum_every_batch_goes() -> None:
+    control = AdmissionControl(min_offsets=None, max_delay_ms=60_000, clock=Clock())
+    assert all(control.admits(n) for n in (0, 1, 100))
+
+
+def test_the_first_batch_never_waits() -> None:
+    assert AdmissionControl(min_offsets=10, max_delay_ms=60_000, clock=Clock()).admits(1)
+
+
+def test_a_later_batch_waits_until_there_is_enough() -> None:
+    control = AdmissionControl(min_offsets=10, max_delay_ms=60_000, clock=Clock())
+    assert control.admits(1)
+    assert not control.admits(9)
+    assert control.admits(10)
+    assert not control.admits(9)
+
+
+def test_a_batch_waits_no_longer_than_the_delay() -> None:
+    clock = Clock()
+    control = AdmissionControl(min_offsets=10, max_delay_ms=60_000, clock=clock)
+    assert control.admits(1)
+    clock.now += 59.9
+    assert not control.admits(9)
+    clock.now += 0.2
+    assert control.admits(9)
+    assert not control.admits(9)  # the delay starts anew
+
+
+def test_an_empty_look_does_not_restart_the_delay() -> None:
+    clock = Clock()
+    control = AdmissionControl(min_offsets=10, max_delay_ms=60_000, clock=clock)
+    assert control.admits(1)
+    clock.now += 61
+    assert control.admits(0)
+    assert control.admits(1)
+
+
+@pytest.mark.parametrize("max_rows", [1, 10**12])
+def test_a_maximum_is_sparks_read_limit(max_rows: int) -> None:
+    assert max_rows_limit(max_rows) == ReadMaxRows(max_rows)
+    assert not reads_all_available(max_rows_limit(max_rows))
+
+
+def test_no_maximum_reads_all() -> None:
+    assert max_rows_limit(None) == ReadAllAvailable()
+    assert reads_all_available(max_rows_limit(None))
