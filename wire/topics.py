@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-#: Kafka's null topic id (sixteen zero bytes): "no id known".
-ZERO_UUID: Final = uuid.UUID(int=0)
+from pykafka_wire.wire.primitives import ZERO_UUID as ZERO_UUID
 
 
 class TopicPartition(NamedTuple):

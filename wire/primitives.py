@@ -1,0 +1,219 @@
+"""Kafka's primitive types: bytes to value and value to bytes (https://kafka.apache.org/protocol#protocol_types).
+
+Owns varints, lengths, strings, bytes and uuids, each read within the bounds of its buffer; it knows nothing of
+messages, fields or versions.
+
+A reader takes ``(buffer, position)`` and returns ``(value, next position)``. It may let IndexError or struct.error
+escape where the buffer ends too soon: whoever owns the whole buffer turns them into :class:`ProtocolError`, once, by
+:data:`SHORT_READ`.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from pykafka_wire.wire.errors import ProtocolError
+
+Buffer: TypeAlias = bytes | memoryview
+Piece: TypeAlias = bytes | bytearray | memoryview
+Pieces: TypeAlias = list[Piece]
+
+#: Kafka's null uuid, "no id".
+ZERO_UUID: Final = uuid.UUID(int=0)
+_ZERO_UUID_BYTES: Final = bytes(16)
+
+#: Java's Short.MAX_VALUE: Kafka refuses a longer string in compact encoding too.
+MAX_STRING_BYTES: Final = 0x7FFF
+#: Java's Integer.MAX_VALUE and Long.MAX_VALUE.
+MAX_INT32: Final = 0x7FFFFFFF
+MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
+#: The most elements of one array. Ours: KRaft clusters are sized for about two million partitions in all their topics.
+#: A Python object takes a hundred times the space of its one or two bytes on the wire: the frame's size is no bound.
+MAX_ARRAY_ELEMENTS: Final = 1 << 20
+
+#: What a reader lets escape when the buffer ends too soon.
+SHORT_READ: Final = (IndexError, struct.error)
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_unpack_int16, _unpack_int32 = _INT16.unpack_from, _INT32.unpack_from
+_pack_int16, _pack_int32 = _INT16.pack, _INT32.pack
+
+_UVARINTS: Final = tuple(bytes((n,)) for n in range(0x80))
+
+
+# --- varints ----------------------------------------------------------------------------------------------------------
+
+
+def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most 31 bits, as the protocol's lengths, counts and tags are.
+
+    Raises ProtocolError for a larger one: Java reads it as a negative number, thus as null or none, which nobody means.
+    """
+    byte = buffer[position]
+    position += 1
+    if byte < 0x80:
+        return byte, position
+    value = byte & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > MAX_INT32:
+                raise ProtocolError(f"varint {value} before byte {position} exceeds 31 bits")
+            return value, position
+    raise ProtocolError(f"varint before byte {position} is longer than 5 bytes")
+
+
+def encode_uvarint(value: int) -> bytes:
+    """The shortest unsigned varint for 0 <= value < 2**31."""
+    if value < 0x80:
+        return _UVARINTS[value]
+    if value > MAX_INT32:
+        raise ProtocolError(f"{value} does not fit in a varint of 31 bits")
+    out = bytearray()
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """A signed (zigzag) varint of at most 32 bits, as records have them."""
+    return _decode_zigzag(buffer, position, 32)
+
+
+def decode_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
+    """A signed (zigzag) varint of at most 64 bits, as records have them."""
+    return _decode_zigzag(buffer, position, 64)
+
+
+def _decode_zigzag(buffer: Buffer, position: int, bits: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift >= bits:
+            raise ProtocolError(f"varint before byte {position} is longer than {bits} bits need")
+    value &= (1 << bits) - 1
+    return (value >> 1) ^ -(value & 1), position
+
+
+def encode_varint(value: int) -> bytes:
+    """The signed (zigzag) varint for -2**31 <= value < 2**31."""
+    return _encode_zigzag(value, 32)
+
+
+def encode_varlong(value: int) -> bytes:
+    """The signed (zigzag) varint for -2**63 <= value < 2**63."""
+    return _encode_zigzag(value, 64)
+
+
+def _encode_zigzag(value: int, bits: int) -> bytes:
+    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise ProtocolError(f"{value} does not fit in a varint of {bits} bits")
+    value = (value << 1) ^ (value >> (bits - 1))
+    out = bytearray()
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+# --- lengths ----------------------------------------------------------------------------------------------------------
+# A length reader gives -1 for null. Java takes any negative length for null, so does this.
+
+LengthReader: TypeAlias = Callable[[Buffer, int], tuple[int, int]]
+
+
+def decode_length16(buffer: Buffer, position: int) -> tuple[int, int]:
+    """The int16 length of a string."""
+    return _unpack_int16(buffer, position)[0], position + 2
+
+
+def decode_length32(buffer: Buffer, position: int) -> tuple[int, int]:
+    """The int32 length of bytes, records or an array."""
+    return _unpack_int32(buffer, position)[0], position + 4
+
+
+def decode_compact_length(buffer: Buffer, position: int) -> tuple[int, int]:
+    """A compact length (KIP-482): unsigned varint of n + 1, where 0 is null."""
+    byte = buffer[position]
+    if byte < 0x80:
+        return byte - 1, position + 1
+    value, position = decode_uvarint(buffer, position)
+    return value - 1, position
+
+
+def encode_length16(length: int) -> bytes:
+    return _pack_int16(length)
+
+
+def encode_length32(length: int) -> bytes:
+    return _pack_int32(length)
+
+
+def encode_compact_length(length: int) -> bytes:
+    return encode_uvarint(length + 1)
+
+
+# --- strings, bytes, uuids --------------------------------------------------------------------------------------------
+
+
+def decode_text(buffer: Buffer, position: int, length: int) -> tuple[str, int]:
+    """The string of `length` bytes at `position`.
+
+    Invalid UTF-8 becomes U+FFFD, as in Java: some other client wrote it (a commit's metadata, a client id), and it
+    must not keep this one from reading the rest.
+    """
+    end = position + length
+    if length > MAX_STRING_BYTES:
+        raise ProtocolError(f"string of {length} bytes at byte {position}, at most {MAX_STRING_BYTES} are allowed")
+    if end > len(buffer):
+        raise ProtocolError(f"string of {length} bytes at byte {position} runs past the end at {len(buffer)}")
+    return str(buffer[position:end], "utf-8", "replace"), end
+
+
+def encode_text(value: str) -> bytes:
+    """UTF-8 of `value`. Raises ProtocolError where it is too long or holds lone surrogates."""
+    try:
+        data = value.encode()
+    except UnicodeEncodeError as error:
+        raise ProtocolError(f"a string is not valid Unicode: {error.reason} at {error.start}") from error
+    if len(data) > MAX_STRING_BYTES:
+        raise ProtocolError(f"a string of {len(data)} bytes, at most {MAX_STRING_BYTES} are allowed")
+    return data
+
+
+def decode_view(buffer: Buffer, position: int, length: int) -> tuple[Buffer, int]:
+    """`length` bytes at `position`: a view where the buffer is one, no copy."""
+    end = position + length
+    if end > len(buffer):
+        raise ProtocolError(f"{length} bytes at byte {position} run past the end at {len(buffer)}")
+    return buffer[position:end], end
+
+
+def decode_uuid(buffer: Buffer, position: int) -> tuple[uuid.UUID, int]:
+    """A uuid: 16 bytes, most significant first; :data:`ZERO_UUID` is Kafka's null."""
+    end = position + 16
+    data = bytes(buffer[position:end])
+    if data == _ZERO_UUID_BYTES:
+        return ZERO_UUID, end
+    if len(data) < 16:
+        raise ProtocolError(f"uuid at byte {position} runs past the end at {len(buffer)}")
+    return uuid.UUID(bytes=data), end
+
+
+def n_bytes(piece: Piece) -> int:
+    """Size in bytes, also for a view of wider items."""
+    return piece.nbytes if isinstance(piece, memoryview) else len(piece)
