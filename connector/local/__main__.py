@@ -1,0 +1,61 @@
+"""``python -m pykafka_wire.local --nodes 2``: a local Kafka cluster that runs until it is interrupted.
+
+Owns: the command line. Must not know: how a cluster works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from pykafka_wire.local.cluster import LocalCluster
+from pykafka_wire.local.jars import KAFKA_VERSION, JarResolutionError
+from pykafka_wire.local.java import JavaNotFoundError
+from pykafka_wire.local.process import LocalClusterError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0 after an interruption, 1 with one sentence on standard error when the cluster does not start."""
+    parser = argparse.ArgumentParser(prog="python -m pykafka_wire.local", description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, choices=(1, 2, 3), default=1, help="brokers (default 1)")
+    parser.add_argument("--version", default=KAFKA_VERSION, help=f"of Apache Kafka (default {KAFKA_VERSION})")
+    parser.add_argument(
+        "--property", action="append", default=[], metavar="NAME=VALUE", help="a broker setting; may be repeated"
+    )
+    options = parser.parse_args(arguments)
+    for each in options.property:
+        if "=" not in each:
+            parser.error(f"--property {each}: NAME=VALUE is wanted")
+    properties = dict(each.split("=", 1) for each in options.property)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        with LocalCluster(nodes=options.nodes, properties=properties, version=options.version) as cluster:
+            print(f"Apache Kafka {cluster.version}, {options.nodes} broker(s), logs in {cluster.folder}")
+            print(f"internal bootstrap servers: {cluster.bootstrap_servers}")
+            print(f"external bootstrap servers: {cluster.external_bootstrap_servers}")
+            print("running until interrupted (Ctrl-C)", flush=True)
+            while True:
+                signal.pause()
+    except KeyboardInterrupt:
+        print("stopped, nothing left behind", flush=True)
+        return 0
+    except (LocalClusterError, JavaNotFoundError, JarResolutionError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    # Once only: a second Ctrl-C must not cut the closing short.
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""A real Kafka cluster on this machine: one to three brokers, and the controller in a process of its own.
+
+Owns: the cluster's ports, its temporary folder, the order of starting, and that nothing is left behind.
+Must not know: Spark, and the project's own Kafka client (which is tested against what is started here).
+
+Everything listens on loopback, on ports that were free. The processes end and the folder is removed when the context
+is left, when the interpreter exits, and when the owner dies of SIGKILL (pykafka_wire.local.watchdog).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+from pykafka_wire.local.jars import KAFKA_VERSION, kafka_jars
+from pykafka_wire.local.java import ensure_java
+from pykafka_wire.local.node import (
+    START_TIMEOUT_S,
+    JavaLauncher,
+    Node,
+    log_says_started,
+    port_answers,
+    random_cluster_id,
+)
+from pykafka_wire.local.process import LocalClusterError, PortTakenError, Watchdog, owner_is
+from pykafka_wire.local.settings import (
+    CONTROLLER_ID,
+    EXTERNAL,
+    HOST,
+    INTERNAL,
+    ClusterPlan,
+    Listener,
+    broker_properties,
+    controller_properties,
+    old_broker_properties,
+    zookeeper_properties,
+)
+from pykafka_wire.local.tools import KafkaTools
+
+# Below the range from which Linux (32768…) and macOS (49152…) take the ports of outgoing connections: a port that a
+# killed broker has left must still be free when it is started again.
+PORTS = range(20000, 32000)
+# Two clusters that choose at the same moment may choose alike; a third time in a row is no accident any more.
+START_ATTEMPTS = 3
+
+
+class LocalCluster(KafkaTools):
+    """A Kafka cluster of `nodes` brokers as a context manager::
+
+        with LocalCluster(nodes=2) as cluster:
+            print(cluster.bootstrap_servers)
+            cluster.nodes[0].kill()
+
+    Args:
+        nodes: 1 to 3 brokers, with node ids from 1. Topics have a replica on each of them by default.
+        properties: broker settings, for brokers and controller alike; they beat the project's own.
+        version: of Apache Kafka. Below 3 a ZooKeeper takes the controller's place.
+        listeners: further listeners by name, each with its security protocol, such as {"MTLS": "SSL"}; see `bootstrap`.
+        format_arguments: for ``StorageTool format``, such as ["--feature", "transaction.version=1"].
+        jvm_options: for the brokers and the controller, such as ["-Djava.security.krb5.conf=…"].
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        properties: Mapping[str, str] | None = None,
+        version: str = KAFKA_VERSION,
+        *,
+        listeners: Mapping[str, str] | None = None,
+        format_arguments: Sequence[str] = (),
+        jvm_options: Sequence[str] = (),
+    ) -> None:
+        if not 1 <= nodes <= 3:
+            raise ValueError(f"a local cluster has 1 to 3 brokers, not {nodes}")
+        self.version = version
+        self.cluster_id = ""
+        self.nodes: list[Node] = []
+        self._controller: Node | None = None
+        self._size = nodes
+        self._properties = dict(properties or {})
+        self._listeners = {INTERNAL: "PLAINTEXT", EXTERNAL: "PLAINTEXT", **(listeners or {})}
+        self._format_arguments = list(format_arguments)
+        self._jvm_options = list(jvm_options)
+        self._folder: Path | None = None
+        self._watchdog: Watchdog | None = None
+        self._launcher: JavaLauncher | None = None
+        self._owner = os.getpid()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Every broker's internal listener, ``host:port,host:port``."""
+        return self.bootstrap(INTERNAL)
+
+    @property
+    def external_bootstrap_servers(self) -> str:
+        """Every broker's external listener, advertised by the name localhost."""
+        return self.bootstrap(EXTERNAL)
+
+    def bootstrap(self, listener: str) -> str:
+        """Every broker's `listener`, ``host:port,host:port``."""
+        return ",".join(node.address(listener) for node in self.nodes)
+
+    @property
+    def controller(self) -> Node:
+        """The controller, or the ZooKeeper of brokers older than 3."""
+        if self._controller is None:
+            raise LocalClusterError("the cluster is not running")
+        return self._controller
+
+    @property
+    def folder(self) -> Path:
+        """The cluster's temporary folder: data, properties and logs of every node."""
+        if self._folder is None:
+            raise LocalClusterError("the cluster is not running")
+        return self._folder
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start every node and wait until all of them serve.
+
+        Raises:
+            LocalClusterError: a node did not become ready; the message ends with its log. Nothing is left running.
+            JavaNotFoundError, JarResolutionError: there is nothing to start it with.
+        """
+        if self._watchdog is not None:
+            raise LocalClusterError("the cluster is running already")
+        java = ensure_java()
+        jars = kafka_jars(self.version)
+        for attempt in range(1, START_ATTEMPTS + 1):
+            self._owner = os.getpid()
+            self._folder = Path(tempfile.mkdtemp(prefix="pykafka-wire-cluster-")).resolve()
+            self._watchdog = Watchdog(self._folder)
+            atexit.register(self.close)
+            try:
+                self._launcher = JavaLauncher(java, jars, self.version, self._folder)
+                self._create_nodes(self._launcher, self._folder, self._watchdog)
+                self._start_nodes(timeout_s)
+                return
+            except PortTakenError:
+                self.close()
+                if attempt == START_ATTEMPTS:
+                    raise
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Kill every process, remove the folder. May be called again, and does nothing in a forked child."""
+        if self._watchdog is None or not owner_is(self._owner):
+            return
+        atexit.unregister(self.close)
+        # SIGKILL: the data go with the folder, and a broker whose controller is gone would wait for it in vain.
+        for node in self._all_nodes():
+            node.kill()
+        self._watchdog.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)  # the watchdog has done it, unless it was killed
+        self._watchdog = None
+        self._controller = None
+        self._launcher = None
+        self._folder = None
+        self.nodes = []
+
+    def __enter__(self) -> LocalCluster:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _tool_launcher(self) -> JavaLauncher:
+        if self._launcher is None:
+            raise LocalClusterError("the cluster is not running")
+        return self._launcher
+
+    def _all_nodes(self) -> Iterator[Node]:
+        yield from self.nodes
+        if self._controller is not None:
+            yield self._controller
+
+    def _create_nodes(self, launcher: JavaLauncher, folder: Path, watchdog: Watchdog) -> None:
+        ports = iter(free_ports(1 + self._size * len(self._listeners)))
+        plan = ClusterPlan(
+            brokers=self._size,
+            controller_port=next(ports),
+            listeners={
+                node_id: [
+                    Listener(name=name, protocol=protocol, port=next(ports))
+                    for name, protocol in self._listeners.items()
+                ]
+                for node_id in range(1, self._size + 1)
+            },
+            properties=self._properties,
+        )
+        kraft = launcher.is_kraft
+        self.cluster_id = random_cluster_id() if kraft else ""
+        format_arguments = ["-t", self.cluster_id, *self._format_arguments] if kraft else None
+
+        def node(name: str, node_id: int, main_class: str, properties: Mapping[str, str]) -> Node:
+            listeners = plan.listeners.get(node_id, ())
+            port = listeners[0].port if listeners else plan.controller_port
+            return Node(
+                name=name,
+                node_id=node_id,
+                folder=folder / name,
+                launcher=launcher,
+                watchdog=watchdog,
+                main_class=main_class,
+                properties=properties,
+                listeners=listeners,
+                format_arguments=format_arguments,
+                jvm_options=self._jvm_options,
+                ready=log_says_started if kraft else port_answers(port),
+            )
+
+        if kraft:
+            name = "controller"
+            self._controller = node(name, CONTROLLER_ID, "kafka.Kafka", controller_properties(plan, folder / name))
+        else:
+            name = "zookeeper"
+            main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+            self._controller = node(name, CONTROLLER_ID, main_class, zookeeper_properties(plan, folder / name))
+        of_broker = broker_properties if kraft else old_broker_properties
+        for node_id in range(1, self._size + 1):
+            name = f"broker-{node_id}"
+            self.nodes.append(node(name, node_id, "kafka.Kafka", of_broker(plan, node_id, folder / name)))
+
+    def _start_nodes(self, timeout_s: float) -> None:
+        # All at once: a KRaft broker waits for its controller, an old one for its ZooKeeper.
+        with ThreadPoolExecutor(max_workers=self._size + 1) as pool:
+            for started in [pool.submit(node.start, timeout_s=timeout_s) for node in self._all_nodes()]:
+                started.result()
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different ports on which nothing listens now. All are held until the last is found."""
+    held: list[socket.socket] = []
+    try:
+        for port in random.sample(PORTS, len(PORTS)):
+            candidate = socket.socket()
+            # As Java's server sockets do: without it the remains of closed connections would make a port look taken.
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                candidate.bind((HOST, port))
+            except OSError:
+                candidate.close()
+                continue
+            held.append(candidate)
+            if len(held) == count:
+                return [each.getsockname()[1] for each in held]
+    finally:
+        for each in held:
+            each.close()
+    raise LocalClusterError(f"fewer than {count} of the ports {PORTS.start} to {PORTS.stop - 1} are free")

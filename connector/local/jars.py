@@ -1,0 +1,211 @@
+"""Resolves Java libraries from Maven Central with the Apache Ivy that PySpark ships, into a cache outside the project.
+
+Owns: the coordinates of every jar that the project starts or compares itself with, the cache's layout, and its
+locking. Must not know: what the jars are run for.
+
+The cache is ``$PYKAFKA_WIRE_CACHE``, else ``$XDG_CACHE_HOME/pykafka-wire``, else ``~/.cache/pykafka-wire``. A resolved
+set is one folder below ``jars/``, renamed into place when it is complete: a folder that exists can be used. Ivy gets a
+cache of its own below ``ivy/``, because it stumbles over POMs that Maven left in ``~/.m2`` without their jars.
+``$PYKAFKA_WIRE_IVY_SETTINGS`` may name an Ivy settings file, for sites that must go through a mirror.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import logging
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import quoteattr
+
+from pykafka_wire.local.java import ensure_java
+
+KAFKA_VERSION = "4.3.1"
+# What Kafka 4.3.1 itself depends on.
+LOG4J_VERSION = "2.25.4"
+# kafka-tools asks for Kafka Connect, which brings Jetty and Jersey: a third of all jars, needed by no broker.
+EXCLUDED = ("connect-.*",)  # a regular expression: Ivy needs a library more for globs
+# 40 s were seen for Kafka's 45 jars; a slow line may take far longer, a dead one must not take for ever.
+RESOLVE_TIMEOUT_S = 900
+
+logger = logging.getLogger(__name__)
+
+
+class JarResolutionError(RuntimeError):
+    """Maven Central (or the mirror in use) did not give the jars; the message holds Ivy's own words."""
+
+
+class Coordinate(NamedTuple):
+    """A Maven coordinate."""
+
+    group: str
+    artifact: str
+    version: str
+
+    def __str__(self) -> str:
+        return ":".join(self)
+
+
+# Delta for Spark 4.2: these two alone. Transitively they would bring Hadoop, log4j and Jackson a second time.
+DELTA = (
+    Coordinate("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
+    Coordinate("io.delta", "delta-storage", "4.4.0"),
+)
+# Spark's own JVM connector, for comparison only. 4.0.0 is the newest token provider on Maven Central.
+JVM_CONNECTOR = (
+    Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    Coordinate("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    Coordinate("org.apache.kafka", "kafka-clients", "3.9.2"),
+    Coordinate("org.apache.commons", "commons-pool2", "2.13.1"),
+)
+
+
+def cache_dir() -> Path:
+    """The folder outside the project that holds everything downloaded (see the module's text)."""
+    named = os.environ.get("PYKAFKA_WIRE_CACHE")
+    if named:
+        return Path(named).expanduser().absolute()
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    # The XDG specification says to ignore a relative path.
+    base = Path(xdg) if xdg and Path(xdg).is_absolute() else Path.home() / ".cache"
+    return base / "pykafka-wire"
+
+
+def kafka_jars(version: str = KAFKA_VERSION) -> list[Path]:
+    """Every jar of a Kafka broker and of its command-line tools, with ZooKeeper's for brokers older than 3."""
+    # 2.6 was the first release whose recommended build is for Scala 2.13.
+    scala = "2.12" if release(version) < (2, 6) else "2.13"
+    coordinates = [
+        Coordinate("org.apache.kafka", f"kafka_{scala}", version),
+        Coordinate("org.apache.kafka", "kafka-tools", version),
+    ]
+    if release(version) >= (4,):
+        # As Kafka's tar ball does: with the dependencies alone a broker logs nothing, and says "started" nowhere.
+        coordinates.append(Coordinate("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION))
+    return resolve(f"kafka-{version}", coordinates, transitive=True)
+
+
+def delta_jars() -> list[Path]:
+    """The jars that Spark 4.2 needs for ``format("delta")``."""
+    return resolve(f"delta-{DELTA[0].version}", DELTA, transitive=False)
+
+
+def jvm_connector_jars() -> list[Path]:
+    """The jars of ``spark-sql-kafka-0-10``, against which the project is measured."""
+    return resolve(f"spark-sql-kafka-{JVM_CONNECTOR[0].version}", JVM_CONNECTOR, transitive=False)
+
+
+def resolve(name: str, coordinates: Sequence[Coordinate], *, transitive: bool) -> list[Path]:
+    """The jars of `coordinates`, sorted, from the cache or downloaded into it once.
+
+    Several processes may ask at the same time: one downloads, the others wait for it.
+
+    Raises:
+        JarResolutionError: Ivy could not get them.
+        pykafka_wire.local.java.JavaNotFoundError: there is no Java to run Ivy with.
+    """
+    wanted = hashlib.sha256(f"{transitive} {EXCLUDED} {' '.join(map(str, coordinates))}".encode()).hexdigest()[:8]
+    folder = cache_dir() / "jars" / f"{name}-{wanted}"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(cache_dir() / "resolve.lock"):
+            if not folder.is_dir():
+                _download(folder, coordinates, transitive)
+    return sorted(folder.glob("*.jar"))
+
+
+def classpath(jars: Sequence[Path]) -> str:
+    return os.pathsep.join(map(str, jars))
+
+
+def ivy_jar() -> Path:
+    """Apache Ivy's jar in the installed PySpark, or in ``$SPARK_HOME``.
+
+    Raises:
+        JarResolutionError: there is no PySpark.
+    """
+    homes: list[Path] = []
+    spec = importlib.util.find_spec("pyspark")
+    if spec is not None:
+        homes += map(Path, spec.submodule_search_locations or ())
+    if os.environ.get("SPARK_HOME"):
+        homes.append(Path(os.environ["SPARK_HOME"]))
+    for home in homes:
+        for jar in sorted((home / "jars").glob("ivy-*.jar")):
+            return jar
+    raise JarResolutionError("PySpark's jars folder holds no Apache Ivy: install PySpark, `pip install 'pyspark>=4.0'`")
+
+
+def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool) -> None:
+    """Fill `folder` by way of a scratch folder beside it, so that it is complete from the moment it exists."""
+    for left in folder.parent.glob(f".{folder.name}.*"):  # of a download that was killed; the lock makes it ours
+        shutil.rmtree(left, ignore_errors=True)
+    java = ensure_java()
+    logger.warning("downloading %s from Maven Central into %s, once", ", ".join(map(str, coordinates)), folder)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        description = scratch / "ivy.xml"
+        description.write_text(_ivy_xml(folder.name, coordinates, transitive), encoding="utf-8")
+        jars = scratch / "jars"
+        command = [str(java.executable), "-cp", str(ivy_jar()), "org.apache.ivy.Main"]
+        if os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS"):
+            command += ["-settings", os.environ["PYKAFKA_WIRE_IVY_SETTINGS"]]
+        command += ["-cache", str(cache_dir() / "ivy"), "-ivy", str(description), "-confs", "default"]
+        command += ["-types", "jar", "bundle"]
+        command += ["-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]
+        try:
+            ivy = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise JarResolutionError(f"Ivy did not get {coordinates[0]} within {RESOLVE_TIMEOUT_S} s") from error
+        got = {jar.name for jar in jars.glob("*.jar")}
+        missing = [c for c in coordinates if f"{c.artifact}-{c.version}.jar" not in got]
+        if ivy.returncode != 0 or missing:
+            raise JarResolutionError(
+                f"could not get {', '.join(map(str, missing or coordinates))} from Maven Central: check the network, or"
+                f" name an Ivy settings file for your mirror in PYKAFKA_WIRE_IVY_SETTINGS; Ivy says:\n"
+                + "\n".join((ivy.stdout + ivy.stderr).splitlines()[-15:])
+            )
+        jars.rename(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _ivy_xml(name: str, coordinates: Sequence[Coordinate], transitive: bool) -> str:
+    dependencies = "\n".join(
+        f"    <dependency org={quoteattr(c.group)} name={quoteattr(c.artifact)} rev={quoteattr(c.version)}"
+        f' conf="default->default" transitive="{str(transitive).lower()}"/>'
+        for c in coordinates
+    )
+    excludes = "\n".join(
+        f'    <exclude org="org.apache.kafka" module="{artifact}" matcher="regexp"/>' for artifact in EXCLUDED
+    )
+    return f"""<ivy-module version="2.0">
+  <info organisation="pykafka-wire" module={quoteattr(name)}/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+{dependencies}
+{excludes}
+  </dependencies>
+</ivy-module>
+"""
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Held by one process at a time. The kernel releases it when its holder dies, however it dies."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The numbers of a version, for comparisons: (4, 3, 1)."""
+    return tuple(map(int, re.findall(r"\d+", version)))

@@ -1,0 +1,167 @@
+"""Finds a Java runtime for the local cluster, for Ivy and for PySpark, or gets one.
+
+Owns: where Java is looked for, how its version is judged, and what the user reads when there is none.
+Must not know: what the runtime is used for.
+
+Java 17 is the floor because Spark 4 and Kafka 4 brokers both ask for it (KIP-1013). Where no such Java is installed,
+one is downloaded by the ``cjdk`` package into that package's own cache, outside of any project folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+MINIMUM = 17
+# The long-term release that runs every broker the project starts: Kafka 2.5 to 4.3 (2.5 fails on Java 21).
+DOWNLOADED_VERSION = "17"
+DOWNLOADED_VENDOR = "temurin"
+# Answers in 0.1 s on an idle machine; a loaded one may need much longer, a hung one must not hang us.
+VERSION_TIMEOUT_S = 60
+
+logger = logging.getLogger(__name__)
+
+
+class JavaNotFoundError(RuntimeError):
+    """No Java of the needed version is installed, and none could be downloaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Java:
+    """A Java runtime that was found to start."""
+
+    home: Path
+    version: int
+    origin: str
+
+    @property
+    def executable(self) -> Path:
+        return self.home / "bin" / "java"
+
+
+def find_java(minimum: int = MINIMUM) -> Java | None:
+    """The first installed Java of at least version `minimum`, or None. Downloads nothing."""
+    found, _ = _search(minimum)
+    return found
+
+
+def ensure_java(minimum: int = MINIMUM) -> Java:
+    """An installed Java of at least version `minimum`, else one downloaded through cjdk (a message says so).
+
+    Raises:
+        JavaNotFoundError: none is installed and the download failed; one sentence says what to install.
+    """
+    found, rejected = _search(minimum)
+    if found is not None:
+        return found
+    seen = "; ".join(rejected) if rejected else "no java in JAVA_HOME or on the PATH"
+    # A warning, not an info: the user is about to wait for a download that he did not ask for.
+    logger.warning(
+        "Java %d or newer is needed (%s): downloading %s %s into the cache of the cjdk package",
+        minimum,
+        seen,
+        DOWNLOADED_VENDOR,
+        DOWNLOADED_VERSION,
+    )
+    try:
+        home = _download()
+        downloaded = probe(home, "cjdk")
+        if downloaded is None or downloaded.version < minimum:
+            raise JavaNotFoundError(f"what cjdk put into {home} does not start")
+    # Exception: cjdk raises its own errors, those of requests and of the operating system; all mean the same here.
+    except Exception as error:
+        raise JavaNotFoundError(
+            f"Java {minimum} or newer is needed ({seen}) and downloading one failed"
+            f" ({type(error).__name__}: {_first_line(error)}): install a JDK, for example with"
+            f" {_install_command()}, and let JAVA_HOME name its folder if java is not on the PATH."
+        ) from error
+    logger.warning("Java %d is in %s", downloaded.version, downloaded.home)
+    return downloaded
+
+
+def export_java_home(java: Java) -> None:
+    """Make PySpark's launcher, started from this process later, use `java`."""
+    os.environ["JAVA_HOME"] = str(java.home)
+
+
+def probe(home: Path, origin: str) -> Java | None:
+    """The Java below `home`, or None where there is none that starts."""
+    executable = home / "bin" / "java"
+    version = _version(executable)
+    return None if version is None else Java(home=home, version=version, origin=origin)
+
+
+def parse_version(text: str) -> int | None:
+    """The feature release in what ``java -version`` prints: 8 for "1.8.0_372", 17 for "17.0.15", 26 for "26-ea"."""
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match.group(1)) if match else None
+
+
+def _search(minimum: int) -> tuple[Java | None, list[str]]:
+    """The first good Java and, for the message, what was found and why it does not do."""
+    rejected: list[str] = []
+    tried: set[Path] = set()
+    for origin, home in _candidates(minimum):
+        if home in tried:
+            continue
+        tried.add(home)
+        java = probe(home, origin)
+        if java is not None and java.version >= minimum:
+            return java, rejected
+        rejected.append(
+            f"{origin} names {home}, "
+            + ("which holds no java that starts" if java is None else f"which is Java {java.version}")
+        )
+    return None, rejected
+
+
+def _candidates(minimum: int) -> list[tuple[str, Path]]:
+    candidates: list[tuple[str, Path]] = []
+    if os.environ.get("JAVA_HOME"):
+        candidates.append(("JAVA_HOME", Path(os.environ["JAVA_HOME"])))
+    on_path = shutil.which("java")
+    if on_path:
+        # The PATH usually holds a link (Debian's alternatives); bin/java may itself be the stub that macOS ships.
+        candidates.append(("the PATH", Path(on_path).resolve().parent.parent))
+    if sys.platform == "darwin" and Path("/usr/libexec/java_home").exists():
+        answer = subprocess.run(
+            ["/usr/libexec/java_home", "-v", f"{minimum}+"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S
+        )
+        if answer.returncode == 0 and answer.stdout.strip():
+            candidates.append(("/usr/libexec/java_home", Path(answer.stdout.strip())))
+    for jvm in sorted(Path("/usr/lib/jvm").glob("*"), reverse=True) if Path("/usr/lib/jvm").is_dir() else []:
+        if not jvm.is_symlink() and (jvm / "bin" / "java").exists():
+            candidates.append(("/usr/lib/jvm", jvm))
+    return candidates
+
+
+def _version(executable: Path) -> int | None:
+    try:
+        answer = subprocess.run(
+            [str(executable), "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    # macOS ships /usr/bin/java even without a Java: it prints an advertisement and fails.
+    return parse_version(answer.stderr + answer.stdout) if answer.returncode == 0 else None
+
+
+def _download() -> Path:
+    # Here, not above: cjdk is a development dependency, and only this path needs it.
+    import cjdk
+
+    return Path(cjdk.java_home(vendor=DOWNLOADED_VENDOR, version=DOWNLOADED_VERSION))
+
+
+def _install_command() -> str:
+    return "`brew install openjdk@17`" if sys.platform == "darwin" else "`apt-get install openjdk-17-jre-headless`"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "no further message")

@@ -1,0 +1,208 @@
+"""One node of a local cluster, broker or controller: its folder, its properties, its formatting, its process.
+
+Owns: how a Kafka or ZooKeeper node is formatted, started and known to be ready.
+Must not know: the other nodes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pykafka_wire.local.jars import classpath, release
+from pykafka_wire.local.java import Java
+from pykafka_wire.local.process import LocalClusterError, SupervisedProcess, Watchdog, accepts_connections, run_java
+from pykafka_wire.local.settings import Listener, render
+
+# 230 MB resident each with this heap; three brokers and a controller fit into 1 GB.
+HEAP = "384m"
+# 2 to 5 s on an idle machine; one that runs everything at once has needed ten times that.
+START_TIMEOUT_S = 120.0
+FORMAT_TIMEOUT_S = 120.0
+STARTED = "Kafka Server started"
+
+LOG4J2 = """\
+status=error
+appender.out.type=Console
+appender.out.name=out
+appender.out.target={target}
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=[%d] %p %m (%c)%n
+rootLogger.level={level}
+rootLogger.appenderRef.out.ref=out
+"""
+# Kafka 2 logs through log4j 1.
+LOG4J1 = """\
+log4j.rootLogger={level}, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.target={target}
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
+
+
+class JavaLauncher:
+    """Builds the commands of one Kafka version: Java, class path, logging, and the cluster's scratch folder."""
+
+    def __init__(self, java: Java, jars: Sequence[Path], version: str, folder: Path) -> None:
+        self.java = java
+        self.version = version
+        self._classpath = classpath(jars)
+        self._folder = folder
+        # zstd-jni and snappy-java unpack their native libraries there; a killed JVM would leave them in /tmp.
+        (folder / "tmp").mkdir(exist_ok=True)
+        for name, level, target in (("server", "INFO", "System.out"), ("tool", "WARN", "System.err")):
+            (folder / f"{name}.log4j2.properties").write_text(
+                LOG4J2.format(level=level, target=target.upper().replace(".", "_"))
+            )
+            (folder / f"{name}.log4j1.properties").write_text(LOG4J1.format(level=level, target=target))
+
+    @property
+    def is_kraft(self) -> bool:
+        return release(self.version) >= (3, 3)
+
+    def server(self, main_class: str, arguments: Sequence[str], jvm_options: Sequence[str] = ()) -> list[str]:
+        # The serial collector starts faster and is smaller; at this heap its pauses are a few milliseconds.
+        return self._command("server", [f"-Xmx{HEAP}", "-XX:+UseSerialGC", *jvm_options], main_class, arguments)
+
+    def tool(self, main_class: str, arguments: Sequence[str], jvm_options: Sequence[str] = ()) -> list[str]:
+        # A tool lives for a second: the optimising compiler would only cost.
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *jvm_options]
+        return self._command("tool", options, main_class, arguments)
+
+    def _command(self, kind: str, options: Sequence[str], main_class: str, arguments: Sequence[str]) -> list[str]:
+        return [
+            str(self.java.executable),
+            *options,
+            # Its file in /tmp/hsperfdata_* outlives a killed JVM.
+            "-XX:-UsePerfData",
+            f"-Djava.io.tmpdir={self._folder / 'tmp'}",
+            f"-Dlog4j2.configurationFile=file:{self._folder / f'{kind}.log4j2.properties'}",
+            f"-Dlog4j.configuration=file:{self._folder / f'{kind}.log4j1.properties'}",
+            "-cp",
+            self._classpath,
+            main_class,
+            *arguments,
+        ]
+
+
+class Node:
+    """A broker, a controller or a ZooKeeper that can be stopped, killed, paused and started again, with its data."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        node_id: int,
+        folder: Path,
+        launcher: JavaLauncher,
+        watchdog: Watchdog,
+        main_class: str,
+        properties: Mapping[str, str],
+        listeners: Sequence[Listener],
+        format_arguments: Sequence[str] | None,
+        jvm_options: Sequence[str],
+        ready: Callable[[str], bool],
+    ) -> None:
+        """`format_arguments`: what StorageTool is given besides the properties; None where nothing is formatted."""
+        self.name = name
+        self.node_id = node_id
+        self.folder = folder
+        self.listeners = tuple(listeners)
+        self.properties = dict(properties)
+        self._launcher = launcher
+        self._format_arguments = format_arguments
+        self._ready = ready
+        self._formatted = format_arguments is None
+        folder.mkdir()
+        self.properties_path = folder / "server.properties"
+        self._process = SupervisedProcess(
+            name, launcher.server(main_class, [str(self.properties_path)], jvm_options), folder / "server.log", watchdog
+        )
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, None while it is not running."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
+
+    @property
+    def log_path(self) -> Path:
+        """Everything that it wrote, over all of its starts."""
+        return self._process.log_path
+
+    @property
+    def log_tail(self) -> str:
+        return self._process.log_tail()
+
+    def address(self, listener: str) -> str:
+        """``host:port`` of a listener, as advertised."""
+        for each in self.listeners:
+            if each.name == listener:
+                return each.address
+        raise KeyError(f"{self.name} has no listener {listener}, only {[each.name for each in self.listeners]}")
+
+    def start(self, *, wait: bool = True, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start it on the ports and data that it always had. The properties are written anew, so they may be changed.
+
+        Raises:
+            LocalClusterError: it is running already, ended, or was not ready in time; with the end of its log.
+        """
+        if self.running:
+            raise LocalClusterError(f"{self.name} is already running (pid {self.pid})")
+        self.properties_path.write_text(render(self.properties))
+        if not self._formatted:
+            self._format()
+        self._process.spawn()
+        if wait:
+            self.wait_ready(timeout_s)
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        self._process.wait_ready(self._ready, timeout_s)
+
+    def stop(self) -> None:
+        """End it in good order (SIGTERM) and wait until it is gone."""
+        self._process.stop()
+
+    def kill(self) -> None:
+        """End it as a power failure would (SIGKILL) and wait until it is gone."""
+        self._process.kill()
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): connections stay open, nothing answers."""
+        self._process.pause()
+
+    def resume(self) -> None:
+        """Let it go on after `pause` (SIGCONT)."""
+        self._process.resume()
+
+    def _format(self) -> None:
+        assert self._format_arguments is not None
+        arguments = ["format", "-c", str(self.properties_path), *self._format_arguments]
+        run_java(
+            self._launcher.tool("kafka.tools.StorageTool", arguments),
+            what=f"formatting {self.name}",
+            timeout_s=FORMAT_TIMEOUT_S,
+        )
+        self._formatted = True
+
+
+def random_cluster_id() -> str:
+    """What ``kafka.tools.StorageTool random-uuid`` prints, without starting a Java for it: 16 bytes in base64."""
+    while True:
+        text = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        if not text.startswith("-"):  # a command line would take it for an option; Kafka avoids it likewise
+            return text
+
+
+def log_says_started(log: str) -> bool:
+    return STARTED in log
+
+
+def port_answers(port: int) -> Callable[[str], bool]:
+    return lambda _log: accepts_connections(port)

@@ -1,0 +1,229 @@
+"""One Java process of a local cluster: started with a log, waited for, signalled, and never left behind.
+
+Owns: spawning, readiness, signals, and the tie to the watchdog. Must not know: what the process is for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+# A log is attached to an error by its end: the stack trace of a broker that refuses to start fits.
+TAIL_LINES = 30
+POLL_S = 0.03
+# A broker that leaves in good order hands its leaderships over first: under a second for a few partitions.
+STOP_TIMEOUT_S = 30.0
+WATCHDOG_TIMEOUT_S = 15.0
+
+
+class LocalClusterError(RuntimeError):
+    """A local cluster's process did not do what it was asked for; the message ends with the tail of its log."""
+
+
+class PortTakenError(LocalClusterError):
+    """Another process took a port between its choice and its use."""
+
+
+class Watchdog:
+    """The owner's end of the watchdog program: while this object lives the watched processes do."""
+
+    def __init__(self, folder: Path) -> None:
+        program = Path(__file__).with_name("watchdog.py")
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(program), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def watch(self, pid: int) -> None:
+        self._say(f"+{pid}\n")
+
+    def forget(self, pid: int) -> None:
+        self._say(f"-{pid}\n")
+
+    def close(self) -> None:
+        """End every process still watched, remove the folder, and wait for both."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(WATCHDOG_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+        except OSError as error:
+            raise LocalClusterError(f"the cluster's watchdog is gone: {error}") from error
+
+
+class SupervisedProcess:
+    """A process that can be started again under the same command, and that dies with its owner."""
+
+    def __init__(self, name: str, command: Sequence[str], log_path: Path, watchdog: Watchdog) -> None:
+        self.name = name
+        self.log_path = log_path
+        self._command = list(command)
+        self._watchdog = watchdog
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def spawn(self) -> None:
+        """Start it, without waiting. Its output is appended to the log."""
+        if self.running:
+            raise LocalClusterError(f"{self.name} is already running (pid {self.pid})")
+        with self.log_path.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.log_path.parent,
+                # A session of its own: Ctrl-C must reach the owner, who then closes the cluster in good order.
+                start_new_session=True,
+            )
+        self._watchdog.watch(self._process.pid)
+
+    def wait_ready(self, ready: Callable[[str], bool], timeout_s: float) -> None:
+        """Return when `ready` says so of the log written since `spawn`.
+
+        Raises:
+            PortTakenError: it ended because a port was taken.
+            LocalClusterError: it ended, or was not ready in time. It is not running any more then.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            log = self.log()
+            if ready(log):
+                return
+            if not self.running:
+                kind = (
+                    PortTakenError if "BindException" in log or "Address already in use" in log else LocalClusterError
+                )
+                assert self._process is not None
+                code = self._process.returncode
+                self._reaped()
+                raise kind(f"{self.name} ended with code {code} before it was ready; its log ends:\n{self.log_tail()}")
+            if time.monotonic() >= deadline:
+                self.kill()
+                raise LocalClusterError(
+                    f"{self.name} was not ready within {timeout_s:.0f} s; its log ends:\n{self.log_tail()}"
+                )
+            time.sleep(POLL_S)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """End it by SIGTERM and wait until it is gone. Nothing happens when it is not running.
+
+        Raises:
+            LocalClusterError: it did not end in time; it was killed then.
+        """
+        if not self.running:
+            self._reaped()
+            return
+        assert self._process is not None
+        self.resume()  # a stopped process does not act on SIGTERM
+        self._process.terminate()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise LocalClusterError(
+                f"{self.name} did not end within {timeout_s:.0f} s of SIGTERM and was killed; its log ends:\n"
+                f"{self.log_tail()}"
+            ) from None
+        self._reaped()
+
+    def kill(self) -> None:
+        """End it by SIGKILL, as a power failure would, and wait until it is gone."""
+        if self._process is not None:
+            if self.running:
+                self._process.kill()
+            self._process.wait()
+            self._reaped()
+
+    def pause(self) -> None:
+        """SIGSTOP: its connections stay open and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after `pause`."""
+        self._signal(signal.SIGCONT)
+
+    def log(self) -> str:
+        """What it has written since its last start."""
+        try:
+            with self.log_path.open("rb") as file:
+                file.seek(self._log_start)
+                return file.read().decode("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+
+    def log_tail(self, lines: int = TAIL_LINES) -> str:
+        return "\n".join(self.log().splitlines()[-lines:]) or "(empty)"
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self.running:
+            raise LocalClusterError(f"{self.name} is not running, so {number.name} cannot reach it")
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def _reaped(self) -> None:
+        if self._process is not None:
+            self._watchdog.forget(self._process.pid)
+            self._process = None
+
+
+def accepts_connections(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def run_java(command: Sequence[str], *, what: str, stdin: str | None = None, timeout_s: float) -> str:
+    """The standard output of a Java program that ended with code 0.
+
+    Raises:
+        LocalClusterError: it failed or took too long; the message holds what it printed.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            start_new_session=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LocalClusterError(f"{what} did not end within {timeout_s:.0f} s") from error
+    if done.returncode != 0:
+        printed = "\n".join((done.stdout + done.stderr).splitlines()[-TAIL_LINES:])
+        raise LocalClusterError(f"{what} failed with code {done.returncode}:\n{printed}")
+    return done.stdout
+
+
+def owner_is(pid: int) -> bool:
+    """Whether this is the process that `pid` names: a forked child inherits objects that it must not act on."""
+    return os.getpid() == pid

@@ -1,0 +1,169 @@
+"""The properties of a local cluster's processes: pure data, no file and no process is touched here.
+
+Owns: every broker setting that differs from Kafka's own default, and why.
+Must not know: how a process is started.
+
+Kafka's documentation of broker settings: https://kafka.apache.org/documentation/#brokerconfigs.
+``conf/broker.properties`` and ``conf/controller.properties`` show the same for two brokers; a test holds them equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HOST = "127.0.0.1"
+INTERNAL = "INTERNAL"
+EXTERNAL = "EXTERNAL"
+CONTROLLER = "CONTROLLER"
+# Brokers are 1 to 3; the controller is out of their way.
+CONTROLLER_ID = 100
+
+# The external listener is advertised by a name, as real ones are. It resolves to ::1 first on most machines, where
+# nothing listens: a client has to try the second address.
+ADVERTISED_HOST = {EXTERNAL: "localhost"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """One broker listener: its name, its security protocol and its port."""
+
+    name: str
+    protocol: str
+    port: int
+
+    @property
+    def advertised_host(self) -> str:
+        # Certificates name localhost, not an address.
+        return ADVERTISED_HOST.get(self.name, "localhost" if "SSL" in self.protocol else HOST)
+
+    @property
+    def address(self) -> str:
+        return f"{self.advertised_host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlan:
+    """What every process of one cluster must agree on."""
+
+    brokers: int
+    controller_port: int
+    listeners: Mapping[int, Sequence[Listener]] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def common_properties(brokers: int) -> dict[str, str]:
+    """The settings that brokers and controller share: in KRaft it is the controller that applies a topic's defaults."""
+    replicas = str(brokers)
+    # Two brokers with min ISR 2 would refuse writes as soon as one is lost.
+    min_isr = "2" if brokers > 2 else "1"
+    return {
+        # Nothing may come into being by a typing error in a test.
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": replicas,
+        "min.insync.replicas": min_isr,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": min_isr,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": min_isr,
+        # 50 by default: each is a log that every start opens.
+        "offsets.topic.num.partitions": "10",
+        "transaction.state.log.num.partitions": "10",
+        "share.coordinator.state.topic.num.partitions": "10",
+        # A test's group has one member; waiting 3 s for more would be in vain.
+        "group.initial.rebalance.delay.ms": "0",
+        # 128 MiB by default, a third of the small heap.
+        "log.cleaner.dedupe.buffer.size": "8388608",
+        # A killed broker's leaderships move after 6 s, not 9, and a slow follower leaves the ISR after 3 s, not 30.
+        "broker.session.timeout.ms": "6000",
+        "broker.heartbeat.interval.ms": "500",
+        "replica.lag.time.max.ms": "3000",
+    }
+
+
+def controller_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
+    """``server.properties`` of the controller, a process of its own: with combined nodes the loss of one that holds
+    the quorum's majority would take the whole cluster down."""
+    return {
+        "process.roles": "controller",
+        "node.id": str(CONTROLLER_ID),
+        "controller.quorum.voters": f"{CONTROLLER_ID}@{HOST}:{plan.controller_port}",
+        "controller.listener.names": CONTROLLER,
+        "listeners": f"{CONTROLLER}://{HOST}:{plan.controller_port}",
+        "listener.security.protocol.map": _protocol_map(plan),
+        "log.dirs": str(folder / "data"),
+        **common_properties(plan.brokers),
+        **plan.properties,
+    }
+
+
+def broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict[str, str]:
+    """``server.properties`` of broker `node_id` for Kafka 3 and newer."""
+    return {
+        "process.roles": "broker",
+        "node.id": str(node_id),
+        "controller.quorum.voters": f"{CONTROLLER_ID}@{HOST}:{plan.controller_port}",
+        "controller.listener.names": CONTROLLER,
+        **_listener_properties(plan, node_id),
+        "log.dirs": str(folder / "data"),
+        **_rack(node_id),
+        **common_properties(plan.brokers),
+        **plan.properties,
+    }
+
+
+def zookeeper_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
+    """The properties of the ZooKeeper that a broker older than 3 needs."""
+    return {
+        "dataDir": str(folder / "data"),
+        "clientPort": str(plan.controller_port),
+        "clientPortAddress": HOST,
+        "maxClientCnxns": "0",
+        "admin.enableServer": "false",
+    }
+
+
+def old_broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict[str, str]:
+    """``server.properties`` of broker `node_id` for Kafka 2, which knows no KRaft."""
+    unknown = ("share.", "broker.session.", "broker.heartbeat.")
+    return {
+        "broker.id": str(node_id),
+        "zookeeper.connect": f"{HOST}:{plan.controller_port}",
+        "zookeeper.session.timeout.ms": "6000",
+        **_listener_properties(plan, node_id),
+        "log.dirs": str(folder / "data"),
+        **_rack(node_id),
+        **{name: value for name, value in common_properties(plan.brokers).items() if not name.startswith(unknown)},
+        **plan.properties,
+    }
+
+
+def render(properties: Mapping[str, str]) -> str:
+    """A Java properties file. Only a backslash needs care: nothing else that is special there occurs in a value."""
+    return "".join(f"{name}={value}".replace("\\", "\\\\") + "\n" for name, value in properties.items())
+
+
+def _listener_properties(plan: ClusterPlan, node_id: int) -> dict[str, str]:
+    listeners = plan.listeners[node_id]
+    return {
+        "listeners": ",".join(f"{each.name}://{HOST}:{each.port}" for each in listeners),
+        "advertised.listeners": ",".join(f"{each.name}://{each.address}" for each in listeners),
+        "listener.security.protocol.map": _protocol_map(plan),
+        "inter.broker.listener.name": INTERNAL,
+    }
+
+
+def _protocol_map(plan: ClusterPlan) -> str:
+    # The controller's must be named as soon as one listener is neither PLAINTEXT nor called by its protocol's name.
+    protocols = {each.name: each.protocol for listeners in plan.listeners.values() for each in listeners}
+    return ",".join(f"{name}:{protocol}" for name, protocol in {CONTROLLER: "PLAINTEXT", **protocols}.items())
+
+
+def _rack(node_id: int) -> dict[str, str]:
+    return {
+        "broker.rack": f"r{node_id}",
+        # Consumers that name their rack may read from a follower (KIP-392).
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    }

@@ -1,0 +1,50 @@
+"""Ends the processes of a local cluster when their owner is gone, and removes its folder: a program of its own.
+
+Owns: the rule that no broker outlives the process that started it, even one that dies by SIGKILL.
+Must not know: Kafka. It reads lines from its standard input, ``+PID`` to watch a process group and ``-PID`` to forget
+it. The end of the input means that the owner has closed the pipe or died: the kernel says so however it died. That
+works alike on Linux and macOS, which knows no PR_SET_PDEATHSIG; and that one fires when a *thread* ends.
+
+It runs with ``python -I -S``: standard library only, none of the owner's environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+
+# SIGKILL takes effect as soon as the process is scheduled; seconds are only needed on a machine that is thrashing.
+GONE_WITHIN_S = 10.0
+
+
+def main(folder: str) -> None:
+    # Ctrl-C and a service manager's SIGTERM reach a whole group: the owner acts on them, this process must outlive it.
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    groups: set[int] = set()
+    for line in sys.stdin:
+        if line.startswith("+"):
+            groups.add(int(line[1:]))
+        elif line.startswith("-"):
+            groups.discard(int(line[1:]))
+    for group in groups:
+        _signal(group, signal.SIGKILL)
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while any(_signal(group, 0) for group in groups) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _signal(group: int, number: int) -> bool:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):  # macOS answers EPERM for a group of zombies
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
