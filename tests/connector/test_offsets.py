@@ -82,7 +82,7 @@ def test_a_newer_version_is_refused_with_the_remedy() -> None:
 @pytest.mark.parametrize("found", [{"orders": {"0": 12}}, [], "x", None, 7, {"version": 1}])
 def test_offsets_of_another_source_are_refused(found: Any) -> None:
     # The first is what the JVM connector's checkpoints hold.
-    with pytest.raises(OffsetsError, match="another source.*checkpoint of its own"):
+    with pytest.raises(OffsetsError, match=r"another source.*checkpoint of its own"):
         QueryOffsets.from_json(found)
 
 

@@ -127,7 +127,7 @@ def test_other_timestamps_are_refused_with_three_examples(text: str) -> None:
 @pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "-999999d"])
 def test_times_before_the_epoch_are_refused(text: str) -> None:
     # -1 and -2 are ListOffsets' own words for latest and earliest: such a time would silently mean one of the ends.
-    with pytest.raises(OptionError, match="startingTimestamp has .*before 1970"):
+    with pytest.raises(OptionError, match=r"startingTimestamp has .*before 1970"):
         parse_timestamp(text, "startingTimestamp")
 
 

@@ -207,7 +207,7 @@ def test_the_largest_limit_there_is_reads_everything() -> None:  # SPARK-26718: 
 @pytest.mark.parametrize(
     ("lags", "limit", "shares"),
     [
-        # KafkaMicroBatchSourceSuite, "maxOffsetsPerTrigger with non-compacted topics": 100, 10 and 1 with a limit of 10.
+        # KafkaMicroBatchSourceSuite, "maxOffsetsPerTrigger": lags of 100, 10 and 1 with a limit of 10.
         ([100, 10, 1], 10, [9, 1, 1]),
         ([91, 9, 0], 10, [9, 1, 0]),
         ([5, 5], 4, [2, 2]),

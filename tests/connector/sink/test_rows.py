@@ -1,0 +1,168 @@
+"""The sink's columns, and rows out of Arrow batches."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pykafka_wire.errors import SchemaError, WriteError
+from pykafka_wire.sink.rows import Rows, SinkColumns
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+ARROW_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+
+def schema(**types: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+def rows_of(option_topic: str | None = "t", /, **arrays: Any) -> Rows:
+    spark = {
+        "key": BinaryType(),
+        "value": BinaryType(),
+        "topic": StringType(),
+        "partition": IntegerType(),
+        "headers": HEADERS,
+        "timestamp": TimestampType(),
+    }
+    columns = SinkColumns.of(schema(**{name: spark.get(name, StringType()) for name in arrays}), option_topic)
+    return columns.rows(pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays)))
+
+
+@pytest.mark.parametrize("kind", [StringType(), BinaryType()])
+def test_a_value_is_enough_with_the_option_topic(kind: DataType) -> None:
+    assert SinkColumns.of(schema(value=kind), "t").names == ("value",)
+
+
+def test_columns_are_found_whatever_their_order_and_others_are_left_alone() -> None:
+    found = SinkColumns.of(
+        schema(
+            extra=LongType(),
+            partition=IntegerType(),
+            value=StringType(),
+            headers=HEADERS,
+            topic=StringType(),
+            key=BinaryType(),
+        ),
+        None,
+    )
+    assert set(found.names) == {"partition", "value", "headers", "topic", "key"}
+
+
+def test_no_value_names_the_columns_there_are() -> None:
+    with pytest.raises(SchemaError, match=r"no column 'value' \(they have id, text\).*to_json"):
+        SinkColumns.of(schema(id=LongType(), text=StringType()), "t")
+
+
+def test_no_topic_at_all() -> None:
+    with pytest.raises(SchemaError, match=r"no topic to write to: set the option topic, or .* column"):
+        SinkColumns.of(schema(value=StringType()), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("value", LongType()),
+        ("key", IntegerType()),
+        ("topic", BinaryType()),
+        ("partition", LongType()),
+        ("partition", StringType()),
+        ("headers", ArrayType(StringType())),
+        ("timestamp", LongType()),
+    ],
+)
+def test_a_column_of_the_wrong_type(name: str, kind: DataType) -> None:
+    types = {"value": StringType(), "topic": StringType()} | {name: kind}
+    with pytest.raises(SchemaError, match=f"column '{name}' is .* and must be .*: cast it before the write"):
+        SinkColumns.of(schema(**types), None)
+
+
+def test_the_option_topic_beats_a_topic_column() -> None:
+    assert rows_of("t", value=pa.array([b"v"]), topic=pa.array(["x"])).topic is None
+    assert SinkColumns.of(schema(value=StringType(), topic=LongType()), "t").topic == "t"
+
+
+def test_strings_become_their_utf8_bytes() -> None:
+    rows = rows_of(value=pa.array(["grün", "", None]), key=pa.array(["ü", None, "k"]))
+    assert rows.value.to_pylist() == ["grün".encode(), b"", None]
+    assert rows.key.to_pylist() == ["ü".encode(), None, b"k"]
+    assert rows.value.type == rows.key.type == pa.binary()
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.large_binary()])
+def test_large_arrow_types_are_taken_too(kind: Any) -> None:
+    # Spark sends them under spark.sql.execution.arrow.useLargeVarTypes.
+    rows = rows_of(value=pa.array(["a", None]).cast(kind))
+    assert rows.value.type == pa.binary()
+    assert rows.value.to_pylist() == [b"a", None]
+
+
+def test_a_null_topic() -> None:
+    with pytest.raises(WriteError, match=r"a row has a null topic: fill the column, .*option topic"):
+        rows_of(None, value=pa.array([b"a", b"b"]), topic=pa.array(["t", None]))
+
+
+def test_timestamps_are_milliseconds_and_a_null_is_now() -> None:
+    moment = datetime(2024, 5, 6, 7, 8, 9, 123_999, tzinfo=timezone.utc)
+    before = int(time.time() * 1000)
+    rows = rows_of(
+        value=pa.array([b"a", b"b"]),
+        timestamp=pa.array([moment, None], pa.timestamp("us", tz="Europe/Berlin")),
+    )
+    assert rows.timestamp_ms.dtype == np.int64
+    assert rows.timestamp_ms[0] == 1_714_979_289_123
+    assert before <= rows.timestamp_ms[1] <= time.time() * 1000
+
+
+def test_without_a_timestamp_column_the_time_is_now() -> None:
+    before = int(time.time() * 1000)
+    rows = rows_of(value=pa.array([b"a", b"b"]))
+    assert rows.timestamp_ms.shape == (2,)
+    assert (before <= rows.timestamp_ms).all() and (rows.timestamp_ms <= time.time() * 1000).all()
+
+
+def everything() -> Rows:
+    return rows_of(
+        None,
+        key=pa.array([b"k0", None, b"k2", b"k3"]),
+        value=pa.array([b"v0", b"v1", None, b"v3"]),
+        topic=pa.array(["a", "b", "a", "b"]),
+        partition=pa.array([0, None, 2, 3], pa.int32()),
+        headers=pa.array([[("h", b"x")], None, [], [("h", None)]], ARROW_HEADERS),
+        timestamp=pa.array([0, 1_000, 2_000, 3_000], pa.timestamp("us", tz="UTC")),
+    )
+
+
+def test_taking_rows_keeps_all_their_columns_together() -> None:
+    taken = everything().take(np.array([3, 0]))
+    assert taken.n_rows == 2
+    assert taken.key.to_pylist() == [b"k3", b"k0"]
+    assert taken.value.to_pylist() == [b"v3", b"v0"]
+    assert taken.topic.to_pylist() == ["b", "a"]
+    assert taken.partition.to_pylist() == [3, 0]
+    assert taken.headers.to_pylist() == [[{"key": "h", "value": None}], [{"key": "h", "value": b"x"}]]
+    assert taken.timestamp_ms.tolist() == [3, 0]
+
+
+def test_a_slice_is_the_same_rows_in_a_row() -> None:
+    rows = everything()
+    part, taken = rows.slice(1, 2), rows.take(np.array([1, 2]))
+    assert part.n_rows == taken.n_rows == 2
+    for name in ("key", "value", "topic", "partition", "headers"):
+        assert getattr(part, name).to_pylist() == getattr(taken, name).to_pylist()
+    assert part.timestamp_ms.tolist() == taken.timestamp_ms.tolist()

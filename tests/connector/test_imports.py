@@ -1,0 +1,78 @@
+"""What an import loads: the client never loads pyspark, and the lookup shim never raises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+
+def run(code: str) -> str:
+    """Output of ``code`` in a fresh interpreter, in which every warning is an error."""
+    found = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout.strip()
+
+
+def test_the_package_loads_neither_pyspark_nor_arrow() -> None:
+    assert (
+        run("import pykafka_wire, sys; print([m for m in ('pyspark', 'pyarrow', 'numpy') if m in sys.modules])") == "[]"
+    )
+
+
+def test_no_module_of_the_client_loads_pyspark() -> None:
+    assert (
+        run("""
+        import importlib, pkgutil, sys
+        import pykafka_wire.wire
+        names = [m.name for m in pkgutil.walk_packages(pykafka_wire.wire.__path__, "pykafka_wire.wire.")]
+        for name in names:
+            importlib.import_module(name)
+        assert len(names) > 20, names
+        print([m for m in sys.modules if m.split(".")[0] in ("pyspark", "py4j", "wire", "connector")])
+        """)
+        == "[]"
+    )
+
+
+def test_the_data_source_is_loaded_when_it_is_asked_for() -> None:
+    assert run("from pykafka_wire import PykafkaWireDataSource as s; print(s.name())") == "pykafka-wire"
+    assert run("import pykafka_wire; print(pykafka_wire.__version__)").count(".") == 2
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    import pykafka_wire
+
+    with pytest.raises(AttributeError, match="nothing_such"):
+        pykafka_wire.nothing_such  # noqa: B018
+
+
+def test_the_shim_offers_the_data_source() -> None:
+    assert run("import pyspark_pykafka_wire as s; print(s.DefaultSource.name())") == "pykafka-wire"
+
+
+@pytest.mark.parametrize("blocked", ["pyspark", "pyspark.sql.datasource", "pyarrow", "numpy", "pykafka_wire"])
+@pytest.mark.parametrize("error", ["ImportError", "RuntimeError", "AttributeError"])
+def test_the_shim_never_raises(blocked: str, error: str) -> None:
+    # One pyspark_* module that raises disables Spark's lookup for every data source.
+    assert (
+        run(f"""
+        import sys
+        class Blocker:
+            def find_spec(self, name, path=None, target=None):
+                if name == {blocked!r} or name.startswith({blocked!r} + "."):
+                    raise {error}(name)
+        sys.meta_path.insert(0, Blocker())
+        import pyspark_pykafka_wire
+        print(hasattr(pyspark_pykafka_wire, "DefaultSource"))
+        """)
+        == "False"
+    )

@@ -1,0 +1,27 @@
+"""The table of options is one: in code and in the README."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pykafka_wire.option_table import OPTIONS, options_table
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def test_the_readme_shows_the_table() -> None:
+    assert options_table() in README.read_text(), (
+        "paste the output of pykafka_wire.option_table.options_table() into README"
+    )
+
+
+def test_names_are_there_once_and_say_where_they_count() -> None:
+    names = [spec.name.lower() for spec in OPTIONS]
+    assert len(set(names)) == len(names)
+    assert all(spec.where and set(spec.where) <= set("SBW") for spec in OPTIONS)
+    assert all(spec.meaning and spec.default for spec in OPTIONS)
+
+
+def test_a_row_is_one_line_of_four_cells() -> None:
+    for line in options_table().splitlines():
+        assert line.replace("\\|", "").count("|") == 5

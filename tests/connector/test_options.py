@@ -1,0 +1,393 @@
+"""Options: what each value becomes, and what each bad one says."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import re
+import time
+from typing import Any
+
+import pytest
+from pykafka_wire.errors import OptionError
+from pykafka_wire.option_table import OPTIONS
+from pykafka_wire.options import SourceOptions, parse_sink_options, parse_source_options
+from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.topics import TopicPartition
+
+BROKERS = {"kafka.bootstrap.servers": "localhost:9092"}
+ORDERS = BROKERS | {"subscribe": "orders"}
+
+
+def batch(**options: str) -> SourceOptions:
+    return parse_source_options(ORDERS | options, "batch")
+
+
+def stream(**options: str) -> SourceOptions:
+    return parse_source_options(ORDERS | options, "stream")
+
+
+def refusal(options: dict[str, str], mode: Any = "stream") -> str:
+    with pytest.raises(OptionError) as raised:
+        parse_sink_options(options) if mode == "sink" else parse_source_options(options, mode)
+    text = str(raised.value)
+    assert text.startswith("[PYKAFKA_WIRE_OPTION] ")
+    return text
+
+
+# --- defaults
+
+
+def test_defaults_of_a_stream() -> None:
+    options = stream()
+    assert options.subscription.topics == ("orders",)
+    assert options.starting.kind == "latest"
+    assert not options.include_headers
+    assert options.fail_on_data_loss
+    assert options.commit_offsets
+    assert options.max_offsets_per_trigger is None
+    assert options.min_offsets_per_trigger is None
+    assert options.max_trigger_delay_ms == 15 * 60 * 1000
+    assert options.min_partitions is None
+    assert options.max_records_per_partition is None
+    assert options.group_id is None
+    assert options.group_id_prefix == "pykafka-wire"
+    assert options.poll_timeout_ms == 120_000
+    assert options.client.isolation_level == "read_uncommitted"
+
+
+def test_defaults_of_a_batch_read() -> None:
+    assert batch().starting.kind == "earliest"
+    assert batch().ending.kind == "latest"
+
+
+def test_defaults_of_a_write() -> None:
+    options = parse_sink_options(BROKERS)
+    assert options.topic is None
+    assert options.codec is Codec.NONE
+    assert options.client.acks in ("all", "-1", -1)
+    assert options.client.enable_idempotence
+
+
+def test_names_count_whatever_their_case() -> None:
+    options = parse_source_options(
+        {"KAFKA.Bootstrap.Servers": "h:1", "SUBSCRIBE": "t", "maxoffsetsPERtrigger": "7", "kafka.GROUP.id": "g"},
+        "stream",
+    )
+    assert options.client.bootstrap_servers == (("h", 1),)
+    assert (options.max_offsets_per_trigger, options.group_id) == (7, "g")
+
+
+def test_options_cross_to_the_executors() -> None:
+    assert pickle.loads(pickle.dumps(stream(startingOffsets="earliest"))) == stream(startingOffsets="earliest")
+    sink = parse_sink_options(BROKERS | {"topic": "t", "kafka.compression.type": "zstd"})
+    assert pickle.loads(pickle.dumps(sink)) == sink
+
+
+def test_no_secret_shows_in_the_text_of_options() -> None:
+    canary = "c4nary-pa55"
+    options = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'username="alice" password="{canary}";',
+    }
+    assert canary not in repr(stream(**options))
+    assert canary not in repr(parse_sink_options(BROKERS | options))
+
+
+# --- what must be there
+
+
+@pytest.mark.parametrize("servers", [None, "", "  "])
+@pytest.mark.parametrize("mode", ["stream", "batch", "sink"])
+def test_no_bootstrap_servers(servers: str | None, mode: Any) -> None:
+    options = {} if mode == "sink" else {"subscribe": "orders"}
+    if servers is not None:
+        options["kafka.bootstrap.servers"] = servers
+    assert 'kafka.bootstrap.servers is missing: name at least one broker, as in .option("kafka.boot' in refusal(
+        options, mode
+    )
+
+
+@pytest.mark.parametrize("servers", ["localhost", "localhost:", "localhost:port", "localhost:99999999"])
+def test_malformed_bootstrap_servers(servers: str) -> None:
+    assert "bootstrap.servers" in refusal({"kafka.bootstrap.servers": servers, "subscribe": "orders"})
+
+
+def test_no_subscription() -> None:
+    assert "none of subscribe, subscribePattern and assign given: give exactly one" in refusal(BROKERS)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("subscribe", "subscribePattern"), ("subscribe", "assign"), ("subscribePattern", "assign")]
+)
+def test_two_subscriptions(first: str, second: str) -> None:
+    text = refusal(BROKERS | {first: "a", second: '{"a":[0]}'})
+    assert f"{first} and {second} of subscribe, subscribePattern and assign given: give exactly one" in text
+
+
+@pytest.mark.parametrize("name", ["subscribe", "subscribePattern", "assign"])
+def test_an_empty_subscription(name: str) -> None:
+    assert f"{name} is empty: say what to read." in refusal(BROKERS | {name: " "})
+
+
+def test_commas_alone_name_no_topic() -> None:
+    assert "subscribe names no topic" in refusal(BROKERS | {"subscribe": ",, ,"})
+
+
+def test_topics_are_stripped_and_named_once() -> None:
+    assert stream(subscribe=" b , a ,,b").subscription.topics == ("b", "a")
+
+
+def test_a_pattern_is_searched_for() -> None:
+    subscription = parse_source_options(BROKERS | {"subscribePattern": "ord.*s"}, "stream").subscription
+    assert subscription.matches("orders") and subscription.matches("my-orders-2")
+    assert not subscription.matches("payments")
+
+
+def test_a_pattern_that_is_no_regular_expression() -> None:
+    assert "subscribePattern '(' is no regular expression" in refusal(BROKERS | {"subscribePattern": "("})
+
+
+def test_assigned_partitions() -> None:
+    subscription = parse_source_options(BROKERS | {"assign": '{"t":[1,0]}'}, "stream").subscription
+    assert subscription.assigned == (TopicPartition("t", 0), TopicPartition("t", 1))
+    assert 'use JSON such as {"topic":[0,1]}' in refusal(BROKERS | {"assign": "t:0"})
+
+
+# --- names that nobody knows
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
+    text = refusal(ORDERS | {"startingOffset": "earliest"})
+    assert "there is no option 'startingOffset': did you mean startingOffsets?" in text
+
+
+def test_an_unknown_option_without_a_near_name_points_to_the_table() -> None:
+    assert "there is no option 'zzz': see the table of options in the README." in refusal(ORDERS | {"zzz": "1"})
+
+
+def test_an_unknown_sink_option_is_refused() -> None:
+    assert "there is no option 'topics': did you mean topic?" in refusal(BROKERS | {"topics": "a"}, "sink")
+
+
+@pytest.mark.parametrize(
+    "name", ["provider", "owner", "path", "option.subscribe", "checkpointLocation", "queryName", "serialization.format"]
+)
+def test_names_that_spark_adds_pass(name: str) -> None:
+    stream(**{name: "x"})
+    parse_sink_options(BROKERS | {name: "x"})
+
+
+def test_an_unknown_kafka_setting_is_named_in_a_warning_and_passes(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        stream(**{"kafka.no.such.setting": "secret-value"})
+    assert "no.such.setting" in caplog.text
+    assert "secret-value" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.auto.offset.reset",
+        "kafka.key.deserializer",
+        "kafka.value.deserializer",
+        "kafka.key.serializer",
+        "kafka.value.serializer",
+        "kafka.enable.auto.commit",
+        "kafka.interceptor.classes",
+    ],
+)
+def test_settings_that_break_promises_are_refused_with_the_reason(name: str) -> None:
+    assert re.search(f"{re.escape(name)} cannot be set here: .{{20}}", refusal(ORDERS | {name: "x"}))
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    assert f"{name} does not apply here: a stream has no end" in refusal(ORDERS | {name: "latest"})
+
+
+# --- values
+
+
+@pytest.mark.parametrize("name", ["includeHeaders", "failOnDataLoss", "commitOffsets"])
+@pytest.mark.parametrize("value", ["yes", "1", "tru"])
+def test_booleans_are_true_or_false(name: str, value: str) -> None:
+    assert f"{name} is '{value}': use true or false." in refusal(ORDERS | {name: value})
+
+
+def test_booleans_count_whatever_their_case() -> None:
+    assert stream(includeHeaders="TRUE").include_headers
+    assert not stream(failOnDataLoss=" False ").fail_on_data_loss
+
+
+NUMBERS = ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition"]
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, "kafkaConsumer.pollTimeoutMs"])
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "many", "1_000", "٣"])
+def test_numbers_are_above_zero(name: str, value: str) -> None:
+    assert f"{name} is '{value}': use a whole number above zero." in refusal(ORDERS | {name: value})
+
+
+def test_numbers() -> None:
+    options = stream(**{name: str(10 + i) for i, name in enumerate(reversed(NUMBERS))})
+    assert options.max_records_per_partition == 10
+    assert options.min_partitions == 11
+    assert options.min_offsets_per_trigger == 12
+    assert options.max_offsets_per_trigger == 13
+
+
+def test_a_minimum_above_the_maximum() -> None:
+    text = refusal(ORDERS | {"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"})
+    assert "minOffsetsPerTrigger (11) is above maxOffsetsPerTrigger (10)" in text
+    stream(minOffsetsPerTrigger="10", maxOffsetsPerTrigger="10")
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 h", 7_200_000), ("1d", 86_400_000), ("9", 9)],
+)
+def test_durations(text: str, ms: int) -> None:
+    assert stream(maxTriggerDelay=text).max_trigger_delay_ms == ms
+
+
+@pytest.mark.parametrize("text", ["soon", "-1s", "1.5m", "10 parsecs"])
+def test_malformed_durations(text: str) -> None:
+    assert f"maxTriggerDelay is '{text}': use a number with a unit, such as 500ms" in refusal(
+        ORDERS | {"maxTriggerDelay": text}
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"), [(c, c.upper()) for c in ("none", "gzip", "snappy", "lz4", "zstd")] + [("ZSTD", "ZSTD")]
+)
+def test_codecs(name: str, codec: str) -> None:
+    assert parse_sink_options(BROKERS | {"kafka.compression.type": name}).codec is Codec[codec]
+
+
+def test_an_unknown_codec_names_the_five() -> None:
+    text = refusal(BROKERS | {"kafka.compression.type": "brotli"}, "sink")
+    assert "compression.type" in text
+    assert all(name in text for name in ("none", "gzip", "snappy", "lz4", "zstd"))
+
+
+def test_an_empty_topic() -> None:
+    assert "topic is empty" in refusal(BROKERS | {"topic": " "}, "sink")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kafka.request.timeout.ms", "soon"),
+        ("kafka.isolation.level", "read_some"),
+        ("kafka.security.protocol", "CARRIER_PIGEON"),
+        ("kafka.acks", "maybe"),
+        ("kafka.max.request.size", "-4"),
+    ],
+)
+def test_a_bad_kafka_setting_is_named(name: str, value: str) -> None:
+    assert name.removeprefix("kafka.") in refusal(ORDERS | {name: value})
+
+
+# --- where to start and end
+
+
+def test_a_timestamp_for_all_goes_before_timestamps_which_go_before_offsets() -> None:
+    weakest = {"startingOffsets": "earliest"}
+    middle = weakest | {"startingOffsetsByTimestamp": '{"orders":{"0":5}}'}
+    strongest = middle | {"startingTimestamp": "7"}
+    assert stream(**weakest).starting.kind == "earliest"
+    assert stream(**middle).starting.kind == "timestamps"
+    assert stream(**strongest).starting.kind == "timestamp"
+    assert stream(**strongest).starting.timestamp_ms == 7
+
+
+def test_ends_have_the_same_order() -> None:
+    middle = {"endingOffsets": "latest", "endingOffsetsByTimestamp": '{"orders":{"0":5}}'}
+    assert batch(**middle).ending.kind == "timestamps"
+    assert batch(**middle, endingTimestamp="7").ending.kind == "timestamp"
+
+
+def test_no_record_as_late_as_the_end_means_all_that_is_there() -> None:
+    assert batch(endingTimestamp="7").ending.on_missing == "latest"
+    assert batch(endingOffsetsByTimestamp='{"orders":{"0":5}}').ending.on_missing == "latest"
+
+
+def test_the_strategy_where_no_record_is_as_late_as_the_start() -> None:
+    assert stream(startingTimestamp="7").starting.on_missing == "error"
+    assert stream(startingTimestamp="7", startingOffsetsByTimestampStrategy="LATEST").starting.on_missing == "latest"
+    assert "startingOffsetsByTimestampStrategy is 'earliest': use error or latest." in refusal(
+        ORDERS | {"startingOffsetsByTimestampStrategy": "earliest"}
+    )
+
+
+def test_a_relative_start_is_counted_from_now() -> None:
+    found = stream(startingTimestamp="-10m").starting.timestamp_ms
+    assert abs(found - (time.time() * 1000 - 600_000)) < 60_000
+
+
+@pytest.mark.parametrize("value", ["latest", '{"orders":{"0":3,"1":-1}}'])
+def test_a_batch_read_does_not_start_at_latest(value: str) -> None:
+    assert "a batch read that starts at latest reads nothing" in refusal(ORDERS | {"startingOffsets": value}, "batch")
+    stream(startingOffsets=value)
+
+
+@pytest.mark.parametrize("value", ["earliest", '{"orders":{"0":3,"1":-2}}'])
+def test_a_batch_read_does_not_end_at_earliest(value: str) -> None:
+    assert "a batch read that ends at earliest reads nothing" in refusal(ORDERS | {"endingOffsets": value}, "batch")
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets"])
+@pytest.mark.parametrize("value", ["{", "erliest", json.dumps({"orders": {"0": "x"}})])
+def test_malformed_offsets(name: str, value: str) -> None:
+    text = refusal(ORDERS | {name: value}, "batch")
+    assert f"{name} is malformed (" in text and '{"topic":{"0":23,"1":-2}}' in text
+
+
+def test_a_start_from_the_group_needs_a_group() -> None:
+    assert "startingOffsets=group needs kafka.group.id" in refusal(ORDERS | {"startingOffsets": "group"})
+    options = stream(
+        **{"startingOffsets": "group", "kafka.group.id": "g", "startingOffsetsByGroupStrategy": "earliest"}
+    )
+    assert (options.starting.kind, options.starting.on_missing, options.group_id) == ("group", "earliest", "g")
+
+
+def test_a_read_does_not_end_at_the_group() -> None:
+    assert "endingOffsets cannot be group" in refusal(ORDERS | {"endingOffsets": "group"}, "batch")
+
+
+# --- the table
+
+
+def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
+    values = {
+        "startingOffsets": '{"orders":{"0":-2}}',
+        "startingOffsetsByTimestamp": '{"orders":{"0":5}}',
+        "startingTimestamp": "5",
+        "endingOffsets": "latest",
+        "endingOffsetsByTimestamp": '{"orders":{"0":5}}',
+        "endingTimestamp": "5",
+        "startingOffsetsByTimestampStrategy": "latest",
+        "startingOffsetsByGroupStrategy": "latest",
+        "includeHeaders": "true",
+        "failOnDataLoss": "false",
+        "maxTriggerDelay": "1s",
+        "kafka.group.id": "g",
+        "groupIdPrefix": "p",
+        "commitOffsets": "false",
+        "kafka.isolation.level": "read_committed",
+        "topic": "t",
+    }
+    subscriptions = {"subscribe", "subscribePattern", "assign"}
+    for letter, mode in (("S", "stream"), ("B", "batch"), ("W", "sink")):
+        options = dict(BROKERS if mode == "sink" else ORDERS)
+        for spec in OPTIONS:
+            if letter in spec.where and spec.name not in subscriptions | {"kafka.bootstrap.servers", "kafka.*"}:
+                options[spec.name] = values.get(spec.name, "5")
+        if mode == "sink":
+            parse_sink_options(options)
+        else:
+            parse_source_options(options, mode)  # type: ignore[arg-type]

@@ -1,0 +1,144 @@
+"""What a user installs: wheel and sdist, built as a release builds them."""
+
+from __future__ import annotations
+
+import email.message
+import email.parser
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Where each package's files stand in the repository.
+PACKAGES = {
+    "pykafka_wire": "connector",
+    "pykafka_wire/local": "connector/local",
+    "pykafka_wire/sink": "connector/sink",
+    "pykafka_wire/source": "connector/source",
+    "pykafka_wire/wire": "wire",
+    "pykafka_wire/wire/messages": "wire/messages",
+    "pyspark_pykafka_wire": "connector/autoload",
+}
+PROJECT_FILES = ["pyproject.toml", "setup.cfg", "README.md", "LICENSE", "CHANGELOG.md", "DESIGN.md", "MANIFEST.in"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an sdist and the wheel that was built from it."""
+    source = tmp_path_factory.mktemp("source")
+    for name in PROJECT_FILES:
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, source / name)
+    for folder in ("connector", "wire"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    into = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(into), str(source)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    return into
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("*.whl")
+    return found
+
+
+def metadata(wheel: Path) -> email.message.Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return email.parser.Parser().parsestr(archive.read(name).decode())
+
+
+def test_the_wheel_is_pure_and_named_by_its_version(wheel: Path) -> None:
+    import pykafka_wire
+
+    assert wheel.name == f"pykafka_wire-{pykafka_wire.__version__}-py3-none-any.whl"
+
+
+def test_the_wheel_holds_exactly_the_packages(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        found = {name for name in archive.namelist() if ".dist-info/" not in name}
+    expected = {
+        f"{package}/{file.name}" for package, folder in PACKAGES.items() for file in (ROOT / folder).glob("*.py")
+    }
+    assert found == expected | {"pykafka_wire/py.typed", "pyspark_pykafka_wire/py.typed"}
+
+
+def test_every_folder_with_python_files_is_a_package_of_the_wheel() -> None:
+    folders = {
+        file.parent.relative_to(ROOT).as_posix() for top in ("connector", "wire") for file in (ROOT / top).rglob("*.py")
+    }
+    assert folders == set(PACKAGES.values())
+
+
+def test_the_wheel_demands_neither_spark_nor_delta(wheel: Path) -> None:
+    demanded = metadata(wheel).get_all("Requires-Dist") or []
+    hard = sorted(line.split(">")[0].strip().lower() for line in demanded if "extra ==" not in line)
+    assert hard == ["crc32c", "isal", "lz4", "numpy", "pyarrow", "python-snappy", "zstandard"]
+    assert any(line.startswith("pyspark") and "extra == 'spark'" in line.replace('"', "'") for line in demanded)
+
+
+def test_the_metadata_says_what_a_user_must_know(wheel: Path) -> None:
+    found = metadata(wheel)
+    assert found["Name"] == "pykafka-wire"
+    assert found["License-Expression"] == "Apache-2.0"
+    assert found["License-File"] == "LICENSE"
+    assert found["Requires-Python"] == ">=3.10"
+    assert found["Description-Content-Type"] == "text/markdown"
+    assert len(found.get_payload()) > 500
+
+
+def test_the_sdist_holds_the_sources_and_nothing_built(built: Path) -> None:
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames() if archive.getmember(name).isfile()}
+    expected = {f"{folder}/{file.name}" for folder in PACKAGES.values() for file in (ROOT / folder).glob("*.py")}
+    assert expected <= names
+    assert {"pyproject.toml", "setup.cfg", "README.md", "LICENSE", "connector/py.typed"} <= names
+    assert not [name for name in names if name.endswith(".pyc") or name.startswith(("build/", "dist/", ".venv/"))]
+
+
+def test_twine_accepts_both(built: Path) -> None:
+    files = [str(path) for path in sorted(built.iterdir())]
+    assert len(files) == 2
+    command = [sys.executable, "-m", "twine", "check", "--strict", *files]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "unzipped"])
+def test_the_wheel_works_on_the_path_as_py_files_put_it_there(wheel: Path, zipped: bool, tmp_path: Path) -> None:
+    path = wheel
+    if not zipped:
+        path = tmp_path / "unzipped"
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(path)
+    code = f"""
+import importlib, pkgutil, sys
+sys.path.insert(0, {str(path)!r})
+import pykafka_wire
+assert pykafka_wire.__file__.startswith({str(path)!r}), pykafka_wire.__file__
+for module in pkgutil.walk_packages(pykafka_wire.__path__, "pykafka_wire."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+import pyspark_pykafka_wire
+assert pyspark_pykafka_wire.__file__.startswith({str(path)!r})
+print(pyspark_pykafka_wire.DefaultSource.name(), pykafka_wire.PykafkaWireDataSource.name())
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert found.stdout.strip() == "pykafka-wire pykafka-wire", found.stderr
+
+
+def test_the_version_stands_in_one_place_of_each_file() -> None:
+    import pykafka_wire
+
+    found = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert found is not None and found[1] == pykafka_wire.__version__
+    assert pykafka_wire.__version__ in (ROOT / "CHANGELOG.md").read_text()
