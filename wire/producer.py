@@ -188,6 +188,16 @@ class Producer:
         self._forget()
 
     @property
+    def buffered_bytes(self) -> int:
+        """Size of the batches that are queued or unacknowledged."""
+        return self._buffered_bytes
+
+    @property
+    def identity(self) -> ProducerIdentity | None:
+        """The producer id and epoch in use, None before the first batch is sent."""
+        return self._identity
+
+    @property
     def clean(self) -> bool:
         """Whether nothing is queued or unacknowledged and no error has struck."""
         return self._error is None and not self._buffered_bytes
