@@ -1,0 +1,202 @@
+"""Real brokers and a real Spark session for every test that asks for them.
+
+Brokers: those that PYKAFKA_WIRE_TEST_BOOTSTRAP names, else a local cluster, else a container where Docker runs and no
+Java can be had. In CI (CI=true) a broker test that is skipped fails; only those marked `docker` may be.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+from pykafka_wire.local import (
+    JarResolutionError,
+    JavaNotFoundError,
+    KafkaTools,
+    LocalCluster,
+    delta_jars,
+    ensure_java,
+    export_java_home,
+    named_cluster,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+BROKER_FIXTURES = {"kafka", "kafka_cluster", "topic"}
+TOPIC_TIMEOUT_S = 30.0
+
+
+class TopicFactory(Protocol):
+    """Creates a topic of a fresh name on `cluster` (the session's broker by default) and says the name."""
+
+    def __call__(
+        self,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        name: str | None = None,
+        cluster: KafkaTools | None = None,
+    ) -> str: ...
+
+
+class ClusterFactory(Protocol):
+    """Starts a cluster of the test's own; it is closed when the test ends. Arguments as LocalCluster's."""
+
+    def __call__(self, nodes: int = 1, properties: Mapping[str, str] | None = None, **more: Any) -> LocalCluster: ...
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if fixtures & BROKER_FIXTURES:
+            item.add_marker("broker")
+        if "spark" in fixtures:
+            item.add_marker("spark")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    must_run = item.get_closest_marker("broker") is not None and item.get_closest_marker("docker") is None
+    if report.skipped and must_run and not hasattr(report, "wasxfail") and os.environ.get("CI") == "true":
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{item.nodeid}: a broker test must not be skipped in CI: {call.excinfo and call.excinfo.value}"
+        )
+    return report
+
+
+@pytest.fixture(scope="session")
+def java(request: pytest.FixtureRequest) -> None:
+    """Java 17 or newer for PySpark and the brokers. A download takes minutes: it is announced past pytest's capture."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        export_java_home(ensure_java())
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaTools]:
+    """The session's brokers: `bootstrap_servers`, `tool(…)`. One node, shared by all tests: leave it running."""
+    named = named_cluster()
+    if named is not None:
+        yield named
+        return
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    cluster = LocalCluster()
+    try:
+        with capture.global_and_fixture_disabled():
+            cluster.start()
+    except (JavaNotFoundError, JarResolutionError) as error:
+        from pykafka_wire.local.container import ContainerCluster, docker_unavailable
+
+        reason = docker_unavailable()
+        if reason is not None:
+            pytest.skip(f"no broker: {error}; no container either: {reason}")
+        with ContainerCluster() as container:
+            yield container
+        return
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture
+def kafka_cluster() -> Iterator[ClusterFactory]:
+    """Starts clusters of the test's own: `kafka_cluster(nodes=2, properties={…})`; nodes may be killed at will."""
+    started: list[LocalCluster] = []
+
+    def start(nodes: int = 1, properties: Mapping[str, str] | None = None, **more: Any) -> LocalCluster:
+        cluster = LocalCluster(nodes, properties, **more)
+        cluster.start()
+        started.append(cluster)
+        return cluster
+
+    yield start
+    for cluster in started:
+        cluster.close()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> Iterator[TopicFactory]:
+    """Creates topics of fresh names: `topic(partitions=3, config={…})`. They are deleted when the test ends."""
+    created: list[tuple[Any, str]] = []
+
+    def create(
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        name: str | None = None,
+        cluster: KafkaTools | None = None,
+    ) -> str:
+        # librdkafka's client: a tool would start a Java for every topic, and ours is what is being tested.
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        brokers = cluster if cluster is not None else request.getfixturevalue("kafka")
+        admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+        chosen = name or f"t-{uuid.uuid4().hex[:12]}"
+        wanted = NewTopic(chosen, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
+        admin.create_topics([wanted], operation_timeout=TOPIC_TIMEOUT_S)[chosen].result(TOPIC_TIMEOUT_S)
+        created.append((admin, chosen))
+        _await_leaders(admin, chosen, partitions)
+        return chosen
+
+    yield create
+    for admin, chosen in created:
+        for deleted in admin.delete_topics([chosen], request_timeout=5).values():
+            deleted.exception(10)  # the test's cluster may be gone, its brokers killed, the topic deleted: all well
+
+
+def _await_leaders(admin: Any, topic: str, partitions: int) -> None:
+    """The controller has the topic at once, each broker a moment later."""
+    deadline = time.monotonic() + TOPIC_TIMEOUT_S
+    while time.monotonic() < deadline:
+        known = admin.list_topics(topic, timeout=10).topics[topic].partitions
+        if len(known) == partitions and all(each.leader >= 0 for each in known.values()):
+            return
+        time.sleep(0.01)
+    raise TimeoutError(f"topic {topic} got no leaders within {TOPIC_TIMEOUT_S:.0f} s")
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A classic session, local[2], with Delta and with the settings of conf/."""
+    from pyspark.sql import SparkSession
+
+    folder = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # spark-defaults.conf and log4j2.properties are found there, as they would be on a user's machine.
+    os.environ["SPARK_CONF_DIR"] = str(CONF)
+    builder = SparkSession.builder.master("local[2]").appName("pykafka-wire tests")
+    for name, value in {
+        **read_spark_conf(CONF / "spark-delta.conf"),
+        "spark.jars": ",".join(map(str, delta_jars())),
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+    }.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+def read_spark_conf(path: Path) -> dict[str, str]:
+    """The settings in a Spark configuration file: a name, blanks, a value."""
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return {name: value.strip() for name, value in (line.split(None, 1) for line in lines if line and line[0] != "#")}
