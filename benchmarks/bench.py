@@ -1,0 +1,123 @@
+"""Measures this project against Spark's JVM connector, and its client against others: one command, one Spark session.
+
+    make bench                                       the default selection
+    make bench BENCH_ARGS="--list"                   every item there is
+    make bench BENCH_ARGS="--items read-* write-lz4 --runs 7 --records 1000000"
+
+Contenders take turns (A B C, A B C, …) after a warm-up; figures are medians, ratios are taken pair by pair. Results go
+to benchmarks/results/ as JSON and PNG, with the machine, the versions and the settings they came from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import plot
+import report
+from items import DEFAULT_RECORDS, Item, items
+from report import Outcome
+from rich.console import Console
+from rig import Rig
+from runs import Run, alternate
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0 when every item was measured, whatever the figures; 1 when one failed, 2 for a bad command."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    console = Console()
+    every = items(given.records)
+    if given.list:
+        for item in every.values():
+            console.print(f"{'*' if item.default else ' '} {item.name:24} {item.title}", highlight=False)
+        console.print("* runs when none is named", style="dim")
+        return 0
+    chosen = _choose(every, given.items)
+    if not chosen:
+        parser.error(f"no item is named {' or '.join(given.items)}; --list shows all")
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    outcomes: list[Outcome] = []
+    with Rig(given.bootstrap) as rig:
+        rig.session()
+        java = rig.java_version
+        try:
+            for i, item in enumerate(chosen):
+                outcome = _measure(console, rig, item, runs=given.runs, warmups=given.warmups)
+                outcomes.append(outcome)
+                # After each item, so that an interrupted run keeps what it has.
+                report.save(path, report.document(outcomes, arguments=vars(given), java=java))
+                rig.keep_only({dataset for later in chosen[i + 1 :] for dataset in later.work.datasets()})
+        except KeyboardInterrupt:
+            console.print("interrupted: what was measured so far is kept", style="yellow")
+    if outcomes:
+        plot.draw(report.document(outcomes, arguments=vars(given), java=java), path.with_suffix(".png"))
+        console.print(f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path} and .png")
+    missed = [f"{o.item.name} ({name})" for o in outcomes for name, met in o.met.items() if not met]
+    if missed:
+        console.print(f"goals missed: {', '.join(missed)}", style="yellow")
+    failed = [outcome.item.name for outcome in outcomes if outcome.error]
+    if failed:
+        console.print(f"failed: {', '.join(failed)}", style="red")
+    return 1 if failed or len(outcomes) < len(chosen) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bench", description="Benchmarks of pykafka-wire; see the module's text.")
+    parser.add_argument("--items", nargs="+", default=[], metavar="NAME", help="items to run; * and ? as in file names")
+    parser.add_argument("--list", action="store_true", help="list the items and end")
+    parser.add_argument("--records", type=_positive, default=DEFAULT_RECORDS, help="records per topic (%(default)s)")
+    parser.add_argument("--runs", type=_positive, default=5, help="counted runs of each contender (%(default)s)")
+    parser.add_argument("--warmups", type=int, default=1, help="uncounted runs before them (%(default)s)")
+    parser.add_argument("--bootstrap", help="host:port of brokers to use instead of a local one")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _choose(every: dict[str, Item], patterns: Sequence[str]) -> list[Item]:
+    if not patterns:
+        return [item for item in every.values() if item.default]
+    return [item for item in every.values() if any(fnmatch.fnmatch(item.name, pattern) for pattern in patterns)]
+
+
+def _measure(console: Console, rig: Rig, item: Item, *, runs: int, warmups: int) -> Outcome:
+    """One item, with a line on the terminal that says what goes on. An item that fails does not end the others."""
+    with console.status(f"{item.name}: making data") as status:
+
+        def told(name: str, turn: int, run: Run | None) -> None:
+            place = f"run {turn + 1}/{runs}" if turn >= 0 else "warm-up"
+            if run is None:
+                status.update(f"{item.name}: {place}, {name}")
+            elif not console.is_terminal:
+                console.print(f"{item.name}: {place}, {name}: {run.value / item.unit.scale:,.3f} {item.unit.label}")
+
+        try:
+            rig.session(item.conf)
+            with item.work.contenders(rig) as contenders:
+                status.update(f"{item.name}: checking that all see the same data")
+                compared = alternate(contenders, runs=runs, warmups=warmups, told=told)
+        except Exception as error:  # anything that Spark, a client or a contender raises
+            console.print_exception(max_frames=8) if console.is_terminal else console.print(
+                f"{item.name}: {type(error).__name__}: {error}"
+            )
+            return Outcome(item=item, compared=[], error=f"{type(error).__name__}: {error}"[:2000])
+    outcome = Outcome(item=item, compared=compared)
+    report.print_outcome(console, outcome)
+    return outcome
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""The ceiling of Spark's Python data source API: a source that yields a ready-made batch, a sink that drops its own.
+
+What these cost, no Python connector can go below: workers started, Arrow batches through a socket, rows in the JVM.
+Executors get this module by value: they cannot import it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+
+ROWS_PER_BATCH = 50_000
+
+
+class ReadyMade(DataSource):  # type: ignore[misc]  # pyspark is not checked
+    """Options: ``rows``, ``partitions``, ``valueBytes``. The columns are those of a Kafka source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench-ready-made"
+
+    def schema(self) -> str:
+        return (
+            "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+            "timestampType int"
+        )
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        options = self.options
+        return ReadyMadeReader(schema, int(options["rows"]), int(options["partitions"]), int(options["valuebytes"]))
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+        return Dropping()
+
+
+class ReadyMadeReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not checked
+    def __init__(self, schema: Any, n_rows: int, n_partitions: int, value_bytes: int) -> None:
+        self._schema, self._n_rows, self._n_partitions, self._value_bytes = schema, n_rows, n_partitions, value_bytes
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(i) for i in range(self._n_partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        n = ROWS_PER_BATCH
+        batch = pa.RecordBatch.from_arrays(
+            [
+                pa.array([b"12345678"] * n, pa.binary()),
+                pa.array([b"x" * self._value_bytes] * n, pa.binary()),
+                pa.array(["topic"] * n, pa.string()),
+                pa.array([partition.value] * n, pa.int32()),
+                pa.array(range(n), pa.int64()),
+                pa.array(range(n), pa.timestamp("us", tz="UTC")),
+                pa.array([0] * n, pa.int32()),
+            ],
+            schema=to_arrow_schema(self._schema, timezone="UTC"),
+        )
+        left = self._n_rows // self._n_partitions
+        while left > 0:
+            yield batch if left >= n else batch.slice(0, left)
+            left -= n
+
+
+class Dropping(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is not checked
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("bench-ready-made")`` known in this session."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    spark.dataSource.register(ReadyMade)

@@ -1,0 +1,48 @@
+"""Peak memory of Spark's processes, sampled while something runs."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import psutil  # type: ignore[import-untyped]
+
+_EVERY_S = 0.02
+
+
+class PeakMemory:
+    """Samples a JVM and the Python workers below it, from entering to leaving.
+
+    Attributes:
+        worker_bytes: the largest resident size that any one Python worker had.
+        jvm_bytes: the JVM's largest resident size.
+        n_workers: how many Python processes were seen.
+    """
+
+    def __init__(self, jvm_pid: int) -> None:
+        self._jvm = psutil.Process(jvm_pid)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="peak-memory", daemon=True)
+        self._seen: set[int] = set()
+        self.worker_bytes = 0
+        self.jvm_bytes = 0
+
+    @property
+    def n_workers(self) -> int:
+        return len(self._seen)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._stop.wait(_EVERY_S):
+            self.jvm_bytes = max(self.jvm_bytes, self._jvm.memory_info().rss)
+            for process in self._jvm.children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    self.worker_bytes = max(self.worker_bytes, process.memory_info().rss)
+                    self._seen.add(process.pid)

@@ -1,0 +1,155 @@
+"""Streaming reads: rate over a backlog, and the latency of micro-batches while a producer trickles."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import statistics
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from connectors import CONNECTORS, Connector
+from pyspark.sql import DataFrame
+from rig import Dataset, Rig
+from runs import Contender, Run, percentile
+
+_STARTED_S = 60.0
+#: A query's first micro-batches start workers and load code; they are not what a running query costs.
+_FIRST_BATCHES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvailableNow:
+    """A new query reads a backlog with AvailableNow, into `sink` (noop or delta); its start and end count in."""
+
+    dataset: Dataset
+    sink: str
+
+    def datasets(self) -> tuple[Dataset, ...]:
+        return (self.dataset,)
+
+    @contextlib.contextmanager
+    def contenders(self, rig: Rig) -> Iterator[Sequence[Contender]]:
+        options = {
+            "kafka.bootstrap.servers": rig.bootstrap_servers,
+            "subscribe": rig.topic(self.dataset),
+            "startingOffsets": "earliest",
+        }
+
+        def contender(connector: Connector) -> Contender:
+            def run() -> Run:
+                checkpoint, table = rig.fresh_dir("checkpoint"), rig.fresh_dir("delta")
+                try:
+                    started = time.perf_counter()
+                    query = _start(connector.reader(rig.spark.readStream, options).load(), self.sink, checkpoint, table)
+                    query.awaitTermination()
+                    took_s = time.perf_counter() - started
+                    n_rows = sum(progress.numInputRows for progress in query.recentProgress)
+                    answer: object = n_rows
+                    if self.sink == "delta":
+                        sums = ("count(1)", "sum(length(value))", "sum(offset)", "count(distinct partition)")
+                        read = rig.spark.read.format("delta").load(str(table))
+                        answer = tuple(read.selectExpr(*sums).collect()[0])
+                    return Run(value=self.dataset.n_records / took_s, answer=answer)
+                finally:
+                    shutil.rmtree(checkpoint, ignore_errors=True)
+                    shutil.rmtree(table, ignore_errors=True)
+
+            return Contender(name=connector.name, run=run)
+
+        yield [contender(connector) for connector in CONNECTORS]
+
+
+def _start(frame: DataFrame, sink: str, checkpoint: Path, table: Path) -> Any:  # Any: a StreamingQuery
+    writer = frame.writeStream.format(sink).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    return writer.start(str(table)) if sink == "delta" else writer.start()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trickle:
+    """Time of a micro-batch (``triggerExecution``) while a producer writes `per_second` records a second.
+
+    A run is one query that goes on for `seconds`; its figure is the median over its micro-batches with records.
+    """
+
+    partitions: int
+    per_second: int = 500
+    seconds: float = 12.0
+
+    def datasets(self) -> tuple[Dataset, ...]:
+        return ()
+
+    @contextlib.contextmanager
+    def contenders(self, rig: Rig) -> Iterator[Sequence[Contender]]:
+        topic = rig.create_topic(f"bench-trickle-{self.partitions}p", self.partitions)
+        options = {"kafka.bootstrap.servers": rig.bootstrap_servers, "subscribe": topic, "startingOffsets": "latest"}
+
+        def contender(connector: Connector) -> Contender:
+            def run() -> Run:
+                checkpoint = rig.fresh_dir("checkpoint")
+                writer = connector.reader(rig.spark.readStream, options).load().writeStream.format("noop")
+                query = writer.option("checkpointLocation", str(checkpoint)).start()
+                try:
+                    _await_batches(query, _FIRST_BATCHES)
+                    n_before = len(_times_ms(query))
+                    time.sleep(self.seconds)
+                    times_ms = _times_ms(query)[n_before:]
+                finally:
+                    query.stop()
+                    shutil.rmtree(checkpoint, ignore_errors=True)
+                return Run(
+                    value=statistics.median(times_ms),
+                    beside={"p99_ms": percentile(times_ms, 0.99), "batches": len(times_ms)},
+                )
+
+            return Contender(name=connector.name, run=run)
+
+        try:
+            with _trickling(rig.bootstrap_servers, topic, self.partitions, self.per_second):
+                yield [contender(connector) for connector in CONNECTORS]
+        finally:
+            rig.drop_topic(topic)
+
+
+def _times_ms(query: Any) -> list[float]:
+    return [float(p.durationMs["triggerExecution"]) for p in query.recentProgress if p.numInputRows > 0]
+
+
+def _await_batches(query: Any, n: int) -> None:
+    until = time.monotonic() + _STARTED_S
+    while len(_times_ms(query)) < n:
+        if query.exception() is not None:
+            raise RuntimeError(f"the query failed: {query.exception()}")
+        if time.monotonic() > until:
+            raise TimeoutError(f"{n} micro-batches did not come within {_STARTED_S:.0f} s")
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def _trickling(bootstrap_servers: str, topic: str, partitions: int, per_second: int) -> Iterator[None]:
+    """Writes records evenly, in ticks of 10 ms, over all partitions in turn, for as long as the context is open."""
+    stop = threading.Event()
+
+    def write() -> None:
+        producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0})
+        started, n_sent = time.monotonic(), 0
+        while not stop.wait(0.01):
+            due = int((time.monotonic() - started) * per_second)
+            while n_sent < due:
+                producer.produce(topic, value=b"%092d" % n_sent, key=b"%08d" % n_sent, partition=n_sent % partitions)
+                n_sent += 1
+            producer.poll(0)
+        producer.flush(10)
+
+    thread = threading.Thread(target=write, name="trickle", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
