@@ -1,4 +1,4 @@
-"""Streaming reads of real topics: every record once over restarts, trigger limits, and what is new or gone in between."""
+"""Streaming reads of real topics: every record once over restarts, trigger limits, what comes and goes in between."""
 
 from __future__ import annotations
 

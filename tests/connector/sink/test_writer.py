@@ -1,0 +1,333 @@
+"""Writes to real topics, read back by independent clients."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+T0_MS = 1_700_000_000_000
+
+
+def write(frame: Any, kafka: Any, **options: str) -> None:
+    asked = {"kafka.bootstrap.servers": kafka.bootstrap_servers} | options
+    frame.write.format("pykafka-wire").mode("append").options(**asked).save()
+
+
+def failure(action: Any) -> str:
+    with pytest.raises(PySparkException) as raised:
+        action()
+    return str(raised.value)
+
+
+def failure_without_a_job(spark: Any, action: Any) -> str:
+    """The text of an error that no job of Spark preceded."""
+    group = f"no-job-{uuid.uuid4()}"
+    spark.sparkContext.setJobGroup(group, "must not start")
+    try:
+        text = failure(action)
+        assert list(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == []
+    finally:
+        spark.sparkContext._jsc.clearJobGroup()
+    return text
+
+
+def test_every_column_arrives(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    first, second = topic(2), topic(1)
+    columns = (
+        "topic string, partition int, key binary, value binary, timestamp timestamp, "
+        "headers array<struct<key:string,value:binary>>, extra int"
+    )
+    rows = [
+        (first, 1, b"k", b"v", T0_MS, [("a", b"1"), ("a", None), ("ü", b"")], 1),
+        (first, 0, None, b"\x00\xff", T0_MS + 1, None, 2),
+        (first, 1, b"", None, T0_MS + 2, [], 3),
+        (second, 0, b"other", b"", T0_MS + 3, None, 4),
+    ]
+    frame = spark.createDataFrame(rows, columns.replace("timestamp timestamp", "ms bigint")).selectExpr(
+        "extra", "headers", "value", "key", "partition", "topic", "timestamp_millis(ms) AS timestamp"
+    )
+    write(frame.coalesce(1), kafka)
+    record = outside.Record
+    assert outside.consume(first) == [
+        record(partition=0, offset=0, key=None, value=b"\x00\xff", timestamp_ms=T0_MS + 1),
+        record(
+            partition=1,
+            offset=0,
+            key=b"k",
+            value=b"v",
+            timestamp_ms=T0_MS,
+            headers=(("a", b"1"), ("a", None), ("ü", b"")),
+        ),
+        record(partition=1, offset=1, key=b"", value=None, timestamp_ms=T0_MS + 2),
+    ]
+    assert outside.consume(second) == [record(partition=0, offset=0, key=b"other", value=b"", timestamp_ms=T0_MS + 3)]
+
+
+def test_strings_are_written_as_utf8_and_the_time_is_now(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    name = topic(1)
+    before = int(time.time() * 1000)
+    write(spark.createDataFrame([("ü", "grün")], "key string, value string"), kafka, topic=name)
+    (record,) = outside.consume(name)
+    assert (record.key, record.value) == ("ü".encode(), "grün".encode())
+    assert before <= record.timestamp_ms <= time.time() * 1000
+
+
+def test_the_option_topic_beats_the_column(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    asked, named = topic(1), topic(1)
+    write(spark.createDataFrame([(named, "v")], "topic string, value string"), kafka, topic=asked)
+    assert len(outside.consume(asked)) == 1 and outside.consume(named) == []
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec_is_read_by_both_clients(codec: str, spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    from kafka import KafkaConsumer, TopicPartition
+
+    name = topic(1)
+    frame = spark.range(0, 2000, 1, 2).selectExpr(
+        "CAST(id AS STRING) AS key",
+        "IF(id % 7 = 0, NULL, repeat(CAST(id AS STRING), 20)) AS value",
+        "IF(id % 3 = 0, array(named_struct('key', 'h', 'value', CAST(CAST(id AS STRING) AS BINARY))), NULL) AS headers",
+    )
+    write(frame, kafka, topic=name, **{"kafka.compression.type": codec})
+    expected = {
+        b"%d" % i: (None if i % 7 == 0 else b"%d" % i * 20, (("h", b"%d" % i),) if i % 3 == 0 else ())
+        for i in range(2000)
+    }
+    found = outside.consume(name)
+    assert len(found) == 2000
+    assert {r.key: (r.value, r.headers) for r in found} == expected
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=kafka.bootstrap_servers,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        check_crcs=True,
+    )
+    try:
+        consumer.assign([TopicPartition(name, 0)])
+        seen: dict[bytes, Any] = {}
+        deadline = time.monotonic() + 30
+        while len(seen) < 2000:
+            assert time.monotonic() < deadline, len(seen)
+            for messages in consumer.poll(timeout_ms=1000).values():
+                seen |= {m.key: (m.value, tuple(m.headers)) for m in messages}
+    finally:
+        consumer.close()
+    assert seen == expected
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_was_written_is_read_back_equal(codec: str, spark: Any, kafka: Any, topic: Any) -> None:
+    name = topic(3)
+    frame = spark.range(0, 500, 1, 2).selectExpr(
+        "CAST(id % 50 AS STRING) AS key", "CAST(CONCAT('value ', id) AS BINARY) AS value"
+    )
+    write(frame, kafka, topic=name, **{"kafka.compression.type": codec})
+    asked = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name}
+    found = spark.read.format("pykafka-wire").options(**asked).load()
+    assert sorted((str(bytes(r.key), "ascii"), bytes(r.value)) for r in found.collect()) == sorted(
+        (r.key, bytes(r.value)) for r in frame.collect()
+    )
+
+
+def test_keys_go_where_javas_producer_sends_them(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    from confluent_kafka import Producer
+    from kafka.partitioner.default import murmur2
+
+    ours, theirs, n_partitions = topic(7), topic(7), 7
+    keys = [b"", b"a", b"ab", b"abc", b"abcd", b"\x00\xff\x80", "grün".encode(), *(b"key-%d" % i for i in range(300))]
+    write(spark.createDataFrame([(key, b"v") for key in keys], "key binary, value binary"), kafka, topic=ours)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2"})
+    for key in keys:
+        producer.produce(theirs, key=key, value=b"v")
+    assert producer.flush(30) == 0
+    placed = {record.key: record.partition for record in outside.consume(ours)}
+    assert placed == {key: (murmur2(key) & 0x7FFFFFFF) % n_partitions for key in keys}
+    # librdkafka places an empty key at random: an empty key is no key to it.
+    assert {k: p for k, p in placed.items() if k} == {r.key: r.partition for r in outside.consume(theirs) if r.key}
+
+
+def test_rows_without_a_key_use_every_partition(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    name = topic(4)
+    write(spark.range(1000).selectExpr("repeat(CAST(id AS STRING), 100) AS value"), kafka, topic=name)
+    found = outside.consume(name)
+    assert len(found) == 1000
+    assert {record.partition for record in found} == {0, 1, 2, 3}
+
+
+def test_a_partition_column_beats_the_key_and_null_leaves_it_to_the_key(
+    spark: Any, kafka: Any, topic: Any, outside: Any
+) -> None:
+    name = topic(5)
+    rows = [("same", p, str(p)) for p in range(5)] + [("same", None, "by key")]
+    write(spark.createDataFrame(rows, "key string, partition int, value string"), kafka, topic=name)
+    from kafka.partitioner.default import murmur2
+
+    by_key = (murmur2(b"same") & 0x7FFFFFFF) % 5
+    assert sorted((r.partition, r.value) for r in outside.consume(name)) == sorted(
+        [(p, b"%d" % p) for p in range(5)] + [(by_key, b"by key")]
+    )
+
+
+def test_the_order_of_rows_within_a_partition_is_kept(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    name = topic(2)
+    frame = spark.range(0, 30_000, 1, 1).selectExpr("CAST(id % 10 AS STRING) AS key", "CAST(id AS STRING) AS value")
+    write(frame, kafka, topic=name)
+    found = outside.consume(name)
+    assert len(found) == 30_000
+    for partition in (0, 1):
+        numbers = [int(r.value) for r in found if r.partition == partition]
+        assert numbers == sorted(numbers) and numbers
+
+
+def test_an_empty_frame_writes_nothing(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    name = topic(1)
+    write(spark.createDataFrame([], "value string"), kafka, topic=name)
+    assert outside.consume(name) == []
+
+
+# --- streams
+
+
+def test_a_stream_from_topic_to_topic(spark: Any, queries: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    source, target = topic(2), topic(3)
+    asked = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": target, "kafka.compression.type": "lz4"}
+
+    def run() -> Any:
+        query = (
+            queries.stream(subscribe=source, maxOffsetsPerTrigger="100")
+            .selectExpr("value AS key", "CONCAT('copy of ', CAST(value AS STRING)) AS value")
+            .writeStream.format("pykafka-wire")
+            .options(**asked)
+            .option("checkpointLocation", str(queries.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+        return query
+
+    sent = outside.fill(source, [120, 30])
+    assert len([p for p in run().recentProgress if p["numInputRows"]]) == 2
+    sent += outside.fill(source, [10, 0], first=1000)
+    run()
+    found = outside.consume(target)
+    assert sorted((r.key, r.value) for r in found) == sorted((value, b"copy of " + value) for _, value in sent)
+
+
+def test_complete_mode_writes_every_row_of_every_batch(
+    spark: Any, queries: Any, kafka: Any, topic: Any, outside: Any
+) -> None:
+    source, target = topic(1), topic(1)
+    outside.fill(source, [5])
+    counted = queries.stream(subscribe=source).groupBy("topic").count().selectExpr("CAST(count AS STRING) AS value")
+    for expected in ([b"5"], [b"5", b"7"]):
+        query = (
+            counted.writeStream.format("pykafka-wire")
+            .outputMode("complete")
+            .options(**{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": target})
+            .option("checkpointLocation", str(queries.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+        assert [r.value for r in outside.consume(target)] == expected
+        outside.fill(source, [2])
+
+
+# --- SQL
+
+
+def test_insert_into_a_temporary_view(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    name, view = topic(1), f"v_{uuid.uuid4().hex[:8]}"
+    spark.sql(
+        f"CREATE TEMPORARY VIEW {view} (value STRING) USING `pykafka-wire` "
+        f"OPTIONS (`kafka.bootstrap.servers` '{kafka.bootstrap_servers}', topic '{name}')"
+    )
+    spark.sql(f"INSERT INTO {view} VALUES ('from SQL')")
+    spark.catalog.dropTempView(view)
+    assert [r.value for r in outside.consume(name)] == [b"from SQL"]
+
+
+# --- errors
+
+
+def test_a_partition_that_the_topic_does_not_have(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    name = topic(3)
+    for wrong in (3, -1):
+        frame = spark.createDataFrame([(wrong, "v")], "partition int, value string")
+        text = failure(lambda frame=frame: write(frame, kafka, topic=name))
+        assert (
+            f"[PYKAFKA_WIRE_WRITE] a row names partition {wrong} of topic {name}, which has 3 partitions (0 to 2)"
+            in text
+        )
+    assert outside.consume(name) == []
+
+
+def test_a_null_topic(spark: Any, kafka: Any) -> None:
+    frame = spark.createDataFrame([(None, "v")], "topic string, value string")
+    assert "[PYKAFKA_WIRE_WRITE] a row has a null topic" in failure(lambda: write(frame, kafka))
+
+
+def test_a_topic_in_a_row_that_does_not_exist(spark: Any, kafka: Any) -> None:
+    frame = spark.createDataFrame([("no-such-topic-here", "v")], "topic string, value string")
+    text = failure(lambda: write(frame, kafka))
+    assert "no-such-topic-here" in text and "UNKNOWN_TOPIC_OR_PARTITION" in text
+
+
+def test_an_unknown_topic_fails_before_any_task(spark: Any, kafka: Any) -> None:
+    frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
+    text = failure_without_a_job(spark, lambda: write(frame, kafka, topic="no-such-topic-here"))
+    assert "no-such-topic-here" in text and "UNKNOWN_TOPIC_OR_PARTITION" in text
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "text"),
+    [
+        ("CAST(id AS STRING) AS text", {"topic": "t"}, "[PYKAFKA_WIRE_SCHEMA] the rows have no column 'value'"),
+        ("CAST(id AS STRING) AS value", {}, "[PYKAFKA_WIRE_SCHEMA] no topic to write to"),
+        ("id AS value", {"topic": "t"}, "[PYKAFKA_WIRE_SCHEMA] column 'value' is bigint"),
+        ("CAST(id AS STRING) AS value", {"topics": "t"}, "there is no option 'topics': did you mean topic?"),
+        (
+            "CAST(id AS STRING) AS value",
+            {"topic": "t", "kafka.compression.type": "brotli"},
+            "compression.type",
+        ),
+    ],
+)
+def test_what_cannot_be_written_fails_before_any_task(
+    spark: Any, kafka: Any, columns: str, options: dict[str, str], text: str
+) -> None:
+    frame = spark.range(3).selectExpr(columns)
+    assert text in failure_without_a_job(spark, lambda: write(frame, kafka, **options))
+
+
+def test_no_bootstrap_servers(spark: Any) -> None:
+    frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
+    text = failure_without_a_job(
+        spark, lambda: frame.write.format("pykafka-wire").mode("append").option("topic", "t").save()
+    )
+    assert "kafka.bootstrap.servers is missing" in text
+
+
+def test_a_topic_cannot_be_overwritten(spark: Any, kafka: Any, topic: Any) -> None:
+    frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
+    asked = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic(1)}
+    text = failure(lambda: frame.write.format("pykafka-wire").mode("overwrite").options(**asked).save())
+    assert '.mode("append")' in text
+
+
+def test_a_record_too_large_names_its_place_and_fails_the_write(
+    spark: Any, kafka: Any, topic: Any, outside: Any
+) -> None:
+    name = topic(1, {"max.message.bytes": "20000"})
+    frame = spark.range(1).selectExpr("repeat('x', 50000) AS value")
+    text = failure(lambda: write(frame, kafka, topic=name))
+    assert f"{name}-0" in text and ("max.message.bytes" in text or "MESSAGE_TOO_LARGE" in text)
+    assert outside.consume(name) == []

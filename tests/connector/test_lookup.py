@@ -1,0 +1,83 @@
+"""``format("pykafka-wire")`` without register(): in classic and Connect sessions, and with executors of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+#: Read a topic in a batch, copy it with our sink, and stream the copy: the ways a user's program takes.
+PROGRAM = """
+import json, sys
+from pyspark.sql import SparkSession
+
+servers, source, target, folder = sys.argv[1:]
+spark = {session}.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+brokers = dict([("kafka.bootstrap.servers", servers)])
+orders = spark.read.format("pykafka-wire").options(**brokers, subscribe=source, minPartitions="2").load()
+found = sorted((r.partition, r.offset, bytes(r.value).decode()) for r in orders.collect())
+orders.select("key", "value").write.format("pykafka-wire").mode("append").options(**brokers, topic=target).save()
+stream = spark.readStream.format("pykafka-wire").options(**brokers, subscribe=target, startingOffsets="earliest").load()
+query = (
+    stream.select("partition", "offset", "value").writeStream.format("parquet")
+    .option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start(folder + "/table")
+)
+query.awaitTermination(120)
+copied = sorted(bytes(r.value).decode() for r in spark.read.parquet(folder + "/table").collect())
+view = "CREATE TEMPORARY VIEW v USING `pykafka-wire` OPTIONS (`kafka.bootstrap.servers` '%s', subscribe '%s')"
+spark.sql(view % (servers, source))
+counted = spark.sql("SELECT count(*) AS n FROM v").collect()[0].n
+print("RESULT " + json.dumps(dict(read=found, copied=copied, counted=counted, session=type(spark).__module__)))
+spark.stop()
+"""
+
+SESSIONS = {
+    "connect": 'SparkSession.builder.remote("local[2]")',
+    "local-cluster": 'SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.driver.host", "127.0.0.1")',
+}
+
+
+def test_a_classic_session_finds_the_format(spark: Any) -> None:
+    assert type(spark).__module__ == "pyspark.sql.session"
+    frame = spark.read.format("pykafka-wire").load()
+    assert frame.columns[:2] == ["key", "value"]
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_other_sessions_read_write_and_stream(
+    kind: str, java: None, kafka: Any, topic: Any, outside: Any, tmp_path: Path
+) -> None:
+    source, target = topic(2), topic(2)
+    sent = outside.fill(source, [20, 10])
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM.replace("{session}", SESSIONS[kind])))
+    environment = os.environ | {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    environment.pop("SPARK_REMOTE", None)
+    found = subprocess.run(
+        [sys.executable, str(program), kafka.bootstrap_servers, source, target, str(tmp_path)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    results = [line for line in found.stdout.splitlines() if line.startswith("RESULT ")]
+    assert results, found.stdout[-2000:] + found.stderr[-8000:]
+    result = json.loads(results[-1].removeprefix("RESULT "))
+    assert sorted((p, v) for p, _, v in result["read"]) == sorted((p, v.decode()) for p, v in sent)
+    assert result["copied"] == sorted(v.decode() for _, v in sent)
+    assert result["counted"] == 30
+    assert ("connect" in result["session"]) == (kind == "connect")
