@@ -165,17 +165,23 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool)
             ivy = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             raise JarResolutionError(f"Ivy did not get {coordinates[0]} within {RESOLVE_TIMEOUT_S} s") from error
-        got = {jar.name for jar in jars.glob("*.jar")}
-        missing = [c for c in coordinates if f"{c.artifact}-{c.version}.jar" not in got]
-        if ivy.returncode != 0 or missing:
-            raise JarResolutionError(
-                f"could not get {', '.join(map(str, missing or coordinates))} from Maven Central: check the network, or"
-                f" name an Ivy settings file for your mirror in PYKAFKA_WIRE_IVY_SETTINGS; Ivy says:\n"
-                + "\n".join((ivy.stdout + ivy.stderr).splitlines()[-15:])
-            )
+        if ivy.returncode != 0 or not all((jars / f"{c.artifact}-{c.version}.jar").exists() for c in coordinates):
+            raise JarResolutionError(_failure(coordinates, ivy.stdout + ivy.stderr))
         jars.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _failure(coordinates: Sequence[Coordinate], printed: str) -> str:
+    """What went wrong, from Ivy's lines such as ``:: org#name;1.0: not found`` and ``:: org#name;1.0!name.jar``."""
+    unresolved = sorted(set(re.findall(r":: ([^\s#]+#[^\s;]+;[^\s:!]+)", printed)))
+    what = ", ".join(re.sub("[#;]", ":", each) for each in unresolved) or ", ".join(map(str, coordinates))
+    source = os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS")
+    return (
+        f"could not get {what} from {f'the repositories in {source}' if source else 'Maven Central'}: check the network,"
+        " or name an Ivy settings file for your mirror in PYKAFKA_WIRE_IVY_SETTINGS; Ivy says:\n"
+        + "\n".join(line for line in printed.splitlines()[-30:] if line.strip())
+    )
 
 
 def _ivy_xml(name: str, coordinates: Sequence[Coordinate], transitive: bool) -> str:

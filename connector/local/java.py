@@ -24,6 +24,9 @@ DOWNLOADED_VERSION = "17"
 DOWNLOADED_VENDOR = "temurin"
 # Answers in 0.1 s on an idle machine; a loaded one may need much longer, a hung one must not hang us.
 VERSION_TIMEOUT_S = 60
+# Where Debian and its kin install, and what macOS asks for the Javas that it knows of.
+LINUX_JVMS = Path("/usr/lib/jvm")
+MACOS_JAVA_HOME = Path("/usr/libexec/java_home")
 
 logger = logging.getLogger(__name__)
 
@@ -127,29 +130,38 @@ def _candidates(minimum: int) -> list[tuple[str, Path]]:
         candidates.append(("JAVA_HOME", Path(os.environ["JAVA_HOME"])))
     on_path = shutil.which("java")
     if on_path:
-        # The PATH usually holds a link (Debian's alternatives); bin/java may itself be the stub that macOS ships.
-        candidates.append(("the PATH", Path(on_path).resolve().parent.parent))
-    if sys.platform == "darwin" and Path("/usr/libexec/java_home").exists():
-        answer = subprocess.run(
-            ["/usr/libexec/java_home", "-v", f"{minimum}+"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S
-        )
-        if answer.returncode == 0 and answer.stdout.strip():
-            candidates.append(("/usr/libexec/java_home", Path(answer.stdout.strip())))
-    for jvm in sorted(Path("/usr/lib/jvm").glob("*"), reverse=True) if Path("/usr/lib/jvm").is_dir() else []:
-        if not jvm.is_symlink() and (jvm / "bin" / "java").exists():
-            candidates.append(("/usr/lib/jvm", jvm))
+        candidates.append(("the PATH", _home_of(Path(on_path))))
+    if MACOS_JAVA_HOME.exists():
+        answer = _output([str(MACOS_JAVA_HOME), "-v", f"{minimum}+"])
+        if answer:
+            candidates.append((str(MACOS_JAVA_HOME), Path(answer.strip())))
+    if LINUX_JVMS.is_dir():
+        for home in sorted(LINUX_JVMS.iterdir(), reverse=True):
+            if not home.is_symlink() and (home / "bin" / "java").exists():
+                candidates.append((str(LINUX_JVMS), home))
     return candidates
 
 
+def _home_of(executable: Path) -> Path:
+    """The home that a java on the PATH names itself: it may be a link, or the script of a version manager."""
+    printed = _output([str(executable), "-XshowSettings:properties", "-version"]) or ""
+    match = re.search(r"^\s*java\.home = (.+)$", printed, re.MULTILINE)
+    return Path(match.group(1).strip()) if match else executable.resolve().parent.parent
+
+
 def _version(executable: Path) -> int | None:
+    # macOS ships /usr/bin/java even without a Java: it prints an advertisement and fails.
+    printed = _output([str(executable), "-version"])
+    return None if printed is None else parse_version(printed)
+
+
+def _output(command: list[str]) -> str | None:
+    """What a command printed to both streams (Java says its version on standard error); None when it fails."""
     try:
-        answer = subprocess.run(
-            [str(executable), "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S
-        )
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    # macOS ships /usr/bin/java even without a Java: it prints an advertisement and fails.
-    return parse_version(answer.stderr + answer.stdout) if answer.returncode == 0 else None
+    return answer.stdout + answer.stderr if answer.returncode == 0 else None
 
 
 def _download() -> Path:
