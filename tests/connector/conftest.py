@@ -157,6 +157,12 @@ def outside(kafka: Any) -> Iterator[Outside]:
     yield Outside(kafka.bootstrap_servers)
 
 
+@pytest.fixture(scope="session")
+def outside_of() -> Callable[[str], Outside]:
+    """Makes an independent client of other brokers: ``outside_of(bootstrap_servers)``."""
+    return Outside
+
+
 class Queries:
     """Streaming queries into Parquet files, run to the end of what is there."""
 
@@ -195,6 +201,12 @@ class Queries:
 def until() -> Callable[..., Any]:
     """Waits for a condition, with a deadline: ``until(lambda: …, what="…")``."""
     return _until
+
+
+@pytest.fixture
+def queries_of(spark: Any, tmp_path: Path) -> Callable[[str], Queries]:
+    """Makes streaming queries on other brokers: ``queries_of(bootstrap_servers)``."""
+    return lambda servers: Queries(spark, servers, tmp_path)
 
 
 @pytest.fixture
