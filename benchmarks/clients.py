@@ -24,7 +24,7 @@ from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.decode import Columns
 from pykafka_wire.wire.fetcher import fetch_ranges
 from pykafka_wire.wire.settings import ClientSettings
-from rig import Dataset, Rig
+from rig import QUIET, Dataset, Rig
 from runs import Contender, Run
 
 CONFLUENT = "confluent-kafka"
@@ -113,7 +113,13 @@ def _read_ours(bootstrap_servers: str, topic: str, partitions: int) -> Iterator[
 
 def _read_confluent(bootstrap_servers: str, topic: str, partitions: int, n_records: int) -> Iterator[Rows]:
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap_servers, "group.id": "bench", "enable.auto.commit": False, "check.crcs": True}
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+            **QUIET,
+        }
     )
     try:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])

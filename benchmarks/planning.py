@@ -15,7 +15,7 @@ from pykafka_wire.options import parse_source_options
 from pykafka_wire.schema import source_schema
 from pykafka_wire.source.batch import KafkaBatchReader
 from pyspark.sql.types import StructType
-from rig import Dataset, Rig
+from rig import QUIET, Dataset, Rig
 from runs import Contender, Run
 
 #: One record of metadata each; a controller takes at most 10,000 in one request.
@@ -69,7 +69,7 @@ class Planning:
 
 
 def _one_record_each(bootstrap_servers: str, topics: Sequence[str], partitions: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 50})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 50, **QUIET})
     for topic in topics:
         for partition in range(partitions):
             producer.produce(topic, value=b"planned", partition=partition)

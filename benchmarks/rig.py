@@ -56,6 +56,8 @@ BROKER_PROPERTIES: Mapping[str, str] = {
     "num.io.threads": "4",
     "message.max.bytes": "2097152",
 }
+#: librdkafka reports each connection that ends, those of the cluster's own end included.
+QUIET: Mapping[str, int] = {"log_level": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,7 @@ class Rig:
             else:
                 cluster = stack.enter_context(LocalCluster(nodes=1, properties=dict(BROKER_PROPERTIES)))
                 self.bootstrap_servers = cluster.bootstrap_servers
-            self.admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+            self.admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, **QUIET})
             stack.callback(self._drop_topics)
             stack.callback(self._stop_session)
             self._stack = stack.pop_all()
@@ -129,7 +131,8 @@ class Rig:
         for name, value in wanted.items():
             builder = builder.config(name, value)
         self._session, self._conf = builder.getOrCreate(), wanted
-        self._session.sparkContext.setLogLevel("ERROR")
+        # A failure arrives as an exception; a stopped query would log one, too.
+        self._session.sparkContext.setLogLevel("FATAL")
         return self._session
 
     @property
@@ -185,7 +188,7 @@ class Rig:
 
     def n_offsets(self, topic: str, partitions: int) -> int:
         """The number of offsets in all partitions."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": "unused"})
+        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": "unused", **QUIET})
         try:
             marks = [consumer.get_watermark_offsets(TopicPartition(topic, p), _TIMEOUT_S) for p in range(partitions)]
         finally:
@@ -244,5 +247,7 @@ def cached(frame: DataFrame) -> Iterator[DataFrame]:
 
 def _value_sql(n_bytes: int) -> str:
     """An SQL expression for `n_bytes` of JSON-like text, different for every id: fixed names, pseudo-random values."""
-    fields = (f"""'"f{i}":"', hex(hash(id, {i})), '",'""" for i in range(n_bytes // (_FIELD_BYTES - 1) + 1))
+    fields = (
+        f"""'"f{i}":"', hex(hash(id, {i}) & 4294967295), '",'""" for i in range(n_bytes // (_FIELD_BYTES - 1) + 1)
+    )
     return f"rpad(concat({', '.join(fields)}), {n_bytes}, '.')"

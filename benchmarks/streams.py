@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import Producer
 from connectors import CONNECTORS, Connector
 from pyspark.sql import DataFrame
-from rig import Dataset, Rig
+from rig import QUIET, Dataset, Rig
 from runs import Contender, Run, percentile
 
 _STARTED_S = 60.0
@@ -136,7 +136,7 @@ def _trickling(bootstrap_servers: str, topic: str, partitions: int, per_second: 
     stop = threading.Event()
 
     def write() -> None:
-        producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0})
+        producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0, **QUIET})
         started, n_sent = time.monotonic(), 0
         while not stop.wait(0.01):
             due = int((time.monotonic() - started) * per_second)
