@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -190,6 +191,22 @@ class Queries:
         )
         assert query.awaitTermination(120), "the query did not end"
         return query
+
+    def logged_offsets(self) -> dict[str, Any]:
+        """The offset that the checkpoint logged last: the end of a batch that may not be done."""
+        return self._logged("offsets")
+
+    def committed_offsets(self) -> dict[str, dict[str, int]]:
+        """``{topic: {partition: offset}}`` up to which batches are done."""
+        return self._logged("commits").get("offsets", {})  # type: ignore[no-any-return]
+
+    def _logged(self, log: str) -> dict[str, Any]:
+        folder = self.checkpoint / log
+        batches = [int(file.name) for file in folder.iterdir() if file.name.isdigit()] if folder.exists() else []
+        if not batches:
+            return {}
+        lines = (self.checkpoint / "offsets" / str(max(batches))).read_text().splitlines()
+        return json.loads(lines[-1])  # type: ignore[no-any-return]
 
     def rows(self, format: str = "parquet") -> list[tuple[int, int, bytes]]:
         """What was written so far: (partition, offset, value), sorted."""

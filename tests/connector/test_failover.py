@@ -77,7 +77,7 @@ def test_a_leader_killed_in_mid_stream_costs_and_doubles_nothing(
 
     def read_so_far() -> int:
         assert query.exception() is None, query.exception()
-        return sum(progress["numInputRows"] for progress in query.recentProgress)
+        return sum(queries.committed_offsets().get(name, {}).values())
 
     try:
         before = until(lambda: read_so_far() > RATE and read_so_far(), what="the first batches")

@@ -29,12 +29,6 @@ def sizes(query: Any) -> list[int]:
     return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"] > 0]
 
 
-def ends(checkpoint: Any) -> dict[str, Any]:
-    """The offset that the checkpoint logged last."""
-    last = max((file for file in (checkpoint / "offsets").iterdir() if file.name.isdigit()), key=lambda f: int(f.name))
-    return json.loads(last.read_text().splitlines()[-1])  # type: ignore[no-any-return]
-
-
 def failure(queries: Any, **options: str) -> str:
     with pytest.raises(PySparkException) as raised:
         queries.run(**options)
@@ -151,7 +145,7 @@ def test_an_idle_query_commits_its_last_batch_and_reports_its_lag(
 
     found = outside.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
     assert {tp.metadata for tp in found.topic_partitions} == {
-        json.dumps({"query": ends(queries.checkpoint)["query"]}, separators=(",", ":"))
+        json.dumps({"query": queries.logged_offsets()["query"]}, separators=(",", ":"))
     }
 
 
@@ -162,7 +156,7 @@ def test_a_query_without_a_group_keeps_one_of_its_own_over_restarts(queries: Any
         queries.run(subscribe=name, groupIdPrefix=prefix)
         (group,) = [g for g in outside.groups() if g.startswith(prefix)]
         assert outside.committed(group) == {(name, 0): n}
-        assert ends(queries.checkpoint)["group"] == group
+        assert queries.logged_offsets()["group"] == group
 
 
 def test_commits_can_be_turned_off(queries: Any, topic: Any, outside: Any) -> None:
@@ -176,7 +170,7 @@ def test_the_checkpoint_holds_topic_ids_and_leader_epochs(queries: Any, topic: A
     name = topic(2)
     outside.fill(name, [1, 1])
     queries.run(subscribe=name)
-    found = ends(queries.checkpoint)
+    found = queries.logged_offsets()
     assert found["version"] == 1
     assert found["offsets"] == {name: {"0": 1, "1": 1}}
     assert found["starts"] == {name: {"0": 0, "1": 0}}
@@ -184,7 +178,7 @@ def test_the_checkpoint_holds_topic_ids_and_leader_epochs(queries: Any, topic: A
     assert len(found["topic_ids"][name]) == 22
     outside.fill(name, [1, 0])
     queries.run(subscribe=name)
-    assert "starts" not in ends(queries.checkpoint)
+    assert "starts" not in queries.logged_offsets()
 
 
 @pytest.mark.parametrize("start", ["latest", "timestamp"])
