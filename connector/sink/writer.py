@@ -63,7 +63,10 @@ class _Writing:
         self._schema = schema
 
     def write_batches(self, batches: Iterator[Any]) -> TaskWritten:
-        producer = shared_producer(self._options.client)
+        with shared_producer(self._options.client) as producer:
+            return self._write(producer, batches)
+
+    def _write(self, producer: Producer, batches: Iterator[Any]) -> TaskWritten:
         router = _Router(producer, self._options)
         n_records = n_bytes = 0
         for batch in batches:
