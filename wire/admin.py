@@ -1,0 +1,238 @@
+"""Offsets by time and by epoch, and the life of topics: the requests around reading and writing.
+
+Look-ups of many topic-partitions go out as one request a leader, to all leaders at the same time. Routing and retries are
+:mod:`~pykafka_wire.wire.cluster`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pykafka_wire.wire.cluster import ANY, CONTROLLER, Cluster, Deadline, partitions_by_topic
+from pykafka_wire.wire.errors import broker_error
+from pykafka_wire.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from pykafka_wire.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from pykafka_wire.wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from pykafka_wire.wire.topics import TopicPartition
+
+#: In place of a timestamp: the end of the log (with read_committed its last stable offset), its first offset that still
+#: exists, and the record with the highest timestamp (KIP-734).
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+
+_CONSUMER_REPLICA: Final = -1
+_TOPIC_RESOURCE: Final = 2
+_TOPIC_EXISTS: Final = 36
+_UNKNOWN_TOPIC: Final = 3
+
+
+class ListedOffset(NamedTuple):
+    """An offset found by time. ``offset`` is -1 where no record is as late; ``timestamp`` is that record's in ms, -1 where
+    the look-up was for an end of the log; ``leader_epoch`` is -1 if unknown."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def list_offsets(
+    cluster: Cluster,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    isolation_level: str = "read_uncommitted",
+    deadline: Deadline | None = None,
+) -> dict[TopicPartition, ListedOffset]:
+    """For each topic-partition the first offset whose record is at least as late as its timestamp.
+
+    Args:
+        timestamps: milliseconds since the epoch, or :data:`LATEST`, :data:`EARLIEST`, :data:`MAX_TIMESTAMP`.
+
+    Raises:
+        WireError: as :meth:`Cluster.by_leader`.
+    """
+
+    def build(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
+        return ListOffsetsRequest(
+            replica_id=_CONSUMER_REPLICA,
+            isolation_level=int(isolation_level == "read_committed"),
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(
+                            partition_index=p,
+                            current_leader_epoch=cluster.leader(TopicPartition(topic, p))[1],
+                            timestamp=timestamps[TopicPartition(topic, p)],
+                        )
+                        for p in numbers
+                    ],
+                )
+                for topic, numbers in partitions_by_topic(partitions).items()
+            ],
+            timeout_ms=cluster.settings.request_timeout_ms,
+        )
+
+    def results(response: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, ListedOffset]]:
+        for topic in response.topics:
+            for p in topic.partitions:
+                found = ListedOffset(p.offset, p.timestamp, p.leader_epoch)
+                yield TopicPartition(topic.name, p.partition_index), p.error_code, found
+
+    return cluster.by_leader(timestamps, build, results, deadline=deadline)
+
+
+def offsets_for_leader_epoch(
+    cluster: Cluster, epochs: Mapping[TopicPartition, int], *, deadline: Deadline | None = None
+) -> dict[TopicPartition, tuple[int, int]]:
+    """``(epoch, end_offset)`` of the largest leader epoch that is not above the one asked for, as the leader knows it.
+
+    An end offset below what was read in that epoch means that the log was cut (KIP-320); -1 where it is unknown.
+    """
+
+    def build(partitions: Sequence[TopicPartition]) -> OffsetForLeaderEpochRequest:
+        return OffsetForLeaderEpochRequest(
+            replica_id=_CONSUMER_REPLICA,
+            topics=[
+                OffsetForLeaderTopic(
+                    topic=topic,
+                    partitions=[
+                        OffsetForLeaderPartition(
+                            partition=p,
+                            current_leader_epoch=cluster.leader(TopicPartition(topic, p))[1],
+                            leader_epoch=epochs[TopicPartition(topic, p)],
+                        )
+                        for p in numbers
+                    ],
+                )
+                for topic, numbers in partitions_by_topic(partitions).items()
+            ],
+        )
+
+    def results(
+        response: OffsetForLeaderEpochResponse,
+    ) -> Iterable[tuple[TopicPartition, int, tuple[int, int]]]:
+        for topic in response.topics:
+            for p in topic.partitions:
+                yield TopicPartition(topic.topic, p.partition), p.error_code, (p.leader_epoch, p.end_offset)
+
+    return cluster.by_leader(epochs, build, results, deadline=deadline)
+
+
+def create_topics(
+    cluster: Cluster,
+    topics: Mapping[str, tuple[int, int]],
+    *,
+    configs: Mapping[str, str] | None = None,
+    exist_ok: bool = False,
+    deadline: Deadline | None = None,
+) -> None:
+    """Create topics, ``{name: (partitions, replication factor)}``, and wait until they have leaders.
+
+    Raises:
+        BrokerError: a topic could not be created; one that exists is an error unless ``exist_ok``.
+    """
+    deadline = deadline or Deadline.after_ms(cluster.settings.default_api_timeout_ms)
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=name,
+                num_partitions=n_partitions,
+                replication_factor=replication,
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+            )
+            for name, (n_partitions, replication) in topics.items()
+        ],
+        timeout_ms=cluster.settings.request_timeout_ms,
+    )
+    response = cluster.request(CONTROLLER, request, deadline=deadline)
+    for topic in response.topics:
+        if topic.error_code and not (exist_ok and topic.error_code == _TOPIC_EXISTS):
+            raise broker_error(topic.error_code, topic=topic.name, api="CreateTopics", detail=topic.error_message)
+    for name, (n_partitions, _) in topics.items():
+        for partition in range(n_partitions):
+            cluster.leader(TopicPartition(name, partition), deadline=deadline)
+
+
+def delete_topics(cluster: Cluster, names: Iterable[str], *, missing_ok: bool = False) -> None:
+    """Delete topics by name; they are gone when this returns, for the broker that was asked.
+
+    Raises:
+        BrokerError: a topic could not be deleted.
+    """
+    wanted = list(names)
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name=name) for name in wanted],
+        topic_names=wanted,
+        timeout_ms=cluster.settings.request_timeout_ms,
+    )
+    response = cluster.request(CONTROLLER, request)
+    for answer in response.responses:
+        if answer.error_code and not (missing_ok and answer.error_code == _UNKNOWN_TOPIC):
+            raise broker_error(answer.error_code, topic=answer.name, api="DeleteTopics", detail=answer.error_message)
+        if answer.name:
+            cluster.invalidate(answer.name)
+
+
+def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> None:
+    """Give topics more partitions, ``{name: new total}``.
+
+    Raises:
+        BrokerError: a topic's partitions could not be added.
+    """
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in counts.items()],
+        timeout_ms=cluster.settings.request_timeout_ms,
+    )
+    response = cluster.request(CONTROLLER, request)
+    for result in response.results:
+        if result.error_code:
+            raise broker_error(
+                result.error_code, topic=result.name, api="CreatePartitions", detail=result.error_message
+            )
+        cluster.invalidate(result.name)
+
+
+def describe_topic_configs(
+    cluster: Cluster, topics: Iterable[str], keys: Sequence[str] | None = None
+) -> dict[str, dict[str, Any]]:
+    """The settings of topics by name; all of them, or those in ``keys``. A sensitive one is None.
+
+    Raises:
+        BrokerError: a topic may not be described, or does not exist.
+    """
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=_TOPIC_RESOURCE,
+                resource_name=name,
+                configuration_keys=None if keys is None else list(keys),
+            )
+            for name in topics
+        ]
+    )
+    response = cluster.request(ANY, request)
+    for result in response.results:
+        if result.error_code:
+            raise broker_error(
+                result.error_code, topic=result.resource_name, api="DescribeConfigs", detail=result.error_message
+            )
+    return {result.resource_name: {c.name: c.value for c in result.configs} for result in response.results}

@@ -1,0 +1,46 @@
+"""Time limits: a deadline on the monotonic clock, so that a change of the wall clock shortens or lengthens nothing."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+
+from pykafka_wire.wire.settings import ClientSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment on the monotonic clock, in seconds."""
+
+    at: float
+
+    @classmethod
+    def after_ms(cls, ms: float) -> Deadline:
+        return cls(time.monotonic() + ms / 1000)
+
+    def remaining_ms(self) -> float:
+        """Milliseconds that are left, 0 when it has passed."""
+        return max(0.0, (self.at - time.monotonic()) * 1000)
+
+    @property
+    def expired(self) -> bool:
+        return time.monotonic() >= self.at
+
+    def sooner(self, ms: float) -> Deadline:
+        """This deadline, or one in ``ms`` milliseconds, whichever comes first."""
+        return Deadline(min(self.at, time.monotonic() + ms / 1000))
+
+
+class Backoff:
+    """Pauses between tries: exponential from ``retry.backoff.ms`` to ``retry.backoff.max.ms``, with jitter of a fifth,
+    so that clients that failed together do not come back together (KIP-580)."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._first_ms = settings.retry_backoff_ms
+        self._most_ms = max(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+
+    def delay_ms(self, n_failures: int) -> float:
+        """The pause after the ``n_failures``-th failure in a row, counted from 1."""
+        pause: float = min(self._most_ms, self._first_ms * 2.0 ** min(max(0, n_failures - 1), 30))
+        return pause * random.uniform(0.8, 1.2)
