@@ -22,35 +22,39 @@ _log = logging.getLogger(__name__)
 
 
 def find_topics(
-    cluster: Cluster, subscription: Subscription, *, max_age_ms: int | None = None
+    cluster: Cluster, subscription: Subscription, *, max_age_ms: int | None = None, may_be_missing: bool = False
 ) -> dict[str, TopicMetadata]:
     """Metadata of the subscribed topics; a pattern may match none.
 
     Raises:
-        UnknownTopicError: a topic named by the user does not exist.
+        UnknownTopicError: a topic named by the user does not exist, and ``may_be_missing`` is false.
     """
     if subscription.pattern:
         every = cluster.topics(None, max_age_ms=max_age_ms)
         return {name: topic for name, topic in every.items() if not topic.is_internal and subscription.matches(name)}
     names = subscription.topics or tuple(dict.fromkeys(tp.topic for tp in subscription.assigned))
+    if may_be_missing:
+        every = cluster.topics(None, max_age_ms=max_age_ms)
+        return {name: every[name] for name in names if name in every}
     return cluster.topics(names, max_age_ms=max_age_ms)
 
 
 def topic_partitions(subscription: Subscription, topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:
-    """The topic-partitions that a subscription reads, sorted.
+    """The topic-partitions of ``topics`` that a subscription reads, sorted.
 
     Raises:
         OptionError: ``assign`` names a partition that the topic does not have.
     """
     if subscription.assigned:
-        for topic, partition in subscription.assigned:
+        assigned = [tp for tp in subscription.assigned if tp.topic in topics]
+        for topic, partition in assigned:
             n_partitions = len(topics[topic].partitions)
             if partition not in topics[topic].partitions:
                 raise OptionError(
                     f"assign names partition {partition} of topic {topic}, which has {n_partitions} partitions "
                     f"(0 to {n_partitions - 1})."
                 )
-        return list(subscription.assigned)
+        return assigned
     return sorted(TopicPartition(name, partition) for name, topic in topics.items() for partition in topic.partitions)
 
 

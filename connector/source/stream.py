@@ -124,6 +124,7 @@ class _Driver:
         self._target: dict[TopicPartition, int] | None = None
         self._known: tuple[dict[str, Any], QueryOffsets] | None = None
         self._metadata_age_ms = 0.0
+        self._topics_are_missing = False
         self._last_latest: dict[TopicPartition, ListedOffset] = {}
         self._progress: QueryOffsets | None = None
         self._said: set[str] = set()
@@ -158,7 +159,7 @@ class _Driver:
         return (start if end is None else end).to_json()
 
     def pin_target(self) -> None:
-        _, partitions = self._subscribed()
+        _, partitions = self._subscribed(begun=True)
         latest = latest_offsets(self._cluster, partitions, self._options.client.isolation_level)
         self._target = {tp: found.offset for tp, found in latest.items()}
 
@@ -209,9 +210,22 @@ class _Driver:
     def close(self) -> None:
         self._cluster.close()
 
-    def _subscribed(self) -> tuple[dict[str, Any], list[TopicPartition]]:
+    def _subscribed(self, *, begun: bool = False) -> tuple[dict[str, Any], list[TopicPartition]]:
+        """Topics and topic-partitions that the query reads; once it has ``begun``, ``failOnDataLoss=false`` goes on
+        without topics that are gone."""
         started = time.monotonic()
-        topics = find_topics(self._cluster, self._options.subscription, max_age_ms=int(self._metadata_age_ms))
+        may_be_missing = begun and self._topics_are_missing
+        max_age_ms = int(self._metadata_age_ms)
+        try:
+            topics = find_topics(
+                self._cluster, self._options.subscription, max_age_ms=max_age_ms, may_be_missing=may_be_missing
+            )
+        except UnknownTopicError:
+            if self._options.fail_on_data_loss or not begun:
+                raise
+            # From now on one look at all topics: asking for a missing one waits some seconds, each time.
+            self._topics_are_missing = True
+            return self._subscribed(begun=True)
         took_ms = (time.monotonic() - started) * 1000
         self._metadata_age_ms = max(self._metadata_age_ms, _METADATA_AGE_MS, took_ms * _METADATA_COST_FACTOR)
         return topics, topic_partitions(self._options.subscription, topics)
@@ -225,12 +239,12 @@ class _Driver:
     def _next(self, start: QueryOffsets, limit: Any) -> QueryOffsets | None:
         """Offsets of the next batch, None where nothing is new."""
         try:
-            topics, partitions = self._subscribed()
-        except UnknownTopicError:
-            if self._options.fail_on_data_loss or not self._options.subscription.topics:
+            topics, partitions = self._subscribed(begun=not start.initial)
+        except UnknownTopicError as error:
+            gone = [(tp, offset, -1) for tp, offset in start.offsets.items() if tp.topic == error.topic]
+            if start.initial or not gone:
                 raise
-            _log.warning("None of the subscribed topics can be found; the query waits for them")
-            return None
+            raise DataLossError(Loss.PARTITIONS_DELETED, gone, str(error)) from error
         topic_ids = {name: t.topic_id for name, t in topics.items() if t.topic_id != ZERO_UUID}
         recreated = {t for t, known in start.topic_ids.items() if t in topic_ids and topic_ids[t] != known}
         begins = {tp: offset for tp, offset in start.offsets.items() if tp.topic not in recreated}
