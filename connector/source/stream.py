@@ -14,6 +14,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pykafka_wire.errors import DataLossError, Loss, describe_loss
@@ -127,6 +128,7 @@ class _Driver:
         self._topics_are_missing = False
         self._last_latest: dict[TopicPartition, ListedOffset] = {}
         self._progress: QueryOffsets | None = None
+        self._continued: QueryOffsets | None = None
         self._said: set[str] = set()
 
     def initial(self) -> QueryOffsets:
@@ -154,9 +156,15 @@ class _Driver:
         return start_json if end is None else end.to_json()
 
     def latest_without_start(self) -> dict[str, Any]:
-        start = self._progress or self.initial()
-        end = self._next(start, limit=None)
-        return (start if end is None else end).to_json()
+        if self._progress is None:
+            # A new query, or one that goes on from a checkpoint: only `input_partitions` will tell.
+            start = self.initial()
+            end = self._next(start, limit=None) or start
+            return replace(end, starts=end.starts or end.offsets, assumed=True, initial=False).to_json()
+        found = self._next(self._progress, limit=None)
+        if found is None:
+            return self._progress.to_json()
+        return self._of_this_query(found).to_json()
 
     def pin_target(self) -> None:
         _, partitions = self._subscribed(begun=True)
@@ -165,9 +173,13 @@ class _Driver:
 
     def input_partitions(self, start: QueryOffsets, end: QueryOffsets) -> Sequence[InputPartition]:
         self._progress = end
+        starts = end.starts
+        if end.assumed and not start.initial:
+            self._continued = start
+            starts = earliest_offsets(self._cluster, [tp for tp in end.offsets if tp not in start.offsets])
         ranges, shrunk = [], []
         for tp, end_offset in end.offsets.items():
-            start_offset = end.starts.get(tp, start.offsets.get(tp, 0))
+            start_offset = starts.get(tp, start.offsets.get(tp, 0))
             if start_offset > end_offset:
                 shrunk.append((tp, end_offset, start_offset))
                 continue
@@ -188,7 +200,14 @@ class _Driver:
 
     def commit(self, progress: QueryOffsets) -> None:
         if self._options.commit_offsets and not progress.initial:
-            self._committer.commit(progress)
+            self._committer.commit(self._of_this_query(progress))
+
+    def _of_this_query(self, progress: QueryOffsets) -> QueryOffsets:
+        """``progress`` under the query and group of the checkpoint that this process goes on from (before 4.2)."""
+        if self._continued is None:
+            return progress
+        group = self._options.group_id or self._continued.group
+        return replace(progress, query=self._continued.query, group=group)
 
     def report(self) -> dict[str, Any] | None:
         if not self._last_latest:
