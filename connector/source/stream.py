@@ -293,7 +293,7 @@ class _Driver:
         begins = {tp: cut.get(tp, begins[tp]) for tp in partitions}
         ends = {tp: max(end, begins[tp]) for tp, end in ends.items()}
         ends = self._admit(begins, ends, limit)
-        if ends == begins:
+        if ends == begins and not cut:  # what was cut off is remembered at once: the log may grow past it again
             return None
         kept = [tp for tp in ends if tp in start.offsets or ends[tp] > begins[tp]]
         return QueryOffsets(

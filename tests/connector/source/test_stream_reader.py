@@ -1,0 +1,290 @@
+"""The stream reader as Spark calls it, without a session: what a process knows, forgets, and finds again.
+
+Each ``Process`` below is a new Python process to the reader: it shares nothing with the one before but the offsets'
+JSON, which is what Spark's checkpoint keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pykafka_wire.errors import DataLossError, Loss
+from pykafka_wire.options import parse_source_options
+from pykafka_wire.source.stream import KafkaStreamReader, KafkaStreamReaderWithoutLimits
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import _parse_datatype_string
+
+pytestmark = pytest.mark.broker
+
+SCHEMA = "partition int, offset bigint, value binary"
+
+
+class Process:
+    """One life of a query's reader."""
+
+    def __init__(self, servers: str, kind: Any, **options: str) -> None:
+        asked = {"kafka.bootstrap.servers": servers} | options
+        self.reader = kind(parse_source_options(asked, "stream"), _parse_datatype_string(SCHEMA))
+
+    def rows(self, start: str, end: str) -> list[tuple[int, int]]:
+        """(partition, offset) of a micro-batch, planned here and read by a pickled copy as on an executor."""
+        remote = pickle.loads(pickle.dumps(self.reader))
+        partitions = self.reader.partitions(json.loads(start), json.loads(end))
+        batches = [b for p in partitions for b in remote.read(pickle.loads(pickle.dumps(p)))]
+        return sorted((row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist())
+
+    def initial(self) -> str:
+        return json.dumps(self.reader.initialOffset())
+
+    def latest(self, start: str, limit: Any = None) -> str:
+        return json.dumps(self.reader.latestOffset(json.loads(start), limit or ReadAllAvailable()))
+
+    def latest_without_start(self) -> str:
+        return json.dumps(self.reader.latestOffset())
+
+
+@pytest.fixture
+def process(kafka: Any) -> Iterator[Any]:
+    """Starts processes; their readers are stopped when the test ends."""
+    started: list[Process] = []
+
+    def start(kind: Any = KafkaStreamReader, **options: str) -> Process:
+        started.append(Process(kafka.bootstrap_servers, kind, **options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.reader.stop()
+        one.reader.stop()
+
+
+def test_nothing_is_asked_of_brokers_before_the_first_call(process: Any) -> None:
+    reader = KafkaStreamReader(
+        parse_source_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}, "stream"),
+        _parse_datatype_string(SCHEMA),
+    )
+    assert reader.getDefaultReadLimit() == ReadAllAvailable()
+    pickle.loads(pickle.dumps(reader))
+    reader.stop()
+
+
+def test_the_initial_offset_stays_the_same_in_a_process(process: Any, topic: Any, outside: Any) -> None:
+    name = topic(1)
+    one = process(subscribe=name)
+    first = one.initial()
+    outside.fill(name, [5])
+    assert one.initial() == first
+    assert json.loads(first)["initial"] is True
+
+
+def test_nothing_new_gives_the_start_back_byte_for_byte(process: Any, topic: Any, outside: Any) -> None:
+    name = topic(2)
+    one = process(subscribe=name, startingOffsets="earliest")
+    start = one.initial()
+    assert one.latest(start) == start
+    outside.fill(name, [1, 1])
+    end = one.latest(start)
+    assert end != start
+    assert one.latest(end) == end
+    # Another process gets the text from the checkpoint, maybe with other leader epochs in it.
+    old = json.loads(end)
+    old["epochs"] = {name: {"0": 0}}
+    assert process(subscribe=name).latest(json.dumps(old)) == json.dumps(old)
+
+
+def test_batch_0_is_replayed_over_the_same_range_by_another_process(process: Any, topic: Any, outside: Any) -> None:
+    name = topic(2)
+    outside.fill(name, [3, 3])
+    one = process(subscribe=name)
+    start = one.initial()
+    outside.fill(name, [2, 0])
+    end = one.latest(start)
+    assert one.rows(start, end) == [(0, 3), (0, 4)]
+    outside.fill(name, [10, 10])
+    other = process(subscribe=name)
+    # Spark asks the new process for the initial offset again, which has moved on.
+    assert other.rows(other.initial(), end) == [(0, 3), (0, 4)]
+    onward = other.latest(end)
+    assert other.rows(end, onward) == [*((0, o) for o in range(5, 15)), *((1, o) for o in range(3, 13))]
+    assert json.loads(onward)["query"] == json.loads(end)["query"]
+    assert json.loads(onward)["group"] == json.loads(end)["group"]
+
+
+def test_a_limited_batch_0_is_replayed_too(process: Any, topic: Any, outside: Any) -> None:
+    name = topic(2)
+    outside.fill(name, [30, 10])
+    one = process(subscribe=name, startingOffsets="earliest")
+    start = one.initial()
+    end = one.latest(start, ReadMaxRows(8))
+    assert json.loads(end)["offsets"] == {name: {"0": 6, "1": 2}}
+    expected = [*((0, o) for o in range(6)), (1, 0), (1, 1)]
+    assert one.rows(start, end) == expected
+    other = process(subscribe=name, startingOffsets="latest")
+    assert other.rows(other.initial(), end) == expected
+
+
+def test_only_durable_offsets_are_committed(process: Any, topic: Any, outside: Any) -> None:
+    name, group = topic(1), f"g-{uuid.uuid4().hex[:8]}"
+    outside.fill(name, [4])
+    one = process(subscribe=name, startingOffsets="earliest", **{"kafka.group.id": group})
+    start = one.initial()
+    end = one.latest(start)
+    one.rows(start, end)
+    assert outside.committed(group) == {}  # batch 0 is not done, and its start is not progress
+    assert one.latest(end) == end
+    assert outside.committed(group) == {(name, 0): 4}
+
+
+def test_an_initial_offset_never_rewinds_the_group(process: Any, topic: Any, outside: Any) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+    name, group = topic(1), f"g-{uuid.uuid4().hex[:8]}"
+    outside.fill(name, [4])
+    ask = [ConsumerGroupTopicPartitions(group, [TopicPartition(name, 0, 3)])]
+    outside.admin.alter_consumer_group_offsets(ask)[group].result(30)
+    one = process(subscribe=name, startingOffsets="earliest", **{"kafka.group.id": group})
+    one.latest(one.initial())
+    assert outside.committed(group) == {(name, 0): 3}
+
+
+def test_a_group_with_members_refuses_commits_and_the_query_goes_on(process: Any, topic: Any, outside: Any) -> None:
+    from confluent_kafka import Consumer
+
+    name, group = topic(1), f"g-{uuid.uuid4().hex[:8]}"
+    outside.fill(name, [4])
+    settings = {"bootstrap.servers": outside.servers, "group.id": group, "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings | {"enable.auto.commit": False})
+    try:
+        consumer.subscribe([name])
+        for _ in range(60):
+            if consumer.poll(1.0) is not None:
+                break
+        else:
+            pytest.fail("the consumer did not join")
+        one = process(subscribe=name, startingOffsets="earliest", **{"kafka.group.id": group})
+        end = one.latest(one.initial())
+        assert one.latest(end) == end
+        report = one.reader.reportLatestOffset()
+        assert (report["commitSuccesses"], report["commitFailures"]) == (0, 1)
+    finally:
+        consumer.close()
+    assert outside.committed(group) == {}
+
+
+def test_the_report_counts_how_far_behind_a_limited_query_is(process: Any, topic: Any, outside: Any) -> None:
+    name = topic(2)
+    outside.fill(name, [30, 10])
+    one = process(subscribe=name, startingOffsets="earliest")
+    assert one.reader.reportLatestOffset() is None
+    start = one.initial()
+    end = one.latest(start, ReadMaxRows(8))
+    one.rows(start, end)
+    report = one.reader.reportLatestOffset()
+    assert report["offsets"] == {name: {"0": 30, "1": 10}}
+    behind = [report[f"{kind}OffsetsBehindLatest"] for kind in ("min", "max", "avg", "total")]
+    assert behind == [8, 24, 16.0, 32]
+
+
+def test_min_offsets_waits_but_not_for_the_first_batch(process: Any, topic: Any, outside: Any) -> None:
+    name = topic(1)
+    outside.fill(name, [1])
+    one = process(subscribe=name, startingOffsets="earliest", minOffsetsPerTrigger="5", maxTriggerDelay="1h")
+    start = one.initial()
+    end = one.latest(start)
+    assert json.loads(end)["offsets"] == {name: {"0": 1}}
+    outside.fill(name, [4])
+    assert one.latest(end) == end
+    outside.fill(name, [1])
+    assert json.loads(one.latest(end))["offsets"] == {name: {"0": 6}}
+
+
+def test_one_of_two_topics_deleted(process: Any, topic: Any, outside: Any) -> None:
+    kept, gone = topic(1), f"gone-{uuid.uuid4().hex[:8]}"
+    outside.create(gone, 1)
+    outside.fill(kept, [1])
+    outside.fill(gone, [2])
+    options = {"subscribe": f"{kept},{gone}", "startingOffsets": "earliest"}
+    one = process(**options)
+    end = one.latest(one.initial())
+    outside.delete(gone)
+    outside.fill(kept, [3])
+    with pytest.raises(DataLossError) as raised:
+        process(**options).latest(end)
+    assert raised.value.loss is Loss.PARTITIONS_DELETED
+    assert [(tp.topic, start) for tp, start, _ in raised.value.lost] == [(gone, 2)]
+    brave = process(**options, failOnDataLoss="false")
+    onward = brave.latest(end)
+    assert brave.rows(end, onward) == [(0, 1), (0, 2), (0, 3)]
+    assert brave.latest(onward) == onward
+
+
+def test_a_log_that_ends_before_the_checkpoint_is_data_loss(process: Any, topic: Any, outside: Any) -> None:
+    name = topic(1)
+    outside.fill(name, [5])
+    one = process(subscribe=name, startingOffsets="earliest")
+    end = json.loads(one.latest(one.initial()))
+    end["offsets"][name]["0"] = 9  # as after an unclean election that cost the last records
+    with pytest.raises(DataLossError) as raised:
+        process(subscribe=name).latest(json.dumps(end))
+    assert raised.value.loss is Loss.OFFSETS_CHANGED
+    brave = process(subscribe=name, failOnDataLoss="false")
+    cut = brave.latest(json.dumps(end))
+    assert json.loads(cut)["offsets"] == {name: {"0": 5}}
+    assert brave.rows(json.dumps(end), cut) == []
+    assert brave.latest(cut) == cut
+    outside.fill(name, [6])  # past the offset that was lost
+    assert brave.rows(cut, brave.latest(cut)) == [(0, o) for o in range(5, 11)]
+
+
+# --- Spark 4.0 and 4.1: latestOffset() is told no start
+
+
+def without_limits(process: Any, name: str, starting: str) -> Process:
+    return process(KafkaStreamReaderWithoutLimits, subscribe=name, startingOffsets=starting)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("starting", ["latest", "earliest"])
+def test_before_42_batch_0_is_replayed_over_the_same_range(
+    starting: str, process: Any, topic: Any, outside: Any
+) -> None:
+    name = topic(1)
+    outside.fill(name, [3])
+    one = without_limits(process, name, starting)
+    end = one.latest_without_start()
+    start = one.initial()
+    first = one.rows(start, end)
+    assert first == ([] if starting == "latest" else [(0, 0), (0, 1), (0, 2)])
+    outside.fill(name, [4])
+    other = without_limits(process, name, starting)
+    assert other.rows(other.initial(), end) == first
+    onward = other.latest_without_start()
+    assert other.rows(end, onward) == [(0, o) for o in range(3, 7)]
+
+
+@pytest.mark.parametrize("starting", ["latest", "earliest"])
+def test_before_42_a_restart_loses_and_doubles_nothing(starting: str, process: Any, topic: Any, outside: Any) -> None:
+    name = topic(1)
+    outside.fill(name, [3])
+    one = without_limits(process, name, starting)
+    end = one.latest_without_start()
+    one.rows(one.initial(), end)
+    one.reader.commit(json.loads(end))
+    outside.fill(name, [4])
+    outside.grow(name, 2)
+    outside.fill(name, [0, 2])
+    other = without_limits(process, name, starting)  # goes on after a committed batch: is told of no offset at first
+    onward = other.latest_without_start()
+    assert other.rows(end, onward) == [*((0, o) for o in range(3, 7)), (1, 0), (1, 1)]
+    other.reader.commit(json.loads(onward))
+    outside.fill(name, [1, 0])
+    later = other.latest_without_start()
+    assert other.rows(onward, later) == [(0, 7)]
+    assert other.latest_without_start() == later
+    assert json.loads(later)["group"] == json.loads(end)["group"]
+    other.reader.commit(json.loads(later))
+    assert outside.committed(json.loads(end)["group"]) == {(name, 0): 8, (name, 1): 2}
