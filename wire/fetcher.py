@@ -25,7 +25,9 @@ from pykafka_wire.wire.decode import Columns, RecordSlice
 from pykafka_wire.wire.errors import (
     Action,
     BrokerError,
+    NoBrokerAvailableError,
     OffsetOutOfRangeError,
+    ProtocolError,
     TransportError,
     UnknownTopicError,
     WireError,
@@ -61,6 +63,8 @@ _MAX_WAIT_MS: Final = 100
 #: How long a range's end may stay above what the leader serves. A new leader may trail until a dead follower has left
 #: the in-sync replicas, at most replica.lag.time.max.ms (30 s by default).
 DEFAULT_END_WAIT_MS: Final = 30_000
+#: How long to wait for one partition's leader while others could be read.
+_ELECTION_WAIT_MS: Final = 1_000
 #: A lane of its own: an answer of megabytes must not stand before metadata or commits.
 _LANE: Final = "fetch"
 #: The first version that names topics by id (KIP-516); below it last_fetched_epoch came with 12 (KIP-595).
@@ -221,9 +225,11 @@ class _Read:
             if progress.not_before > now:
                 continue
             try:
-                leader = self._cluster.leader(progress.topic_partition, deadline=self._request_deadline())
+                leader = self._cluster.leader(progress.topic_partition, deadline=self._leader_deadline())
                 self._check_topic_id(progress)
             except (TransportError, BrokerError) as error:
+                if isinstance(error, NoBrokerAvailableError) and not self._counters.n_responses:
+                    raise  # the cluster has had its time: a wrong address is to be known within seconds
                 self._failed(progress, error)
                 continue
             # A follower serves until its time is up or the leader changes; then the leader is asked again (KIP-392).
@@ -241,10 +247,16 @@ class _Read:
     def _check_topic_id(self, progress: RangeProgress) -> None:
         """Raises TopicRecreatedError when the topic of this name is not the one that the range was planned on."""
         topic = progress.range.topic
+        expected = progress.range.topic_id
         found = self._topic_ids.get(topic)
         if found is None:
-            found = self._topic_ids[topic] = self._cluster.topic_id(topic)
-        if progress.range.topic_id != found and ZERO_UUID not in (progress.range.topic_id, found):
+            found = self._cluster.topic_id(topic)
+            if found != expected != ZERO_UUID:
+                # What is remembered here may be older than the range.
+                self._cluster.invalidate(topic)
+                found = self._cluster.topic_id(topic)
+            self._topic_ids[topic] = found
+        if found != expected and ZERO_UUID not in (found, expected):
             raise recreated_error(progress.range, progress.position, found)
 
     def _send_to(self, node: int, batch: list[_Asked]) -> None:
@@ -255,7 +267,6 @@ class _Read:
         max_bytes = self._decoder.max_bytes
         max_partition_bytes = min(max_bytes, self._max_partition_bytes)
         try:
-            knows_epochs = self._cluster.supports(node, FetchRequest, _LAST_EPOCH_VERSION)
             for asked in batch:
                 progress = asked.progress
                 topic_name, partition = progress.topic_partition
@@ -266,13 +277,14 @@ class _Read:
                     topic = topics[topic_name] = FetchTopic(topic=topic_name, topic_id=topic_id, partitions=[])
                 # Truncation can only follow a change of leader. Sent always, the field would make answers depend on the
                 # epoch history of logs that were upgraded or restored, where it may be missing.
-                moved = asked.leader != progress.leader and progress.leader[0] >= 0
+                moved = progress.last_epoch >= 0 and asked.leader != progress.leader
+                knows_epochs = moved and self._cluster.supports(node, FetchRequest, _LAST_EPOCH_VERSION)
                 topic.partitions.append(
                     FetchPartition(
                         partition=partition,
                         current_leader_epoch=asked.leader[1],
                         fetch_offset=asked.position,
-                        last_fetched_epoch=progress.last_epoch if moved and knows_epochs else -1,
+                        last_fetched_epoch=progress.last_epoch if knows_epochs else -1,
                         partition_max_bytes=progress.wanted_bytes(max_partition_bytes),
                     )
                 )
@@ -296,6 +308,10 @@ class _Read:
             return
         self._in_flight[node] = _InFlight(pending, node, batch, asked_by_place)
 
+    def _leader_deadline(self) -> Deadline | None:
+        """The cluster's own deadline at first; later a short one, so that one partition's election holds up no other."""
+        return Deadline.after_ms(_ELECTION_WAIT_MS) if self._counters.n_responses else None
+
     def _request_deadline(self) -> Deadline:
         return Deadline.after_ms(self._settings.request_timeout_ms)
 
@@ -316,7 +332,7 @@ class _Read:
             self._counters.n_responses += 1
             if response.error_code:
                 raise broker_error(response.error_code, broker=node, api="Fetch", version=flight.pending.version)
-        except (TransportError, BrokerError) as error:
+        except (TransportError, ProtocolError, BrokerError) as error:
             self._lost(node, flight.asked, error)
             return chunk
         endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
@@ -462,7 +478,8 @@ class _Read:
 
     def _failed(self, progress: RangeProgress, error: WireError) -> None:
         """Puts a range off for a while, or raises when `error` leaves no hope or its time is over."""
-        if not error.retriable:
+        # An answer that breaks the protocol has ended its connection; another one may do better, once.
+        if not error.retriable and not (isinstance(error, ProtocolError) and not progress.failures):
             raise error
         now = self._now()
         if progress.stalled_since is None:

@@ -21,7 +21,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -31,8 +31,11 @@ from pykafka_wire.wire.errors import (
     Action,
     BrokerError,
     DeadlineExceededError,
+    NoBrokerAvailableError,
+    ProtocolError,
     RecordTooLargeError,
     TransportError,
+    UnknownTopicError,
     WireError,
     broker_error,
     error_info,
@@ -59,6 +62,8 @@ _TOPIC_ID_VERSION: Final = 13
 #: CORRUPT_MESSAGE may be a flipped bit on the way, which a resend heals; brokers before 2.5 (KIP-467) also answer it
 #: for a record that they will never take, such as one without a key in a compacted topic.
 _CORRUPT_TRIES: Final = 3
+#: How long to wait for one partition's leader while others could be written.
+_ELECTION_WAIT_MS: Final = 1_000
 #: The broker's default socket.request.max.bytes: a longer request is answered by closing the connection.
 _SOCKET_REQUEST_MAX_BYTES: Final = 104_857_600
 
@@ -182,9 +187,6 @@ class Producer:
 
         Batches in flight may still arrive in the log: the caller writes them again, at least once is what it gets.
         """
-        for flights in self._in_flight.values():
-            for flight in flights:
-                self._abandon(flight)
         self._forget()
 
     @property
@@ -242,10 +244,13 @@ class Producer:
 
     def _leader_of(self, queue: PartitionQueue) -> int | None:
         tp = queue.topic_partition
+        # One partition's election is to hold up no other, once the cluster is known to be there.
+        deadline = Deadline.after_ms(_ELECTION_WAIT_MS) if self.counters.n_requests else None
         try:
-            return self._cluster.leader(tp, deadline=self._deadline(queue.waiting[0].expires_at))[0]
+            return self._cluster.leader(tp, deadline=deadline)[0]
         except WireError as error:
-            if not error.retriable or isinstance(error, BrokerError):
+            unreachable = isinstance(error, NoBrokerAvailableError) and not self.counters.n_requests
+            if not error.retriable or unreachable or isinstance(error, UnknownTopicError):
                 self._fail(error)
             queue.waiting[0].last_error = error
             queue.not_before = time.monotonic() + self._backoff.delay_ms(1) / 1000
@@ -329,7 +334,7 @@ class Producer:
         """Waits for the answer to `flight`, the oldest of its node."""
         try:
             response = flight.pending.result(flight.deadline)
-        except TransportError as error:
+        except (TransportError, ProtocolError) as error:
             self._in_flight[flight.node].remove(flight)
             self._lost(flight.node, flight.batches.values(), error, flight.n_bytes)
             return
@@ -414,9 +419,11 @@ class Producer:
                 self._cluster.invalidate(tp)
         self._retry(batch, error, pause=pause)
 
-    def _lost(self, node: int, batches: Iterable[QueuedBatch], error: TransportError, n_bytes: int) -> None:
+    def _lost(self, node: int, batches: Collection[QueuedBatch], error: WireError, n_bytes: int) -> None:
         """The fate of a request is unknown: its batches are sent again, as they are."""
         logger.debug("broker %d: Produce of %d bytes came to nothing: %s", node, n_bytes, error)
+        if isinstance(error, ProtocolError) and any(batch.attempts > 1 for batch in batches):
+            self._fail(error)
         if n_bytes > _SOCKET_REQUEST_MAX_BYTES and not error.remedy:
             error.remedy = (
                 f"The request had {n_bytes} bytes: on one larger than its socket.request.max.bytes a broker closes the "
