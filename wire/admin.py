@@ -43,6 +43,7 @@ _CONSUMER_REPLICA: Final = -1
 _TOPIC_RESOURCE: Final = 2
 _TOPIC_EXISTS: Final = 36
 _UNKNOWN_TOPIC: Final = 3
+_FIRST_DELETE_BY_ID: Final = 6
 
 
 class ListedOffset(NamedTuple):
@@ -179,11 +180,11 @@ def delete_topics(cluster: Cluster, names: Iterable[str], *, missing_ok: bool = 
         BrokerError: a topic could not be deleted.
     """
     wanted = list(names)
-    request = DeleteTopicsRequest(
-        topics=[DeleteTopicState(name=name) for name in wanted],
-        topic_names=wanted,
-        timeout_ms=cluster.settings.request_timeout_ms,
-    )
+    timeout_ms = cluster.settings.request_timeout_ms
+    if cluster.supports(CONTROLLER, DeleteTopicsRequest, _FIRST_DELETE_BY_ID):
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in wanted], timeout_ms=timeout_ms)
+    else:
+        request = DeleteTopicsRequest(topic_names=wanted, timeout_ms=timeout_ms)
     response = cluster.request(CONTROLLER, request)
     for answer in response.responses:
         if answer.error_code and not (missing_ok and answer.error_code == _UNKNOWN_TOPIC):

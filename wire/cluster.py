@@ -50,6 +50,8 @@ ValueT = TypeVar("ValueT")
 #: In place of a node id: whichever broker answers; the controller.
 ANY: Final = -1
 CONTROLLER: Final = -2
+#: A broker answers the requests of one connection in order: what waits in a long poll must not hold up commits.
+COORDINATOR_LANE: Final = "coordinator"
 #: A cluster that never answered is given up after this long: a wrong address must not cost a minute.
 _FIRST_CONTACT_MS: Final = 6_000
 #: A topic that was just made may be unknown to some brokers for a moment; one that never was must fail soon.
@@ -328,9 +330,12 @@ class Cluster:
                 return self._coordinators[kind, key]
         for attempt in self._tries(deadline):
             with attempt:
-                response = self.request(
-                    ANY, FindCoordinatorRequest(key=key, key_type=int(kind), coordinator_keys=[key]), deadline=deadline
-                )
+                asked = self._resolve(ANY, deadline)
+                if self.supports(asked, FindCoordinatorRequest, 4):
+                    request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=[key])
+                else:
+                    request = FindCoordinatorRequest(key=key, key_type=int(kind))
+                response = self.request(asked, request, deadline=deadline)
                 if response.coordinators:
                     answer = response.coordinators[0]
                     code, node = answer.error_code, Node(answer.node_id, answer.host, answer.port)
@@ -351,7 +356,7 @@ class Cluster:
         self,
         kind: CoordinatorKind,
         key: str,
-        request: Request[ResponseT],
+        build: Callable[[int], Request[ResponseT]],
         error_codes: Callable[[ResponseT], Iterable[int]],
         *,
         deadline: Deadline | None = None,
@@ -360,6 +365,7 @@ class Cluster:
         """The response of a coordinator, on a connection of its own. Retried while it moves or loads (fault 3).
 
         Args:
+            build: makes the request for a coordinator's node id (what it can say may depend on the broker's versions).
             error_codes: the codes in a response; retriable ones are retried, others left to the caller.
         """
         deadline = deadline or self._total()
@@ -367,7 +373,8 @@ class Cluster:
             with attempt:
                 node = self.coordinator(kind, key, deadline=deadline)
                 try:
-                    pending = self.send(node, request, lane="coordinator", version_cap=version_cap)
+                    request = build(node)
+                    pending = self.send(node, request, lane=COORDINATOR_LANE, version_cap=version_cap)
                     response = pending.result(deadline.sooner(self.settings.request_timeout_ms))
                 except TransportError:
                     self.forget_coordinator(kind, key)
@@ -379,17 +386,17 @@ class Cluster:
                     if action in (Action.FIND_COORDINATOR, Action.RETRY, Action.REFRESH_METADATA):
                         raise broker_error(code, broker=node, api=type(request).name, version=pending.version)
                 return response
-        raise attempt.gave_up(type(request).name)
+        raise attempt.gave_up(f"a request to the coordinator of {key!r}")
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         """A coordinator has moved: find it anew before the next use."""
         with self._lock:
             self._coordinators.pop((kind, key), None)
 
-    def supports(self, node_id: int, request: type[Request[Any]], version: int) -> bool:
+    def supports(self, node_id: int, request: type[Request[Any]], version: int, *, lane: str = "main") -> bool:
         """Whether a broker and this client both speak a version of an API."""
         deadline = Deadline.after_ms(self.settings.request_timeout_ms)
-        return self._channel(self._resolve(node_id, deadline), "main", deadline).protocol.supports(request, version)
+        return self._channel(self._resolve(node_id, deadline), lane, deadline).protocol.supports(request, version)
 
     def finalized_feature(self, name: str) -> int:
         """The level at which the cluster has finalized a feature (KIP-584), 0 where it has not."""
@@ -483,6 +490,7 @@ class Cluster:
             info = error_info(failure.code)
             if not info.retriable or grace.expired:
                 raise failure
+        assert failure is not None
         raise failure
 
     def _refresh_once(self, names: Sequence[str] | None, deadline: Deadline) -> BrokerError | None:

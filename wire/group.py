@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster import Cluster, CoordinatorKind, Deadline, partitions_by_topic
+from pykafka_wire.wire.cluster import COORDINATOR_LANE, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.errors import BrokerError, broker_error
 from pykafka_wire.wire.messages.group_offsets import (
     OffsetCommitRequest,
@@ -27,6 +27,9 @@ from pykafka_wire.wire.topics import TopicPartition
 
 #: From version 10 topics go by id, which a group's old topics may not have any more.
 _LAST_VERSION_BY_NAME: Final = 9
+#: The first OffsetFetch of several groups, and the first that can wait for stable offsets.
+_FIRST_BATCHED_VERSION: Final = 8
+_FIRST_STABLE_VERSION: Final = 7
 
 
 class CommittedOffset(NamedTuple):
@@ -81,7 +84,7 @@ def commit_offsets(
         return (p.error_code for topic in response.topics for p in topic.partitions)
 
     response = cluster.coordinator_request(
-        CoordinatorKind.GROUP, group, request, codes, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
+        CoordinatorKind.GROUP, group, lambda _: request, codes, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
     )
     refused = [
         (topic.name, p.partition_index, p.error_code)
@@ -119,23 +122,20 @@ def fetch_offsets(
         DeadlineExceededError: no coordinator answered in time.
     """
     wanted = None if partitions is None else partitions_by_topic(partitions)
-    request = OffsetFetchRequest(
-        group_id=group,
-        topics=None
-        if wanted is None
-        else [OffsetFetchRequestTopic(name=name, partition_indexes=numbers) for name, numbers in wanted.items()],
-        groups=[
-            OffsetFetchRequestGroup(
-                group_id=group,
-                topics=None
-                if wanted is None
-                else [
-                    OffsetFetchRequestTopics(name=name, partition_indexes=numbers) for name, numbers in wanted.items()
-                ],
-            )
-        ],
-        require_stable=require_stable,
-    )
+
+    def build(node: int) -> OffsetFetchRequest:
+        if cluster.supports(node, OffsetFetchRequest, _FIRST_BATCHED_VERSION, lane=COORDINATOR_LANE):
+            batch = [OffsetFetchRequestTopics(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
+            asked = OffsetFetchRequestGroup(group_id=group, topics=None if wanted is None else batch)
+            return OffsetFetchRequest(groups=[asked], require_stable=require_stable)
+        single = [OffsetFetchRequestTopic(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
+        # Before version 7 an offset in a pending transaction cannot be told from a stable one.
+        knows_stable = cluster.supports(node, OffsetFetchRequest, _FIRST_STABLE_VERSION, lane=COORDINATOR_LANE)
+        return OffsetFetchRequest(
+            group_id=group,
+            topics=None if wanted is None else single,
+            require_stable=require_stable and knows_stable,
+        )
 
     def codes(response: OffsetFetchResponse) -> Iterable[int]:
         yield response.error_code
@@ -145,7 +145,7 @@ def fetch_offsets(
             yield code
 
     response = cluster.coordinator_request(
-        CoordinatorKind.GROUP, group, request, codes, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
+        CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
     )
     group_code = response.error_code or next((answer.error_code for answer in response.groups if answer.error_code), 0)
     if group_code:

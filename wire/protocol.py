@@ -209,7 +209,7 @@ class Connection:
                 hint = " (a TLS listener, or no Kafka at all?)" if self.state is State.OPENING else ""
                 raise self._broken(f"a frame of {size} bytes, where 4 to {limit} are allowed{hint}")
             # Not zeroed: every byte is written before one is read, and answers are megabytes.
-            self._frame = memoryview(np.empty(size, dtype=np.uint8))
+            self._frame = np.empty(size, dtype=np.uint8).data
             self._filled = 0
             return None
         if self._filled < len(self._frame):

@@ -262,7 +262,8 @@ class ClientSettings:
         """
         known = {setting.name: setting for setting in SETTINGS}
         values: dict[str, Any] = {}
-        unknown, ignored = [], []
+        unknown: list[str] = []
+        ignored: list[str] = []
         for name, raw in sorted(options.items()):
             name = name.lower()
             setting = known.get(name)

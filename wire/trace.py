@@ -66,7 +66,7 @@ class Trace:
     def _write(self, line: str) -> None:
         with self._lock:
             if self._stream is None:
-                self._stream = sys.stderr if self._target == "stderr" else Path(self._target).open("a", buffering=1)
+                self._stream = sys.stderr if self._target == "stderr" else Path(self._target).open("a", buffering=1)  # noqa: SIM115  # open while the process lives
             self._stream.write(f"{datetime.now().strftime('%H:%M:%S.%f')[:-3]} {line}\n")
 
 

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def find_topics(
-    cluster: Cluster, subscription: Subscription, *, max_age_ms: int | None = None, may_be_missing: bool = False
+    cluster: Cluster, subscription: Subscription, *, max_age_ms: float = 0, may_be_missing: bool = False
 ) -> dict[str, TopicMetadata]:
     """Metadata of the subscribed topics; a pattern may match none.
 
