@@ -19,8 +19,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from pykafka_wire.wire.batches import stamp_producer
-from pykafka_wire.wire.encode import EncodedBatch
+from pykafka_wire.wire.batches import EncodedBatch, stamp_producer
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.topics import TopicPartition
 

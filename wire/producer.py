@@ -25,8 +25,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
+from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import ANY, Backoff, Cluster, Deadline, Pending, shared_cluster
-from pykafka_wire.wire.encode import EncodedBatch
 from pykafka_wire.wire.errors import (
     Action,
     BrokerError,
