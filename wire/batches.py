@@ -1,0 +1,111 @@
+"""The header of a record batch, magic 2: where its fields stand, how it is read, checked and stamped.
+
+Layout (big-endian, 61 bytes; https://kafka.apache.org/documentation/#recordbatch)::
+
+    0 base_offset int64          23 last_offset_delta int32
+    8 batch_length int32         27 base_timestamp int64
+    12 partition_leader_epoch    35 max_timestamp int64
+    16 magic int8                43 producer_id int64
+    17 crc uint32                51 producer_epoch int16
+    21 attributes int16          53 base_sequence int32
+                                 57 records_count int32
+
+``batch_length`` counts what follows it; the CRC-32C covers everything from the attributes on. Attributes: bits 0-2 codec,
+bit 3 log-append time, bit 4 transactional, bit 5 control, bit 6 the base timestamp is a delete horizon (KIP-534).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+from pykafka_wire.wire.errors import CorruptBatchError
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = HEADER.size
+#: base_offset and batch_length, which batch_length does not count.
+LOG_OVERHEAD: Final = 12
+#: Where the magic byte stands, in every format.
+MAGIC_AT: Final = 16
+
+TIMESTAMP_TYPE: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+_CRC_AT: Final = 17
+_ATTRIBUTES_AT: Final = 21
+_PRODUCER_AT: Final = 43
+_CRC: Final = struct.Struct(">I")
+_ATTRIBUTES: Final = struct.Struct(">h")
+_PRODUCER: Final = struct.Struct(">qhi")
+
+
+class BatchHeader(NamedTuple):
+    """The fields of a batch's header, in their order on the wire."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+
+@dataclass(slots=True, kw_only=True)
+class EncodedBatch:
+    """A batch ready to be sent, its producer fields still blank (-1).
+
+    Attributes:
+        data: header and records; patched in place by :func:`stamp_producer`.
+        first_row: index of its first record among the rows that were encoded.
+    """
+
+    data: bytearray
+    n_records: int
+    base_timestamp: int
+    max_timestamp: int
+    first_row: int
+
+
+def read_header(batch: memoryview) -> BatchHeader:
+    """The header of the batch at the start of ``batch``, which holds at least 61 bytes."""
+    return BatchHeader._make(HEADER.unpack_from(batch))
+
+
+def check_crc(batch: memoryview, header: BatchHeader) -> None:
+    """Raise CorruptBatchError unless the CRC of a whole batch holds."""
+    found = crc32c(batch[_ATTRIBUTES_AT:])
+    if found != header.crc:
+        raise CorruptBatchError(
+            f"the batch's CRC is {found:#010x}, where its header says {header.crc:#010x}", offset=header.base_offset
+        )
+
+
+def stamp_producer(
+    data: bytearray, producer_id: int, producer_epoch: int, base_sequence: int, *, transactional: bool = False
+) -> None:
+    """Write a producer's identity and sequence into a batch, in place, and make its CRC anew."""
+    _PRODUCER.pack_into(data, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    if transactional:
+        (attributes,) = _ATTRIBUTES.unpack_from(data, _ATTRIBUTES_AT)
+        _ATTRIBUTES.pack_into(data, _ATTRIBUTES_AT, attributes | TRANSACTIONAL)
+    seal(data)
+
+
+def seal(data: bytearray) -> None:
+    """Write a batch's CRC, in place."""
+    _CRC.pack_into(data, _CRC_AT, crc32c(memoryview(data)[_ATTRIBUTES_AT:]))

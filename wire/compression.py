@@ -1,0 +1,202 @@
+"""The five codecs of record batches, each with a cap on what it may unpack to.
+
+Owns the framings that Kafka uses around them: xerial's for snappy, frames of independent blocks for lz4. Libraries do the
+work; the fastest of those tried are used (see DESIGN.md, Performance). https://kafka.apache.org/documentation/#recordbatch
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from enum import IntEnum
+from typing import Final
+
+import lz4.frame
+import snappy
+import zstandard
+from isal import isal_zlib
+from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
+
+#: What one batch may unpack to. Brokers bound what is stored, not what it unpacks to: this bounds a decompression bomb.
+#: Ordinary batches hold up to 1 MiB compressed, and text compresses a hundredfold at the very best.
+MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
+
+#: Frame of snappy-java ("xerial"): magic, version, lowest compatible version, then blocks with an int32 length each.
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_INT32: Final = struct.Struct(">i")
+_GZIP_WINDOW: Final = 31
+#: The first guess at what a zstd frame without content size unpacks to (Java's producer writes none).
+_ZSTD_FACTOR: Final = 8
+
+
+class Codec(IntEnum):
+    """A batch's compression, as the lowest three bits of its attributes say it."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+Bytes = bytes | bytearray | memoryview
+
+
+def codec_of(attributes: int) -> Codec:
+    """The codec in a batch's attributes. Raises UnsupportedVersionError for one that does not exist."""
+    try:
+        return Codec(attributes & 0x07)
+    except ValueError:
+        raise UnsupportedVersionError(f"compression codec {attributes & 0x07} is not known") from None
+
+
+def compress(codec: Codec, data: Bytes, level: int | None = None) -> bytes:
+    """``data`` compressed, framed as Kafka's Java clients expect it.
+
+    Args:
+        level: the codec's own scale, None for its default; gzip's 1 to 9 are mapped to ISA-L's 1 to 3.
+    """
+    if codec is Codec.NONE:
+        return bytes(data)
+    if codec is Codec.GZIP:
+        return isal_zlib.compress(data, 2 if level is None else min(3, max(1, (level + 2) // 3)), wbits=_GZIP_WINDOW)
+    if codec is Codec.SNAPPY:
+        view = memoryview(data)
+        blocks = [_XERIAL_HEADER]
+        for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+            block = snappy.compress(view[start : start + _XERIAL_BLOCK_BYTES])
+            blocks += (_INT32.pack(len(block)), block)
+        return b"".join(blocks)
+    if codec is Codec.LZ4:
+        # Java refuses linked blocks; the content size lets a reader unpack in one go.
+        return lz4.frame.compress(data, compression_level=level or 0, block_linked=False, store_size=True)
+    return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
+
+
+def decompress(codec: Codec, data: Bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Bytes:
+    """``data`` unpacked; itself where it is not compressed.
+
+    Raises:
+        CorruptBatchError: it is damaged, or would unpack to more than ``max_bytes``.
+    """
+    try:
+        if codec is Codec.NONE:
+            unpacked: Bytes = data
+        elif codec is Codec.GZIP:
+            unpacked = _gunzip(data, max_bytes)
+        elif codec is Codec.SNAPPY:
+            unpacked = _unsnappy(memoryview(data), max_bytes)
+        elif codec is Codec.LZ4:
+            unpacked = _unlz4(data, max_bytes)
+        else:
+            unpacked = _unzstd(data, max_bytes)
+    except CorruptBatchError:
+        raise
+    except (
+        RuntimeError,
+        ValueError,
+        EOFError,
+        OSError,
+        MemoryError,
+        zlib.error,
+        isal_zlib.error,
+        zstandard.ZstdError,
+    ) as error:
+        raise CorruptBatchError(f"{codec.name.lower()} data cannot be unpacked: {error}") from error
+    except Exception as error:  # cramjam's errors derive from Exception alone
+        if type(error).__module__.partition(".")[0] not in ("cramjam", "snappy"):
+            raise
+        raise CorruptBatchError(f"{codec.name.lower()} data cannot be unpacked: {error}") from error
+    if len(unpacked) > max_bytes:
+        raise _too_large(codec, max_bytes)
+    return unpacked
+
+
+def _gunzip(data: Bytes, max_bytes: int) -> bytes:
+    pieces = []
+    left = max_bytes
+    while data:
+        unpacker = isal_zlib.decompressobj(wbits=_GZIP_WINDOW)
+        pieces.append(unpacker.decompress(data, left + 1))
+        left -= len(pieces[-1])
+        if left < 0:
+            raise _too_large(Codec.GZIP, max_bytes)
+        if not unpacker.eof:
+            raise CorruptBatchError("gzip data ends early")
+        data = unpacker.unused_data  # another member may follow
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _unsnappy_block(data, max_bytes)
+    pieces = []
+    position = len(_XERIAL_HEADER)
+    left = max_bytes
+    while position < len(data):
+        if position + 4 > len(data):
+            raise CorruptBatchError("snappy data ends inside a block's length")
+        (size,) = _INT32.unpack_from(data, position)
+        position += 4
+        if not 0 < size <= len(data) - position:
+            raise CorruptBatchError(f"a snappy block of {size} bytes, where {len(data) - position} are left")
+        pieces.append(_unsnappy_block(data[position : position + size], left))
+        left -= len(pieces[-1])
+        position += size
+    return b"".join(pieces)
+
+
+def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
+    # A block begins with its unpacked size as a varint: look before anything is allocated.
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > max_bytes:
+        raise _too_large(Codec.SNAPPY, max_bytes)
+    return bytes(snappy.uncompress(bytes(block)))
+
+
+def _unlz4(data: Bytes, max_bytes: int) -> bytes:
+    pieces = []
+    left = max_bytes
+    while data:
+        unpacker = lz4.frame.LZ4FrameDecompressor()
+        pieces.append(unpacker.decompress(data, max_length=left + 1))
+        left -= len(pieces[-1])
+        if left < 0:
+            raise _too_large(Codec.LZ4, max_bytes)
+        if not unpacker.eof:
+            raise CorruptBatchError("lz4 data ends early")
+        data = unpacker.unused_data or b""
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _unzstd(data: Bytes, max_bytes: int) -> bytes:
+    size = zstandard.frame_content_size(data)  # -1 where the frame does not say
+    if size > max_bytes:
+        raise _too_large(Codec.ZSTD, max_bytes)
+    guess = max(64 * 1024, len(data) * _ZSTD_FACTOR) if size < 0 else max(size, 1)
+    try:
+        return zstandard.ZstdDecompressor().decompress(
+            data, max_output_size=min(guess, max_bytes), allow_extra_data=False
+        )
+    except zstandard.ZstdError:
+        pass  # the guess was too small, or more frames follow: unpack as a stream
+    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+        pieces = []
+        left = max_bytes + 1
+        while left > 0 and (piece := reader.read(min(left, 4 * 1024 * 1024))):
+            pieces.append(piece)
+            left -= len(piece)
+    if left <= 0:
+        raise _too_large(Codec.ZSTD, max_bytes)
+    return b"".join(pieces)
+
+
+def _too_large(codec: Codec, max_bytes: int) -> CorruptBatchError:
+    return CorruptBatchError(f"{codec.name.lower()} data unpacks to more than {max_bytes} bytes")

@@ -1,0 +1,232 @@
+"""Columns to record batches, magic 2: the varints of all records at once, joined with keys and values by Arrow.
+
+Owns the layout of records and the cutting of rows into batches. It knows no brokers; producer fields stay blank (-1) until
+:func:`~pykafka_wire.wire.batches.stamp_producer` writes them. https://kafka.apache.org/documentation/#record
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pykafka_wire.wire import batches
+from pykafka_wire.wire.batches import EncodedBatch
+from pykafka_wire.wire.compression import Codec, compress
+from pykafka_wire.wire.varints import Ints, n_varint_bytes, write_varints, zigzag
+
+__all__ = ["EncodedBatch", "encode_batches"]
+
+#: The most that a record adds to its key, value and headers: its length, attributes, deltas, two lengths, header count.
+_MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
+
+
+def encode_batches(
+    *,
+    key: Any,
+    value: Any,
+    headers: Any,
+    timestamp: Ints,
+    codec: Codec,
+    level: int | None = None,
+    max_batch_bytes: int,
+    max_records: int | None = None,
+) -> list[EncodedBatch]:
+    """Rows as record batches, in order.
+
+    Args:
+        key, value: pa.BinaryArray with nulls, one element a row; ``key`` and ``value`` may be None for all null.
+        headers: pa.ListArray of struct<key: string, value: binary>, null or empty for none; None for all none.
+        timestamp: int64[n_rows], ms since the epoch.
+        level: the codec's level, None for its default.
+        max_batch_bytes: no batch is larger before compression, unless one row alone is.
+        max_records: no batch has more records.
+    """
+    n_rows = len(timestamp)
+    key, value = _whole(key), _whole(value)
+    key_size, value_size = _sizes(key, n_rows), _sizes(value, n_rows)
+    header_bytes = None if headers is None else _encode_headers(headers)
+    weight = np.maximum(key_size, 0) + np.maximum(value_size, 0) + _MAX_RECORD_OVERHEAD
+    if header_bytes is not None:
+        weight = weight + _sizes(header_bytes, n_rows)
+    return [
+        _encode_batch(
+            first,
+            None if key is None else key.slice(first, last - first),
+            None if value is None else value.slice(first, last - first),
+            None if header_bytes is None else header_bytes.slice(first, last - first),
+            key_size[first:last],
+            value_size[first:last],
+            timestamp[first:last],
+            codec,
+            level,
+        )
+        for first, last in _cuts(weight, max_batch_bytes - batches.HEADER_BYTES, max_records)
+    ]
+
+
+def _cuts(weight: Ints, max_bytes: int, max_records: int | None) -> list[tuple[int, int]]:
+    """``(first, last)`` rows of each batch, half-open."""
+    total = np.cumsum(weight)
+    cuts = []
+    first = 0
+    while first < len(weight):
+        before = int(total[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(total, before + max_bytes, side="right")))
+        if max_records is not None:
+            last = min(last, first + max_records)
+        cuts.append((first, last))
+        first = last
+    return cuts
+
+
+def _encode_batch(
+    first_row: int,
+    key: Any,
+    value: Any,
+    header_bytes: Any,
+    key_size: Ints,
+    value_size: Ints,
+    timestamp: Ints,
+    codec: Codec,
+    level: int | None,
+) -> EncodedBatch:
+    n = len(timestamp)
+    base_timestamp = int(timestamp[0])
+    timestamp_delta = zigzag(timestamp - base_timestamp)
+    offset_delta = zigzag(np.arange(n, dtype=np.int64))
+    zigzag_key, zigzag_value = zigzag(key_size), zigzag(value_size)
+    sizes = [n_varint_bytes(v) for v in (timestamp_delta, offset_delta, zigzag_key, zigzag_value)]
+    key_bytes, value_bytes = np.maximum(key_size, 0), np.maximum(value_size, 0)
+    header_size = np.ones(n, dtype=np.int64) if header_bytes is None else _sizes(header_bytes, n)
+    length = zigzag(1 + sizes[0] + sizes[1] + sizes[2] + sizes[3] + key_bytes + value_bytes + header_size)
+    length_size = n_varint_bytes(length)
+
+    # In front of the key: length, attributes, deltas, the key's length. Between key and value: the value's length.
+    before_key = _join_varints(
+        [
+            (length, length_size),
+            (np.zeros(n, dtype=np.uint64), np.ones(n, dtype=np.int64)),
+            (timestamp_delta, sizes[0]),
+            (offset_delta, sizes[1]),
+            (zigzag_key, sizes[2]),
+        ]
+        + ([(zigzag_value, sizes[3])] if key is None else [])
+    )
+    pieces = [before_key]
+    if key is not None:
+        pieces += [key, _join_varints([(zigzag_value, sizes[3])])]
+    if value is not None:
+        pieces.append(value)
+    pieces.append(pa.scalar(b"\x00", pa.binary()) if header_bytes is None else header_bytes)
+    joined = pc.binary_join_element_wise(
+        *pieces, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=b""
+    )
+    payload = _data(joined)
+    body = payload if codec is Codec.NONE else compress(codec, payload, level)
+    data = bytearray(batches.HEADER_BYTES + len(body))
+    batches.HEADER.pack_into(
+        data,
+        0,
+        0,
+        len(data) - batches.LOG_OVERHEAD,
+        -1,
+        2,
+        0,
+        int(codec),
+        n - 1,
+        base_timestamp,
+        int(timestamp.max()),
+        -1,
+        -1,
+        -1,
+        n,
+    )
+    data[batches.HEADER_BYTES :] = body
+    batches.seal(data)
+    return EncodedBatch(
+        data=data,
+        n_records=n,
+        base_timestamp=base_timestamp,
+        max_timestamp=int(timestamp.max()),
+        first_row=first_row,
+    )
+
+
+def _join_varints(fields: list[tuple[npt.NDArray[np.uint64], Ints]]) -> Any:
+    """pa.BinaryArray of several varints one behind the other, for each row."""
+    n = len(fields[0][0])
+    offsets = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(sum((size for _, size in fields[1:]), fields[0][1]), out=offsets[1:])
+    buffer = np.empty(int(offsets[-1]), dtype=np.uint8)
+    position = offsets[:-1]
+    for unsigned, size in fields:
+        write_varints(buffer, position, unsigned, size)
+        position = position + size
+    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(buffer)])
+
+
+def _encode_headers(headers: Any) -> Any:
+    """pa.BinaryArray of each row's headers as they stand in a record: their count, then keys and values with lengths."""
+    n_rows = len(headers)
+    counts = np.asarray(pc.fill_null(pc.list_value_length(headers), 0)).astype(np.int64)
+    entries = headers.flatten()
+    keys = _whole(entries.field("key").cast(pa.binary()))
+    values = _whole(entries.field("value"))
+    if keys.null_count:
+        raise ValueError("a header has a null key")
+    n_entries = len(entries)
+    key_size, value_size = _sizes(keys, n_entries), _sizes(values, n_entries)
+    zigzag_key, zigzag_value = zigzag(key_size), zigzag(value_size)
+    encoded = pc.binary_join_element_wise(
+        _join_varints([(zigzag_key, n_varint_bytes(zigzag_key))]) if n_entries else keys,
+        keys,
+        _join_varints([(zigzag_value, n_varint_bytes(zigzag_value))]) if n_entries else keys,
+        values,
+        pa.scalar(b"", pa.binary()),
+        null_handling="replace",
+        null_replacement=b"",
+    )
+    # The entries of a row lie side by side: their boundaries are the rows'.
+    entry_offsets = np.zeros(n_entries + 1, dtype=np.int64)
+    np.cumsum(_sizes(encoded, n_entries), out=entry_offsets[1:])
+    row_entries = np.zeros(n_rows + 1, dtype=np.int64)
+    np.cumsum(counts, out=row_entries[1:])
+    row_offsets = entry_offsets[row_entries].astype(np.int32)
+    rows = pa.Array.from_buffers(pa.binary(), n_rows, [None, pa.py_buffer(row_offsets), pa.py_buffer(_data(encoded))])
+    zigzag_count = zigzag(counts)
+    return pc.binary_join_element_wise(
+        _join_varints([(zigzag_count, n_varint_bytes(zigzag_count))]), rows, pa.scalar(b"", pa.binary())
+    )
+
+
+def _whole(array: Any) -> Any:
+    """One pa.BinaryArray, whatever it came as."""
+    if array is None:
+        return None
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    return array if pa.types.is_binary(array.type) else array.cast(pa.binary())
+
+
+def _sizes(array: Any, n_rows: int) -> Ints:
+    """Bytes of each element, -1 for null; int64[n_rows]."""
+    if array is None:
+        return np.full(n_rows, -1, dtype=np.int64)
+    _, offsets, _ = array.buffers()
+    bounds = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
+    sizes: Ints = np.diff(bounds).astype(np.int64)
+    if array.null_count:
+        sizes[~np.asarray(array.is_valid())] = -1
+    return sizes
+
+
+def _data(array: Any) -> Any:
+    """The bytes of all elements of a pa.BinaryArray without nulls, a view."""
+    _, offsets, data = array.buffers()
+    if data is None:
+        return memoryview(b"")
+    bounds = np.frombuffer(offsets, dtype=np.int32)
+    return memoryview(data)[int(bounds[array.offset]) : int(bounds[array.offset + len(array)])]
