@@ -235,13 +235,18 @@ def _tags_reader(cls: type[Struct], version: int) -> Callable[[Struct, Buffer, i
             if tag <= previous:
                 raise ProtocolError(f"tagged field {tag} of {cls.__name__} follows {previous}, they must ascend")
             previous = tag
-            section, position = primitives.decode_view(buffer, position, size)
+            if size > len(buffer) - position:
+                left = len(buffer) - position
+                raise ProtocolError(f"tagged field {tag} of {cls.__name__} claims {size} bytes with {left} left")
+            section, position = buffer[position : position + size], position + size
             if tag in known:
                 set_value, read_value, where = known[tag]
                 try:
                     value, used = read_value(section, 0)
                 except primitives.SHORT_READ as error:
                     raise ProtocolError(f"tagged field {where} needs more than its {size} bytes") from error
+                except ProtocolError as error:
+                    raise ProtocolError(f"tagged field {where} of {size} bytes: {error.message}") from error
                 if used != size:
                     raise ProtocolError(f"tagged field {where} has {size} bytes and uses {used}")
                 set_value(result, value)
