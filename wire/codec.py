@@ -21,13 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from pykafka_wire.wire import primitives
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
+from pykafka_wire.wire.fields import FORMATS, WIDTHS, Field
 from pykafka_wire.wire.primitives import Buffer, LengthReader, Piece, Pieces
 
 if TYPE_CHECKING:
-    from pykafka_wire.wire.schema import Struct, StructType
-
-#: A version later than any.
-FOREVER: Final = 0x7FFF
+    from pykafka_wire.wire.schema import Struct
 
 # Any: tables of closures hold readers and writers of every type; the class declarations are where types are checked.
 Reader: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
@@ -35,75 +33,8 @@ Writer: TypeAlias = Callable[[Any, Pieces], None]
 
 _StructT = TypeVar("_StructT", bound="Struct")
 
-#: struct formats of the kinds that have a fixed width and need no conversion.
-_FORMATS: Final = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
-_WIDTHS: Final = {kind: struct.calcsize(">" + code) for kind, code in _FORMATS.items()} | {"uuid": 16}
-
 #: What goes wrong when a value is not of its field's type or range.
 _BAD_VALUE: Final = (struct.error, TypeError, AttributeError, OverflowError)
-
-
-class Field:
-    """One row of a field table. `item` is a structure's class, or the row of an array's primitive elements."""
-
-    __slots__ = (
-        "compact",
-        "default",
-        "ignorable",
-        "item",
-        "kind",
-        "name",
-        "nullable_since",
-        "secret",
-        "since",
-        "tag",
-        "until",
-    )
-
-    def __init__(
-        self,
-        kind: str,
-        *,
-        item: StructType | type | Field | None = None,
-        since: int = 0,
-        until: int = FOREVER,
-        nullable_since: int | None = None,
-        default: object = None,
-        ignorable: bool = False,
-        tag: int | None = None,
-        secret: bool = False,
-        compact: bool = True,
-    ) -> None:
-        self.name = ""
-        self.kind = kind
-        self.item = item
-        self.since = since
-        self.until = until
-        self.nullable_since = nullable_since
-        self.default = default
-        self.ignorable = ignorable
-        self.tag = tag
-        self.secret = secret
-        self.compact = compact
-
-    def in_version(self, version: int) -> bool:
-        return self.since <= version <= self.until
-
-    def nullable_in(self, version: int) -> bool:
-        return self.nullable_since is not None and version >= self.nullable_since
-
-    def new_default(self) -> object:
-        """The default; a class (list or a structure) stands for a fresh instance of it."""
-        return self.default() if isinstance(self.default, type) else self.default
-
-    def show(self, value: object) -> str:
-        """The value for repr: never a secret, never a payload."""
-        if value is not None and self.secret:
-            return "<hidden>"
-        if value is not None and self.kind == "records":
-            parts = value if isinstance(value, list) else [value]
-            return f"<{sum(primitives.n_bytes(part) for part in parts)} bytes>"
-        return repr(value)
 
 
 # --- compiled closures ------------------------------------------------------------------------------------------------
@@ -180,8 +111,8 @@ def _struct_reader(cls: type[Struct], version: int, flexible: bool) -> Reader:
     steps: list[tuple[Callable[[Buffer, int], tuple[object, ...]] | None, int, Reader | None]] = []
     fused = ">"
     for field in regular:
-        if field.kind in _FORMATS:
-            fused += _FORMATS[field.kind]
+        if field.kind in FORMATS:
+            fused += FORMATS[field.kind]
             continue
         read_value = _value_reader(field, version, flexible, f"{cls.__name__}.{field.name}")
         steps.append((struct.Struct(fused).unpack_from if fused != ">" else None, struct.calcsize(fused), read_value))
@@ -259,8 +190,8 @@ def _tags_reader(cls: type[Struct], version: int) -> Callable[[Struct, Buffer, i
 
 def _value_reader(field: Field, version: int, flexible: bool, where: str) -> Reader:
     kind = field.kind
-    if kind in _FORMATS:
-        return _fixed_reader(_FORMATS[kind])
+    if kind in FORMATS:
+        return _fixed_reader(FORMATS[kind])
     if kind == "uuid":
         return primitives.decode_uuid
     if kind == "struct":
@@ -271,6 +202,7 @@ def _value_reader(field: Field, version: int, flexible: bool, where: str) -> Rea
         read_length = primitives.decode_compact_length
     else:
         read_length = primitives.decode_length16 if kind == "string" else primitives.decode_length32
+    read_items: Callable[[Buffer, int, int], tuple[Any, int]]
     if kind == "array":
         read_items = _items_reader(field, version, flexible, where)
     else:
@@ -319,7 +251,7 @@ def _items_reader(
     read_item: Reader
     code = None
     if isinstance(item, Field):
-        code = _FORMATS.get(item.kind)
+        code = FORMATS.get(item.kind)
         read_item = _value_reader(item, version, flexible, f"an element of {where}")
         smallest = _smallest(item, version, flexible)
     else:
@@ -357,8 +289,8 @@ def _items_reader(
 
 def _smallest(field: Field, version: int, flexible: bool) -> int:
     """The fewest bytes that a value can take."""
-    if field.kind in _WIDTHS:
-        return _WIDTHS[field.kind]
+    if field.kind in WIDTHS:
+        return WIDTHS[field.kind]
     if field.kind == "struct":
         return 1 if field.nullable_in(version) else _smallest_struct(_struct_of(field), version, flexible)
     if flexible and field.compact:
@@ -382,7 +314,7 @@ def _struct_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
         if not field.in_version(version):
             if not field.ignorable:
                 absent.append((field, attrgetter(field.name), field.new_default()))
-        elif field.tag is None and field.kind in _FORMATS:
+        elif field.tag is None and field.kind in FORMATS:
             run.append(field)
         elif field.tag is None:
             steps += _fused_writer(run)
@@ -411,7 +343,7 @@ def _fused_writer(run: list[Field]) -> list[tuple[str, Writer]]:
     """A step, if there are fields, that packs them all at once."""
     if not run:
         return []
-    pack = struct.Struct(">" + "".join(_FORMATS[field.kind] for field in run)).pack
+    pack = struct.Struct(">" + "".join(FORMATS[field.kind] for field in run)).pack
     names = [field.name for field in run]
     get = attrgetter(*names)
     if len(run) == 1:
@@ -459,8 +391,8 @@ def _tags_writer(cls: type[Struct], version: int) -> Writer:
 
 def _value_writer(field: Field, version: int, flexible: bool, where: str) -> Writer:
     kind = field.kind
-    if kind in _FORMATS:
-        pack = struct.Struct(">" + _FORMATS[kind]).pack
+    if kind in FORMATS:
+        pack = struct.Struct(">" + FORMATS[kind]).pack
         return lambda value, pieces: pieces.append(pack(value))
     if kind == "uuid":
         return lambda value, pieces: pieces.append(value.bytes)
@@ -474,8 +406,10 @@ def _value_writer(field: Field, version: int, flexible: bool, where: str) -> Wri
     write_items: Callable[[Any, Pieces, Callable[[int], bytes]], None]
     if kind == "array":
         write_items = _items_writer(field, version, flexible, where)
+    elif kind == "string":
+        write_items = _write_text
     else:
-        write_items = {"string": _write_text, "bytes": _write_bytes, "records": _write_records}[kind]
+        write_items = _write_records if kind == "records" else _write_bytes
     nullable = field.nullable_in(version)
 
     def write(value: Any, pieces: Pieces) -> None:
@@ -529,7 +463,7 @@ def _items_writer(
 ) -> Callable[[list[Any], Pieces, Callable[[int], bytes]], None]:
     item = field.item
     if isinstance(item, Field):
-        code = _FORMATS.get(item.kind)
+        code = FORMATS.get(item.kind)
         if code is not None:
 
             def write_fixed(values: list[Any], pieces: Pieces, encode_length: Callable[[int], bytes]) -> None:

@@ -1,6 +1,6 @@
 """Kafka's primitive types: bytes to value and value to bytes (https://kafka.apache.org/protocol#protocol_types).
 
-Owns varints, lengths, strings, bytes and uuids, each read within the bounds of its buffer; it knows nothing of
+Owns unsigned varints, lengths, strings, bytes and uuids, each read within the bounds of its buffer; it knows nothing of
 messages, fields or versions.
 
 A reader takes ``(buffer, position)`` and returns ``(value, next position)``. It may let IndexError or struct.error
@@ -45,7 +45,7 @@ _pack_int16, _pack_int32 = _INT16.pack, _INT32.pack
 _UVARINTS: Final = tuple(bytes((n,)) for n in range(0x80))
 
 
-# --- varints ----------------------------------------------------------------------------------------------------------
+# --- unsigned varints ----------------------------------------------------------------------------------------------------------
 
 
 def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -75,53 +75,6 @@ def encode_uvarint(value: int) -> bytes:
         return _UVARINTS[value]
     if value > MAX_INT32:
         raise ProtocolError(f"{value} does not fit in a varint of 31 bits")
-    out = bytearray()
-    while value > 0x7F:
-        out.append((value & 0x7F) | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """A signed (zigzag) varint of at most 32 bits, as records have them."""
-    return _decode_zigzag(buffer, position, 32)
-
-
-def decode_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """A signed (zigzag) varint of at most 64 bits, as records have them."""
-    return _decode_zigzag(buffer, position, 64)
-
-
-def _decode_zigzag(buffer: Buffer, position: int, bits: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift >= bits:
-            raise ProtocolError(f"varint before byte {position} is longer than {bits} bits need")
-    value &= (1 << bits) - 1
-    return (value >> 1) ^ -(value & 1), position
-
-
-def encode_varint(value: int) -> bytes:
-    """The signed (zigzag) varint for -2**31 <= value < 2**31."""
-    return _encode_zigzag(value, 32)
-
-
-def encode_varlong(value: int) -> bytes:
-    """The signed (zigzag) varint for -2**63 <= value < 2**63."""
-    return _encode_zigzag(value, 64)
-
-
-def _encode_zigzag(value: int, bits: int) -> bytes:
-    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-        raise ProtocolError(f"{value} does not fit in a varint of {bits} bits")
-    value = (value << 1) ^ (value >> (bits - 1))
     out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, cast, get_args
 
 from pykafka_wire.wire import codec
-from pykafka_wire.wire.codec import Field
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
+from pykafka_wire.wire.fields import FOREVER, Field
 from pykafka_wire.wire.primitives import SHORT_READ, ZERO_UUID, Piece, Pieces
 
 if TYPE_CHECKING:
@@ -40,49 +40,46 @@ Records: TypeAlias = Piece | list[Piece] | None
 #: Authorized operations (a bit set, KIP-430) that were not asked for: Java's Integer.MIN_VALUE.
 NO_OPERATIONS: Final = -0x80000000
 
-#: A version later than any: the field is still there.
-_FOREVER: Final = codec.FOREVER
-
 
 # --- field kinds ------------------------------------------------------------------------------------------------------
-# Typed as the value that an instance holds, so that `name: str = string()` checks. In the table they are codec.Field.
+# Typed as the value that an instance holds, so that `name: str = string()` checks. In the table they are Field.
 #
 # since, until: first and last version with the field.   nullable_since: first version in which it may be null.
 # tag: its number, if it is a tagged field.              ignorable: a version without it may drop any value.
 # default: the value where a version lacks it.           secret: never shown by repr.
 
 
-def boolean(*, since: int = 0, until: int = _FOREVER, default: bool = False, ignorable: bool = False,
+def boolean(*, since: int = 0, until: int = FOREVER, default: bool = False, ignorable: bool = False,
             tag: int | None = None) -> bool:  # fmt: skip
     return cast(bool, Field("bool", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
 
 
-def int8(*, since: int = 0, until: int = _FOREVER, default: int = 0, ignorable: bool = False,
+def int8(*, since: int = 0, until: int = FOREVER, default: int = 0, ignorable: bool = False,
          tag: int | None = None) -> int:  # fmt: skip
     return cast(int, Field("int8", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
 
 
-def int16(*, since: int = 0, until: int = _FOREVER, default: int = 0, ignorable: bool = False,
+def int16(*, since: int = 0, until: int = FOREVER, default: int = 0, ignorable: bool = False,
           tag: int | None = None) -> int:  # fmt: skip
     return cast(int, Field("int16", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
 
 
-def int32(*, since: int = 0, until: int = _FOREVER, default: int = 0, ignorable: bool = False,
+def int32(*, since: int = 0, until: int = FOREVER, default: int = 0, ignorable: bool = False,
           tag: int | None = None) -> int:  # fmt: skip
     return cast(int, Field("int32", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
 
 
-def int64(*, since: int = 0, until: int = _FOREVER, default: int = 0, ignorable: bool = False,
+def int64(*, since: int = 0, until: int = FOREVER, default: int = 0, ignorable: bool = False,
           tag: int | None = None) -> int:  # fmt: skip
     return cast(int, Field("int64", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
 
 
-def uuid128(*, since: int = 0, until: int = _FOREVER, ignorable: bool = False, tag: int | None = None) -> uuid.UUID:
+def uuid128(*, since: int = 0, until: int = FOREVER, ignorable: bool = False, tag: int | None = None) -> uuid.UUID:
     """A uuid.UUID; Kafka's null is ZERO_UUID."""
     return cast("uuid.UUID", Field("uuid", since=since, until=until, default=ZERO_UUID, ignorable=ignorable, tag=tag))
 
 
-def string(*, since: int = 0, until: int = _FOREVER, nullable_since: int | None = None, default: str | None = "",
+def string(*, since: int = 0, until: int = FOREVER, nullable_since: int | None = None, default: str | None = "",
            ignorable: bool = False, tag: int | None = None, secret: bool = False,
            compact: bool = True) -> str:  # fmt: skip
     """A string; `compact` is False for the one, a header's client id, whose length is always int16."""
@@ -90,18 +87,18 @@ def string(*, since: int = 0, until: int = _FOREVER, nullable_since: int | None 
                            ignorable=ignorable, tag=tag, secret=secret, compact=compact))  # fmt: skip
 
 
-def binary(*, since: int = 0, until: int = _FOREVER, nullable_since: int | None = None, default: bytes | None = b"",
+def binary(*, since: int = 0, until: int = FOREVER, nullable_since: int | None = None, default: bytes | None = b"",
            ignorable: bool = False, tag: int | None = None, secret: bool = False) -> bytes:  # fmt: skip
     return cast(bytes, Field("bytes", since=since, until=until, nullable_since=nullable_since, default=default,
                              ignorable=ignorable, tag=tag, secret=secret))  # fmt: skip
 
 
-def record_batches(*, since: int = 0, until: int = _FOREVER, nullable_since: int | None = None) -> memoryview:
+def record_batches(*, since: int = 0, until: int = FOREVER, nullable_since: int | None = None) -> memoryview:
     """Record batches, never copied: decoded, a view of the frame; encoded, each piece is a segment as it is."""
     return cast(memoryview, Field("records", since=since, until=until, nullable_since=nullable_since, default=None))
 
 
-def array(item: Callable[..., _T], *, since: int = 0, until: int = _FOREVER, nullable_since: int | None = None,
+def array(item: Callable[..., _T], *, since: int = 0, until: int = FOREVER, nullable_since: int | None = None,
           default: tuple[()] | None = (), ignorable: bool = False, tag: int | None = None) -> list[_T]:  # fmt: skip
     """A list of structures (`item` is the class) or of primitives (`item` is the kind, as in ``array(int32)``)."""
     return cast("list[_T]", Field("array", item=item if isinstance(item, type) else cast(Field, item()),
@@ -109,7 +106,7 @@ def array(item: Callable[..., _T], *, since: int = 0, until: int = _FOREVER, nul
                                   default=list if default == () else None, ignorable=ignorable, tag=tag))  # fmt: skip
 
 
-def structure(cls: type[_T], *, since: int = 0, until: int = _FOREVER, nullable_since: int | None = None,
+def structure(cls: type[_T], *, since: int = 0, until: int = FOREVER, nullable_since: int | None = None,
               null: bool = False, ignorable: bool = False, tag: int | None = None) -> _T:  # fmt: skip
     """One structure of class `cls`; its default is null or, as with all others, one with every field at its default."""
     return cast(_T, Field("struct", item=cls, since=since, until=until, nullable_since=nullable_since,
