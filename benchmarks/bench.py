@@ -26,18 +26,20 @@ from rig import Rig
 from runs import Run, alternate
 
 RESULTS = Path(__file__).parent / "results"
+#: Of output that goes to a file, which has no width of its own.
+LOG_WIDTH = 140
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0 when every item was measured, whatever the figures; 1 when one failed, 2 for a bad command."""
     parser = _parser()
     given = parser.parse_args(arguments)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
     every = items(given.records)
     if given.list:
         for item in every.values():
-            console.print(f"{'*' if item.default else ' '} {item.name:24} {item.title}", highlight=False)
-        console.print("* runs when none is named", style="dim")
+            print(f"{'*' if item.default else ' '} {item.name:24} {item.title}")
+        print("* runs when none is named")
         return 0
     chosen = _choose(every, given.items)
     if not chosen:
