@@ -228,8 +228,8 @@ class _Read:
                 leader = self._cluster.leader(progress.topic_partition, deadline=self._leader_deadline())
                 self._check_topic_id(progress)
             except (TransportError, BrokerError) as error:
-                if isinstance(error, NoBrokerAvailableError) and not self._counters.n_responses:
-                    raise  # the cluster has had its time: a wrong address is to be known within seconds
+                if isinstance(error, NoBrokerAvailableError | UnknownTopicError) and not self._counters.n_responses:
+                    raise  # the cluster has had its time: a wrong address or name is to be known within seconds
                 self._failed(progress, error)
                 continue
             # A follower serves until its time is up or the leader changes; then the leader is asked again (KIP-392).

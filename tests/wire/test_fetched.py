@@ -1,0 +1,128 @@
+"""Decoding an answer: the second try for a corrupt batch, and the bound on what is held decoded; without a broker."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.decode import Columns, RecordSlice
+from pykafka_wire.wire.encode import encode_batches
+from pykafka_wire.wire.errors import CorruptBatchError
+from pykafka_wire.wire.fetched import Chunk, ChunkDecoder, ChunkPart, FetchCounters
+from pykafka_wire.wire.positions import RangeProgress, walk_batches
+from pykafka_wire.wire.topics import OffsetRange
+
+VALUE_ONLY = Columns(key=False, value=True, headers=False, timestamp=False, timestamp_type=False)
+
+
+def batch_bytes(values: list[bytes], codec: Codec = Codec.NONE) -> bytearray:
+    (batch,) = encode_batches(
+        key=None,
+        value=pa.array(values, pa.binary()),
+        headers=None,
+        timestamp=np.zeros(len(values), np.int64),
+        codec=codec,
+        max_batch_bytes=64 << 20,
+    )
+    return bytearray(batch.data)
+
+
+def arrive(progress: RangeProgress, data: bytes | bytearray) -> ChunkPart:
+    """What the fetcher makes of `data` at the range's position."""
+    start, end = progress.position, progress.range.end_offset
+    walked = walk_batches(memoryview(data), start, end)
+    progress.advance(walked)
+    slice_ = RecordSlice(records=memoryview(data)[: walked.n_bytes], start_offset=start, end_offset=end, aborted=[])
+    return ChunkPart(progress, slice_, walked.next_offset)
+
+
+def decoder_of(ranges: list[RangeProgress], counters: FetchCounters, max_bytes: int = 8 << 20) -> ChunkDecoder:
+    return ChunkDecoder(
+        [progress.range for progress in ranges],
+        VALUE_ONLY,
+        read_committed=False,
+        check_crc=True,
+        max_bytes=max_bytes,
+        counters=counters,
+    )
+
+
+def ranges_of(*ends: int) -> list[RangeProgress]:
+    return [
+        RangeProgress(i, OffsetRange(topic="t", partition=i, start_offset=0, end_offset=end))
+        for i, end in enumerate(ends)
+    ]
+
+
+def test_records_carry_the_index_of_their_range_and_positions_tell_how_far_it_is() -> None:
+    ranges = ranges_of(10, 3, 10)
+    decoder = decoder_of(ranges, FetchCounters())
+    chunk = Chunk(1, [arrive(ranges[2], batch_bytes([b"c"])), arrive(ranges[1], batch_bytes([b"a", b"b"]))])
+    (fetched,) = decoder.decode(chunk)
+    assert fetched.records.slice_index.tolist() == [2, 1, 1]
+    assert fetched.records.value.to_pylist() == [b"c", b"a", b"b"]
+    assert fetched.positions == {2: 1, 1: 2}
+    assert [progress.delivered for progress in ranges] == [0, 2, 1]
+
+
+def test_a_corrupt_batch_is_fetched_once_more_and_the_others_are_handed_out(caplog: pytest.LogCaptureFixture) -> None:
+    ranges = ranges_of(1, 1, 1)
+    counters = FetchCounters()
+    decoder = decoder_of(ranges, counters)
+    bad = batch_bytes([b"bad"])
+    bad[-1] ^= 1
+    good = [arrive(ranges[0], batch_bytes([b"x"])), arrive(ranges[2], batch_bytes([b"z"]))]
+    with caplog.at_level(logging.WARNING):
+        chunks = list(decoder.decode(Chunk(1, [good[0], arrive(ranges[1], bad), good[1]])))
+    assert [chunk.records.value.to_pylist() for chunk in chunks] == [[b"x"], [b"z"]]
+    assert [progress.finished for progress in ranges] == [True, False, True]
+    assert ranges[1].position == 0
+    assert counters.n_retries == 1
+    assert "corrupt" in caplog.text
+
+    (healed,) = decoder.decode(Chunk(1, [arrive(ranges[1], batch_bytes([b"y"]))]))
+    assert healed.records.value.to_pylist() == [b"y"]
+    assert ranges[1].finished
+
+
+def test_a_batch_that_is_corrupt_twice_fails_with_its_place() -> None:
+    ranges = ranges_of(5)
+    decoder = decoder_of(ranges, FetchCounters())
+    bad = batch_bytes([b"a", b"b"])
+    bad[70] ^= 0x40
+    assert list(decoder.decode(Chunk(7, [arrive(ranges[0], bad)]))) == []
+    with pytest.raises(CorruptBatchError) as caught:
+        list(decoder.decode(Chunk(7, [arrive(ranges[0], bad)])))
+    error = caught.value
+    assert (error.topic, error.partition, error.offset, error.broker) == ("t", 0, 0, 7)
+
+
+def test_a_length_that_makes_no_sense_is_corruption_not_an_endless_loop() -> None:
+    ranges = ranges_of(5)
+    decoder = decoder_of(ranges, FetchCounters())
+    bad = batch_bytes([b"a"])
+    bad[8:12] = (3).to_bytes(4, "big")
+    assert list(decoder.decode(Chunk(7, [arrive(ranges[0], bad)]))) == []
+    with pytest.raises(CorruptBatchError):
+        list(decoder.decode(Chunk(7, [arrive(ranges[0], bad)])))
+
+
+def test_less_is_asked_for_when_records_are_far_larger_than_their_bytes() -> None:
+    ranges = ranges_of(1000)
+    decoder = decoder_of(ranges, FetchCounters())
+    before = decoder.max_bytes
+    list(decoder.decode(Chunk(1, [arrive(ranges[0], batch_bytes([bytes(1 << 20)] * 60, Codec.ZSTD))])))
+    assert decoder.max_bytes < before
+
+
+def test_what_is_asked_for_grows_to_the_maximum_while_records_are_plain() -> None:
+    ranges = ranges_of(1_000_000)
+    decoder = decoder_of(ranges, FetchCounters(), max_bytes=8 << 20)
+    for _ in range(4):
+        part = arrive(ranges[0], batch_bytes([b"plain" * 100] * 1000))
+        ranges[0].rewind(0)
+        list(decoder.decode(Chunk(1, [part])))
+    assert decoder.max_bytes == 8 << 20

@@ -1,0 +1,114 @@
+"""Order and sequences under retries: the rules of wire/inflight.py, without a broker."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pykafka_wire.wire.batches import EncodedBatch
+from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.encode import encode_batches
+from pykafka_wire.wire.errors import TransportError, broker_error
+from pykafka_wire.wire.inflight import PartitionQueue, ProducerIdentity, next_sequence
+from pykafka_wire.wire.topics import TopicPartition
+
+WRITER = ProducerIdentity(4711, 3)
+LOST = TransportError("connection reset")
+
+
+def encoded(n_records: int) -> EncodedBatch:
+    (batch,) = encode_batches(
+        key=None,
+        value=pa.array([b"v"] * n_records, pa.binary()),
+        headers=None,
+        timestamp=np.zeros(n_records, np.int64),
+        codec=Codec.NONE,
+        max_batch_bytes=1 << 20,
+    )
+    return batch
+
+
+def queue_of(*sizes: int) -> PartitionQueue:
+    queue = PartitionQueue(TopicPartition("t", 0))
+    for size in sizes:
+        queue.add(encoded(size), expires_at=1e9)
+    return queue
+
+
+def producer_fields(batch: EncodedBatch) -> tuple[int, int, int]:
+    """(producer id, epoch, base sequence) as they stand in the batch's header, from byte 43 on."""
+    return struct.unpack_from(">qhi", batch.data, 43)
+
+
+def test_sequences_count_records_from_zero() -> None:
+    queue = queue_of(3, 5, 2)
+    stamped = [producer_fields(queue.take(1, WRITER).encoded) for _ in range(3)]
+    assert stamped == [(4711, 3, 0), (4711, 3, 3), (4711, 3, 8)]
+
+
+def test_sequences_wrap_from_the_largest_int32_to_zero() -> None:
+    assert next_sequence(2**31 - 1, 1) == 0
+    assert next_sequence(2**31 - 3, 5) == 2
+    assert next_sequence(0, 2**31 - 1) == 2**31 - 1
+
+
+def test_a_retry_resends_identical_bytes_in_the_old_order() -> None:
+    queue = queue_of(3, 5, 2)
+    first, second = queue.take(1, WRITER), queue.take(1, WRITER)
+    bytes_before = [bytes(first.encoded.data), bytes(second.encoded.data)]
+    queue.retry(second, LOST, 0.0)
+    queue.retry(first, LOST, 0.0)
+    again = [queue.take(2, WRITER), queue.take(2, WRITER), queue.take(2, WRITER)]
+    assert [bytes(batch.encoded.data) for batch in again[:2]] == bytes_before
+    assert producer_fields(again[2].encoded) == (4711, 3, 8)
+
+
+def test_nothing_leaves_after_a_failure_until_all_in_flight_is_back() -> None:
+    queue = queue_of(1, 1, 1)
+    first, second = queue.take(1, WRITER), queue.take(1, WRITER)
+    queue.retry(first, LOST, 0.0)
+    assert not queue.ready(1.0)
+    queue.acknowledge(second)
+    assert queue.ready(1.0)
+    assert queue.take(1, WRITER) is first
+
+
+def test_a_pause_holds_the_partition_back() -> None:
+    queue = queue_of(1)
+    queue.retry(queue.take(1, WRITER), LOST, 5.0)
+    assert not queue.ready(4.9)
+    assert queue.ready(5.0)
+
+
+def test_a_partition_stays_with_its_node_until_its_answers_are_in() -> None:
+    queue = queue_of(1, 1)
+    first = queue.take(7, WRITER)
+    assert queue.node == 7
+    queue.acknowledge(first)
+    assert queue.node == -1
+
+
+def test_the_first_unacknowledged_batch_is_found_in_flight_or_waiting() -> None:
+    queue = queue_of(1, 1)
+    first, second = queue.take(1, WRITER), queue.take(1, WRITER)
+    assert queue.first_unacknowledged is first
+    queue.retry(first, broker_error(45), 0.0)
+    assert queue.first_unacknowledged is first
+    queue.retry(second, broker_error(45), 0.0)
+    queue.acknowledge(queue.take(1, WRITER))
+    assert queue.first_unacknowledged is second
+
+
+def test_without_idempotence_batches_stay_blank() -> None:
+    queue = queue_of(1)
+    assert producer_fields(queue.take(1, ProducerIdentity()).encoded) == (-1, -1, -1)
+
+
+@pytest.mark.parametrize("n_retries", [1, 4])
+def test_tries_are_counted(n_retries: int) -> None:
+    queue = queue_of(1)
+    for _ in range(n_retries):
+        queue.retry(queue.take(1, WRITER), LOST, 0.0)
+    assert queue.take(1, WRITER).attempts == n_retries + 1
