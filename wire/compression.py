@@ -7,7 +7,6 @@ work; the fastest of those tried are used (see DESIGN.md, Performance). https://
 from __future__ import annotations
 
 import struct
-import zlib
 from enum import IntEnum
 from typing import Final
 
@@ -43,6 +42,11 @@ class Codec(IntEnum):
 
 Bytes = bytes | bytearray | memoryview
 
+#: What the libraries raise for damaged data; ISA-L's own error is no zlib.error.
+_REFUSALS: Final[tuple[type[Exception], ...]] = (
+    RuntimeError, ValueError, EOFError, OSError, MemoryError, isal_zlib.error, zstandard.ZstdError,
+)  # fmt: skip
+
 
 def codec_of(attributes: int) -> Codec:
     """The codec in a batch's attributes. Raises UnsupportedVersionError for one that does not exist."""
@@ -61,7 +65,9 @@ def compress(codec: Codec, data: Bytes, level: int | None = None) -> bytes:
     if codec is Codec.NONE:
         return bytes(data)
     if codec is Codec.GZIP:
-        return isal_zlib.compress(data, 2 if level is None else min(3, max(1, (level + 2) // 3)), wbits=_GZIP_WINDOW)
+        return bytes(
+            isal_zlib.compress(data, 2 if level is None else min(3, max(1, (level + 2) // 3)), wbits=_GZIP_WINDOW)
+        )
     if codec is Codec.SNAPPY:
         view = memoryview(data)
         blocks = [_XERIAL_HEADER]
@@ -71,7 +77,7 @@ def compress(codec: Codec, data: Bytes, level: int | None = None) -> bytes:
         return b"".join(blocks)
     if codec is Codec.LZ4:
         # Java refuses linked blocks; the content size lets a reader unpack in one go.
-        return lz4.frame.compress(data, compression_level=level or 0, block_linked=False, store_size=True)
+        return bytes(lz4.frame.compress(data, compression_level=level or 0, block_linked=False, store_size=True))
     return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
 
 
@@ -94,16 +100,7 @@ def decompress(codec: Codec, data: Bytes, max_bytes: int = MAX_DECOMPRESSED_BYTE
             unpacked = _unzstd(data, max_bytes)
     except CorruptBatchError:
         raise
-    except (
-        RuntimeError,
-        ValueError,
-        EOFError,
-        OSError,
-        MemoryError,
-        zlib.error,
-        isal_zlib.error,
-        zstandard.ZstdError,
-    ) as error:
+    except _REFUSALS as error:
         raise CorruptBatchError(f"{codec.name.lower()} data cannot be unpacked: {error}") from error
     except Exception as error:  # cramjam's errors derive from Exception alone
         if type(error).__module__.partition(".")[0] not in ("cramjam", "snappy"):
@@ -130,7 +127,7 @@ def _gunzip(data: Bytes, max_bytes: int) -> bytes:
 
 
 def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
-    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _unsnappy_block(data, max_bytes)
     pieces = []
     position = len(_XERIAL_HEADER)

@@ -222,7 +222,7 @@ def _is_abort(batch: memoryview, header: BatchHeader) -> bool:
     start = int(position[0])
     if key_size[0] < _CONTROL_KEY.size or start + _CONTROL_KEY.size > len(payload) - PADDING:
         raise CorruptBatchError("a control batch without a type", offset=header.base_offset)
-    _, kind = _CONTROL_KEY.unpack_from(payload, start)
+    _, kind = _CONTROL_KEY.unpack_from(payload.data, start)
     return bool(kind == _ABORT)
 
 
@@ -258,7 +258,7 @@ def _decode_records(
         headers_at, ends = headers_at[keep], ends[keep]
 
     def per_record(values: list[int], dtype: type) -> npt.NDArray[Any]:
-        repeated = np.repeat(np.array(values, dtype=dtype), counts)
+        repeated: npt.NDArray[Any] = np.repeat(np.array(values, dtype=dtype), counts)
         return repeated if keep is None else repeated[keep]
 
     n_records = len(offset)

@@ -74,4 +74,5 @@ def _murmur2_of_equal_length(
             h = h ^ words[:, at].astype(np.uint32) << np.uint32(8 * (at - whole))
         h = h * m
     h = (h ^ h >> np.uint32(13)) * m
-    return h ^ h >> np.uint32(15)
+    hashed: npt.NDArray[np.uint32] = h ^ h >> np.uint32(15)
+    return hashed

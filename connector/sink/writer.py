@@ -31,7 +31,7 @@ try:
 
     _STREAM_GETS_ARROW = True
 except ImportError:  # Spark 4.0 hands rows to a streaming writer
-    from pyspark.sql.datasource import DataSourceStreamWriter as DataSourceStreamArrowWriter
+    from pyspark.sql.datasource import DataSourceStreamWriter as DataSourceStreamArrowWriter  # type: ignore[assignment]
 
     _STREAM_GETS_ARROW = False
 
@@ -100,7 +100,7 @@ class _Writing:
         )
 
 
-class KafkaBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is not checked
+class KafkaBatchWriter(DataSourceArrowWriter):
     """Appends a DataFrame's rows to Kafka."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -123,7 +123,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark 
         """Records of tasks that succeeded stay: at least once."""
 
 
-class KafkaStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark is not checked
+class KafkaStreamWriter(DataSourceStreamArrowWriter):
     """Appends each micro-batch's rows to Kafka."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -177,7 +177,6 @@ class _Router:
         )
         keyless = np.flatnonzero(partitions < 0)
         if len(keyless):
-            partitions = partitions.copy()
             partitions[keyless] = self._sticky(topic, rows, keyless, n_partitions)
         if rows.partition is not None:
             asked = pc.fill_null(rows.partition, -1).to_numpy(zero_copy_only=False)
@@ -188,7 +187,7 @@ class _Router:
                     f"a row names partition {asked[wrong][0]} of topic {topic}, which has {n_partitions} partitions "
                     f"(0 to {n_partitions - 1}): correct the column partition, or leave it null to hash the key."
                 )
-            partitions = np.where(given, asked, partitions).astype(np.int32)
+            partitions[given] = asked[given]
         return partitions
 
     def _sticky(
