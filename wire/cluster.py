@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
 import threading
 import time
 import uuid
@@ -438,7 +439,8 @@ class Cluster:
             if not self._nodes:
                 self._refresh([], deadline)
             open_ones = [node for (node, lane), channel in self._channels.items() if lane == "main" and channel.usable]
-            return open_ones[0] if open_ones else next(iter(self._nodes))
+            # Any of them, and not always the same one: it may be dead, and another try then finds another.
+            return open_ones[0] if open_ones else random.choice(list(self._nodes))
 
     def _channel(self, node_id: int, lane: str, deadline: Deadline) -> Channel:
         with self._lock:
