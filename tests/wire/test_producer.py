@@ -1,0 +1,315 @@
+"""Writing to real brokers: every batch once, in order, within bounds, or one clear error."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import confluent_kafka
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient
+from pykafka_wire.wire.admin import LATEST, list_offsets
+from pykafka_wire.wire.batches import EncodedBatch
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.decode import Columns
+from pykafka_wire.wire.encode import encode_batches
+from pykafka_wire.wire.errors import DeadlineExceededError, RecordTooLargeError, UnknownTopicError, WireError
+from pykafka_wire.wire.fetcher import fetch_ranges
+from pykafka_wire.wire.producer import Producer, shared_producer
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+
+pytestmark = pytest.mark.broker
+
+VALUE_ONLY = Columns(key=False, value=True, headers=False, timestamp=False, timestamp_type=False)
+
+
+def settings_of(brokers: Any, **options: object) -> ClientSettings:
+    named = {name.replace("_", "."): str(value) for name, value in options.items()}
+    return ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers, **named})
+
+
+@pytest.fixture
+def cluster(kafka: Any) -> Iterator[Cluster]:
+    cluster = Cluster(settings_of(kafka))
+    yield cluster
+    cluster.close()
+
+
+def encode(values: list[bytes], max_batch_bytes: int = 16_384) -> list[EncodedBatch]:
+    return encode_batches(
+        key=None,
+        value=pa.array(values, pa.binary()),
+        headers=None,
+        timestamp=np.full(len(values), 1_700_000_000_000, np.int64),
+        codec=Codec.NONE,
+        max_batch_bytes=max_batch_bytes,
+    )
+
+
+def numbered(start: int, end: int, size: int = 100) -> list[bytes]:
+    return [str(i).encode().ljust(size, b".") for i in range(start, end)]
+
+
+def read(cluster: Cluster, topic: str, partition: int = 0) -> list[bytes]:
+    tp = TopicPartition(topic, partition)
+    end = list_offsets(cluster, {tp: LATEST})[tp].offset
+    range_ = OffsetRange(topic=topic, partition=partition, start_offset=0, end_offset=end)
+    values: list[bytes] = []
+    for fetched in fetch_ranges(cluster, [range_], columns=VALUE_ONLY):
+        values += fetched.records.value.to_pylist()
+    return values
+
+
+def test_many_partitions_are_written_in_order_and_counted(topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=16)
+    producer = Producer(cluster)
+    assert producer.partitions_for(name) == 16
+    for round_ in range(3):
+        for partition in range(16):
+            producer.append(name, partition, encode(numbered(round_ * 1_000, (round_ + 1) * 1_000)))
+    delivered = producer.flush()
+    assert {tp: (d.n_records, d.first_offset, d.last_offset) for tp, d in delivered.items()} == {
+        TopicPartition(name, p): (3_000, 0, 2_999) for p in range(16)
+    }
+    for partition in (0, 7, 15):
+        assert read(cluster, name, partition) == numbered(0, 3_000)
+    assert producer.counters.n_records == 48_000
+    # 16 partitions of 7 batches and 3 rounds: far fewer requests than batches.
+    assert producer.counters.n_requests < producer.counters.n_batches / 8
+    assert producer.flush() == {}
+
+
+def test_sequences_run_on_from_flush_to_flush(topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=1)
+    producer = Producer(cluster)
+    for i in range(20):
+        producer.append(name, 0, encode(numbered(i * 10, (i + 1) * 10)))
+        producer.flush()
+    assert read(cluster, name) == numbered(0, 200)
+    assert producer.counters.n_retries == 0
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+@pytest.mark.parametrize("idempotence", ["true", "false"])
+def test_every_kind_of_acknowledgement_delivers(
+    kafka: Any, topic: Any, cluster: Cluster, acks: str, idempotence: str
+) -> None:
+    name = topic(partitions=2)
+    writer = Cluster(settings_of(kafka, acks=acks, enable_idempotence=idempotence))
+    producer = Producer(writer)
+    for partition in range(2):
+        producer.append(name, partition, encode(numbered(0, 2_000)))
+    producer.flush()
+    deadline = time.monotonic() + 10
+    while read(cluster, name, 1) != numbered(0, 2_000):  # without an answer nobody says when it has arrived
+        assert acks == "0"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert read(cluster, name, 0) == numbered(0, 2_000)
+    writer.close()
+
+
+def test_memory_is_bounded_whatever_is_appended(kafka: Any, topic: Any) -> None:
+    name = topic(partitions=2)
+    writer = Cluster(settings_of(kafka, buffer_memory=500_000))
+    producer = Producer(writer)
+    most = 0
+    for i in range(100):
+        producer.append(name, i % 2, encode(numbered(i * 1_000, (i + 1) * 1_000)))
+        most = max(most, producer.buffered_bytes)
+    assert most <= 500_000
+    producer.flush()
+    assert producer.buffered_bytes == 0
+    assert len(read(writer, name, 0)) == 50_000
+    writer.close()
+
+
+def test_a_batch_larger_than_the_topic_allows_names_its_rows_and_size(kafka: Any, topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=1, config={"max.message.bytes": "2000"})
+    producer = Producer(cluster)
+    producer.append(name, 0, encode(numbered(0, 5)))
+    producer.flush()
+    batches = encode(numbered(5, 105), max_batch_bytes=5_000)
+    producer.append(name, 0, batches)
+    with pytest.raises(RecordTooLargeError) as caught:
+        producer.flush()
+    error = caught.value
+    assert (error.topic, error.partition) == (name, 0)
+    assert f"rows {batches[0].first_row} to {batches[0].n_records - 1}" in str(error)
+    assert str(len(batches[0].data)) in str(error)
+    # The producer has failed: nothing may follow the gap, until it is reset.
+    with pytest.raises(RecordTooLargeError):
+        producer.append(name, 0, encode(numbered(5, 6)))
+    producer.reset()
+    producer.append(name, 0, encode(numbered(5, 10)))
+    producer.flush()
+    assert read(cluster, name) == numbered(0, 10)
+
+
+def test_a_batch_larger_than_a_request_may_be_is_refused_before_it_is_sent(topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=1)
+    producer = Producer(cluster)
+    with pytest.raises(RecordTooLargeError, match=r"max\.request\.size"):
+        producer.append(name, 0, encode([b"x" * 1_100_000], max_batch_bytes=2_000_000))
+    assert producer.clean
+    producer.append(name, 0, encode([b"ok"]))
+    producer.flush()
+    assert read(cluster, name) == [b"ok"]
+
+
+def test_an_unknown_topic_fails_within_seconds(cluster: Cluster) -> None:
+    producer = Producer(cluster)
+    started = time.monotonic()
+    producer.append("never-made", 0, encode([b"x"]))
+    with pytest.raises(UnknownTopicError):
+        producer.flush()
+    assert time.monotonic() - started < 12
+    with pytest.raises(UnknownTopicError):
+        producer.partitions_for("never-made")
+
+
+def test_a_record_without_key_for_a_compacted_topic_names_the_record(topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=1, config={"cleanup.policy": "compact"})
+    producer = Producer(cluster)
+    producer.append(name, 0, encode(numbered(0, 3)))
+    with pytest.raises(WireError, match="Record 0 of the batch"):
+        producer.flush()
+
+
+def test_a_process_keeps_one_producer_for_its_tasks_and_replaces_a_failed_one(kafka: Any, topic: Any) -> None:
+    name = topic(partitions=1)
+    settings = settings_of(kafka, client_id="shared")
+    with shared_producer(settings) as first:
+        first.append(name, 0, encode(numbered(0, 10)))
+        first.flush()
+        identity = first.identity
+    with shared_producer(settings) as second:
+        assert second is first
+        assert second.identity == identity
+        with shared_producer(settings) as other:  # another task at the same time gets its own
+            assert other is not first
+    with pytest.raises(ZeroDivisionError), shared_producer(settings) as third:
+        third.append(name, 0, encode(numbered(0, 10)))
+        raise ZeroDivisionError
+    with shared_producer(settings) as fourth:
+        assert fourth.clean
+        assert fourth.identity is None
+        fourth.append(name, 0, encode(numbered(10, 20)))
+        fourth.flush()
+        assert fourth.identity != identity
+        assert read(Cluster(settings), name)[-10:] == numbered(10, 20)
+
+
+def identity_in_child(settings: ClientSettings, name: str, results: Any) -> None:
+    with shared_producer(settings) as producer:
+        producer.append(name, 0, encode(numbered(0, 10)))
+        producer.flush()
+        results.put(producer.identity)
+
+
+def test_a_forked_process_does_not_go_on_with_its_parents_sequences(kafka: Any, topic: Any) -> None:
+    name = topic(partitions=1)
+    settings = settings_of(kafka, client_id="forked")
+    with shared_producer(settings) as producer:
+        producer.append(name, 0, encode(numbered(0, 10)))
+        producer.flush()
+        identity = producer.identity
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=identity_in_child, args=(settings, name, results))
+    child.start()
+    identity_of_child = results.get(timeout=30)
+    child.join(30)
+    assert child.exitcode == 0
+    assert identity_of_child not in (None, identity)
+    with shared_producer(settings) as producer:
+        producer.append(name, 0, encode(numbered(10, 20)))
+        producer.flush()
+    assert read(Cluster(settings), name) == numbered(0, 10) + numbered(0, 10) + numbered(10, 20)
+
+
+def test_too_few_replicas_are_waited_for_and_each_batch_is_written_once(kafka_cluster: Any) -> None:
+    brokers = kafka_cluster(nodes=2)
+    create(brokers, "replicated", partitions=2, replicas=2, **{"min.insync.replicas": "2"})
+    # A leader holds a request for as long while its dead follower counts as in sync.
+    cluster = Cluster(settings_of(brokers, request_timeout_ms=3_000))
+    producer = Producer(cluster)
+    for partition in range(2):
+        producer.append("replicated", partition, encode(numbered(0, 100)))
+    producer.flush()
+    brokers.nodes[1].kill()
+    back = threading.Timer(8, brokers.nodes[1].start)
+    back.start()
+    for i in range(1, 5):
+        for partition in range(2):
+            producer.append("replicated", partition, encode(numbered(i * 100, (i + 1) * 100)))
+    producer.flush()
+    back.join()
+    assert producer.counters.n_retries > 0
+    for partition in range(2):
+        assert read(cluster, "replicated", partition) == numbered(0, 500)
+    cluster.close()
+
+
+def test_leaders_that_die_while_batches_are_in_flight_cost_none_and_double_none(kafka_cluster: Any) -> None:
+    brokers = kafka_cluster(nodes=2)
+    create(brokers, "killed", partitions=4, replicas=2, **{"min.insync.replicas": "1"})
+    cluster = Cluster(settings_of(brokers))
+    producer = Producer(cluster)
+    victim = threading.Timer(0.5, brokers.nodes[0].kill)
+    victim.start()
+    started, n = time.monotonic(), 0
+    while time.monotonic() - started < 3 or n < 50:
+        for partition in range(4):
+            producer.append("killed", partition, encode(numbered(n * 200, (n + 1) * 200)))
+        n += 1
+        if n % 20 == 0:
+            producer.flush()
+        time.sleep(0.002)
+    producer.flush()
+    victim.join()
+    assert producer.counters.n_retries > 0
+    for partition in range(4):
+        assert read(cluster, "killed", partition) == numbered(0, n * 200)
+    cluster.close()
+
+
+def test_a_delivery_timeout_ends_in_one_error_with_its_cause(kafka_cluster: Any) -> None:
+    brokers = kafka_cluster(nodes=1)
+    create(brokers, "gone", partitions=1, replicas=1)
+    options = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 3_000}
+    cluster = Cluster(settings_of(brokers, **options))
+    producer = Producer(cluster)
+    producer.append("gone", 0, encode(numbered(0, 10)))
+    producer.flush()
+    brokers.nodes[0].pause()
+    try:
+        producer.append("gone", 0, encode(numbered(10, 20)))
+        started = time.monotonic()
+        with pytest.raises(DeadlineExceededError) as caught:
+            producer.flush()
+        assert 2 < time.monotonic() - started < 8
+    finally:
+        brokers.nodes[0].resume()
+    assert (caught.value.topic, caught.value.partition) == ("gone", 0)
+    assert "Last cause" in str(caught.value)
+    producer.reset()
+    producer.append("gone", 0, encode(numbered(20, 30)))
+    producer.flush()
+    values = read(cluster, "gone")
+    assert values[:10] == numbered(0, 10)
+    assert values[-10:] == numbered(20, 30)
+    cluster.close()
+
+
+def create(brokers: Any, topic: str, *, partitions: int, replicas: int, **config: str) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+    new = confluent_kafka.admin.NewTopic(topic, partitions, replicas, config=config)
+    admin.create_topics([new])[topic].result(30)
