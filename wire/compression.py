@@ -14,6 +14,7 @@ import lz4.frame
 import snappy
 import zstandard
 from isal import isal_zlib
+from isal.igzip_lib import IsalError
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
 
 #: What one batch may unpack to. Brokers bound what is stored, not what it unpacks to: this bounds a decompression bomb.
@@ -44,7 +45,7 @@ Bytes = bytes | bytearray | memoryview
 
 #: What the libraries raise for damaged data; ISA-L's own error is no zlib.error.
 _REFUSALS: Final[tuple[type[Exception], ...]] = (
-    RuntimeError, ValueError, EOFError, OSError, MemoryError, isal_zlib.error, zstandard.ZstdError,
+    RuntimeError, ValueError, EOFError, OSError, MemoryError, IsalError, zstandard.ZstdError,
 )  # fmt: skip
 
 

@@ -198,7 +198,8 @@ class _Router:
         first = self._next_sticky.setdefault(topic, random.randrange(n_partitions))
         chunks = np.arange(len(keyless), dtype=np.int64) // rows_each
         self._next_sticky[topic] = int((first + chunks[-1] + 1) % n_partitions)
-        return ((first + chunks) % n_partitions).astype(np.int32)
+        partitions: npt.NDArray[np.int32] = ((first + chunks) % n_partitions).astype(np.int32)
+        return partitions
 
 
 def _groups(labels: npt.NDArray[Any]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
