@@ -71,9 +71,9 @@ def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 def encode_uvarint(value: int) -> bytes:
     """The shortest unsigned varint for 0 <= value < 2**31."""
-    if value < 0x80:
+    if 0 <= value < 0x80:
         return _UVARINTS[value]
-    if value > MAX_INT32:
+    if not 0 <= value <= MAX_INT32:
         raise ProtocolError(f"{value} does not fit in a varint of 31 bits")
     out = bytearray()
     while value > 0x7F:

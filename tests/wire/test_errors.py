@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pykafka_wire.wire import errors
+from pykafka_wire.wire.errors import (
+    ERRORS,
+    Action,
+    BrokerError,
+    NoBrokerAvailableError,
+    OffsetOutOfRangeError,
+    ProtocolError,
+    RecordTooLargeError,
+    SettingsError,
+    TopicRecreatedError,
+    TransportError,
+    UnknownTopicError,
+    WireError,
+    broker_error,
+    error_info,
+)
+
+from tests.conformance import kafka
+
+
+def subclasses(cls: type[WireError]) -> list[type[WireError]]:
+    return [cls, *(below for sub in cls.__subclasses__() for below in subclasses(sub))]
+
+
+def test_the_table_is_javas_with_its_names_and_retriable_flags() -> None:
+    with kafka.Oracle() as oracle:
+        (answer,) = oracle.ask(["errors"])
+    java = {}
+    for entry in answer.split():
+        code, name, retriable = entry.split(":")
+        java[int(code)] = (name, retriable == "true")
+    assert {code: (info.name, info.retriable) for code, info in ERRORS.items()} == java
+    assert all(info.code == code for code, info in ERRORS.items())
+
+
+def test_what_is_retriable_is_never_fatal_and_only_that_has_a_grace_time() -> None:
+    for info in ERRORS.values():
+        if info.retriable:
+            assert info.action in (Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATOR), info
+        if info.grace_ms is not None:
+            assert info.retriable, info
+
+
+@pytest.mark.parametrize(
+    ("code", "action"),
+    [
+        (0, Action.SUCCESS),
+        (1, Action.FATAL),
+        (3, Action.REFRESH_METADATA),
+        (6, Action.REFRESH_METADATA),
+        (7, Action.RETRY),
+        (14, Action.RETRY),
+        (16, Action.FIND_COORDINATOR),
+        (25, Action.REJOIN),
+        (27, Action.REJOIN),
+        (46, Action.SUCCESS),  # the batch is in the log already
+        (58, Action.FATAL),  # credentials are never tried twice
+        (74, Action.REFRESH_METADATA),
+        (90, Action.FATAL),
+        (129, Action.REFRESH_METADATA),
+    ],
+)
+def test_what_a_code_asks_for(code: int, action: Action) -> None:
+    assert error_info(code).action is action
+
+
+def test_every_code_but_success_says_what_it_means() -> None:
+    for info in ERRORS.values():
+        assert info.meaning.endswith("."), info
+        assert not info.remedy or info.remedy.endswith("."), info
+
+
+def test_an_unknown_topic_fails_within_seconds() -> None:
+    assert error_info(3).grace_ms == errors.UNKNOWN_TOPIC_GRACE_MS == 5_000
+
+
+def test_a_code_newer_than_the_table_is_fatal_and_says_so() -> None:
+    error = broker_error(4242)
+    assert (error.code, error.name, error.retriable, error.info.action) == (4242, "UNKNOWN_4242", False, Action.FATAL)
+    assert "newer than this client" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "cls"),
+    [
+        (1, OffsetOutOfRangeError),
+        (3, UnknownTopicError),
+        (100, UnknownTopicError),
+        (10, RecordTooLargeError),
+        (7, BrokerError),
+    ],
+)
+def test_a_code_becomes_its_own_class(code: int, cls: type[BrokerError]) -> None:
+    assert type(broker_error(code)) is cls
+
+
+def test_a_broker_error_says_what_where_and_the_remedy() -> None:
+    error = broker_error(
+        10, topic="orders", partition=3, offset=12, broker=1, api="Produce", version=9, detail="1048588 bytes"
+    )
+    assert str(error) == (
+        "MESSAGE_TOO_LARGE (error 10): A record batch is larger than the broker accepts. 1048588 bytes "
+        "[orders-3, offset 12, broker 1, Produce v9] Lower batch.size, or raise the topic's max.message.bytes."
+    )
+    assert (error.topic, error.partition, error.offset, error.broker, error.api, error.version) == (
+        "orders",
+        3,
+        12,
+        1,
+        "Produce",
+        9,
+    )
+    assert broker_error(7, detail=None).detail == ""
+
+
+def test_no_broker_names_each_address_and_why() -> None:
+    error = NoBrokerAvailableError(
+        attempts=(("127.0.0.1:1", "connection refused"), ("b:2", "timed out")), remedy="Look."
+    )
+    assert str(error) == "no broker is available: 127.0.0.1:1: connection refused; b:2: timed out. Look."
+    assert error.retriable
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        WireError("x"),
+        ProtocolError("x", api="Fetch", version=3, broker="b:1"),
+        TransportError("x", broker=1, remedy="y"),
+        NoBrokerAvailableError(attempts=(("a", "b"),)),
+        SettingsError("x", setting="acks", remedy="y"),
+        TopicRecreatedError("x", topic="t", expected_id="1", found_id="2"),
+        broker_error(3, topic="t", partition=0, detail="d"),
+        broker_error(4242),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_survive_pickling_with_all_their_attributes(error: WireError) -> None:
+    error.add_note("noted") if hasattr(error, "add_note") else None
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert (copy.args, copy.retriable, vars(copy)) == (error.args, error.retriable, vars(error))
+
+
+def test_every_class_is_of_the_one_hierarchy() -> None:
+    classes = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, Exception)]
+    assert set(classes) <= set(subclasses(WireError))
+    assert len(classes) > 10
