@@ -36,6 +36,10 @@ def _until(condition: Callable[[], Any], *, timeout_s: float = 60.0, what: str =
     return found
 
 
+#: librdkafka says on stderr that brokers went away at the end of the tests.
+QUIET = {"log_level": 0}
+
+
 class Outside:
     """Kafka as others see it: every call goes through librdkafka, none through this package."""
 
@@ -43,14 +47,15 @@ class Outside:
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
-        self.admin = AdminClient({"bootstrap.servers": servers})
+        self.admin = AdminClient({"bootstrap.servers": servers, **QUIET})
         self._producers: dict[str, Producer] = {}
 
     def produce(self, topic: str, records: Sequence[Record], *, codec: str = "none") -> None:
         """Send the records, each to its partition; returns when all are acknowledged."""
-        producer = self._producers.setdefault(
-            codec, Producer({"bootstrap.servers": self.servers, "linger.ms": 20, "compression.type": codec})
-        )
+        if codec not in self._producers:
+            settings = {"linger.ms": 20, "compression.type": codec}
+            self._producers[codec] = Producer({"bootstrap.servers": self.servers, **QUIET, **settings})
+        producer = self._producers[codec]
         errors: list[Any] = []
         for record in records:
             more: dict[str, Any] = {"timestamp": record.timestamp_ms} if record.timestamp_ms else {}
@@ -86,6 +91,7 @@ class Outside:
             "enable.partition.eof": True,
             "isolation.level": isolation_level,
             "fetch.wait.max.ms": 20,
+            **QUIET,
         }
         consumer = Consumer(settings)
         try:
@@ -133,11 +139,13 @@ class Outside:
 
     def delete(self, topic: str) -> None:
         """Delete a topic and wait until it is gone."""
+        self._producers.clear()  # their metadata are old
         self.admin.delete_topics([topic])[topic].result(30)
         _until(lambda: self._n_partitions(topic) == 0, what=f"the end of topic {topic}")
 
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions up to ``partitions``."""
+        self._producers.clear()  # their metadata are old
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
         _until(lambda: self._n_partitions(topic) == partitions, what=f"{partitions} partitions of {topic}")
 

@@ -331,13 +331,13 @@ def test_a_relative_start_is_counted_from_now() -> None:
 
 @pytest.mark.parametrize("value", ["latest", '{"orders":{"0":3,"1":-1}}'])
 def test_a_batch_read_does_not_start_at_latest(value: str) -> None:
-    assert "a batch read that starts at latest reads nothing" in refusal(ORDERS | {"startingOffsets": value}, "batch")
+    assert "a batch that starts at latest reads nothing" in refusal(ORDERS | {"startingOffsets": value}, "batch")
     stream(startingOffsets=value)
 
 
 @pytest.mark.parametrize("value", ["earliest", '{"orders":{"0":3,"1":-2}}'])
 def test_a_batch_read_does_not_end_at_earliest(value: str) -> None:
-    assert "a batch read that ends at earliest reads nothing" in refusal(ORDERS | {"endingOffsets": value}, "batch")
+    assert "a batch that ends at earliest reads nothing" in refusal(ORDERS | {"endingOffsets": value}, "batch")
 
 
 @pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets"])

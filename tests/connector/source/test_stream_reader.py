@@ -17,11 +17,11 @@ from pykafka_wire.errors import DataLossError, Loss
 from pykafka_wire.options import parse_source_options
 from pykafka_wire.source.stream import KafkaStreamReader, KafkaStreamReaderWithoutLimits
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from pyspark.sql.types import _parse_datatype_string
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType
 
 pytestmark = pytest.mark.broker
 
-SCHEMA = "partition int, offset bigint, value binary"
+SCHEMA = StructType().add("partition", IntegerType()).add("offset", LongType()).add("value", BinaryType())
 
 
 class Process:
@@ -29,7 +29,7 @@ class Process:
 
     def __init__(self, servers: str, kind: Any, **options: str) -> None:
         asked = {"kafka.bootstrap.servers": servers} | options
-        self.reader = kind(parse_source_options(asked, "stream"), _parse_datatype_string(SCHEMA))
+        self.reader = kind(parse_source_options(asked, "stream"), SCHEMA)
 
     def rows(self, start: str, end: str) -> list[tuple[int, int]]:
         """(partition, offset) of a micro-batch, planned here and read by a pickled copy as on an executor."""
@@ -66,7 +66,7 @@ def process(kafka: Any) -> Iterator[Any]:
 def test_nothing_is_asked_of_brokers_before_the_first_call(process: Any) -> None:
     reader = KafkaStreamReader(
         parse_source_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}, "stream"),
-        _parse_datatype_string(SCHEMA),
+        SCHEMA,
     )
     assert reader.getDefaultReadLimit() == ReadAllAvailable()
     pickle.loads(pickle.dumps(reader))
