@@ -40,6 +40,8 @@ class ConsumerGroupHeartbeatResponse(Message, versions=(0, 1), flexible=0):
 
 
 class ConsumerGroupHeartbeatRequest(Request[ConsumerGroupHeartbeatResponse], api_key=68, versions=(0, 1), flexible=0):
+    """`member_epoch` 0 joins, -1 leaves, -2 leaves for a while as a static member. Null says unchanged."""
+
     group_id: str = string()
     member_id: str = string()
     member_epoch: int = int32()

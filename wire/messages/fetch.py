@@ -42,6 +42,12 @@ class AbortedTransaction(Struct):
 
 
 class PartitionData(Struct):
+    """`aborted_transactions` is null unless the isolation level is read_committed.
+
+    `last_stable_offset` is the end of what read_committed may see. `diverging_epoch` says where the log was truncated
+    (KIP-320), `current_leader` hints at the new leader (KIP-951), `preferred_read_replica` at a nearer one (KIP-392).
+    """
+
     partition_index: int = int32()
     error_code: int = int16()
     high_watermark: int = int64()
@@ -105,6 +111,11 @@ class ForgottenTopic(Struct):
 
 
 class FetchRequest(Request[FetchResponse], api_key=1, versions=(4, 18), flexible=12):
+    """Topics go by name up to version 12, by id from 13.
+
+    Session id 0 with epoch -1 asks for no session (KIP-227). Versions 17 and 18 add what only replicas send.
+    """
+
     cluster_id: str | None = string(since=12, nullable_since=12, default=None, ignorable=True, tag=0)
     replica_id: int = int32(until=14, default=-1)
     replica_state: ReplicaState = structure(ReplicaState, since=15, tag=1)

@@ -25,6 +25,8 @@ class FindCoordinatorResponse(Message, versions=(0, 6), flexible=3):
 
 
 class FindCoordinatorRequest(Request[FindCoordinatorResponse], api_key=10, versions=(0, 6), flexible=3):
+    """`key` up to version 3, `coordinator_keys` from 4. `key_type` is 0 for groups, 1 for transactional ids."""
+
     key: str = string(until=3)
     key_type: int = int8(since=1)
     coordinator_keys: list[str] = array(string, since=4)

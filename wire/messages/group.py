@@ -29,6 +29,8 @@ class JoinGroupRequestProtocol(Struct):
 
 
 class JoinGroupRequest(Request[JoinGroupResponse], api_key=11, versions=(0, 9), flexible=6):
+    """From version 4 the first join is refused with MEMBER_ID_REQUIRED and the member id to join with (KIP-394)."""
+
     group_id: str = string()
     session_timeout_ms: int = int32()
     rebalance_timeout_ms: int = int32(since=1, default=-1, ignorable=True)
@@ -93,6 +95,8 @@ class MemberIdentity(Struct):
 
 
 class LeaveGroupRequest(Request[LeaveGroupResponse], api_key=13, versions=(0, 5), flexible=4):
+    """One member up to version 2, many from 3."""
+
     group_id: str = string()
     member_id: str = string(until=2)
     members: list[MemberIdentity] = array(MemberIdentity, since=3)

@@ -37,6 +37,11 @@ class OffsetCommitRequestTopic(Struct):
 
 
 class OffsetCommitRequest(Request[OffsetCommitResponse], api_key=8, versions=(2, 10), flexible=8):
+    """A commit from outside of the group has generation -1 and no member id; it is refused while the group has members.
+
+    Topics go by name up to version 9, by id from 10.
+    """
+
     group_id: str = string()
     generation_id_or_member_epoch: int = int32(default=-1, ignorable=True)
     member_id: str = string(ignorable=True)
@@ -104,6 +109,8 @@ class OffsetFetchRequestGroup(Struct):
 
 
 class OffsetFetchRequest(Request[OffsetFetchResponse], api_key=9, versions=(1, 10), flexible=6):
+    """One group up to version 7, many from 8. Null `topics` asks for all (version 2). Topics go by id from version 10."""
+
     group_id: str = string(until=7)
     topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, until=7, nullable_since=2)
     groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, since=8)

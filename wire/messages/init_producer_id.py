@@ -13,6 +13,8 @@ class InitProducerIdResponse(Message, versions=(0, 5), flexible=2):
 
 
 class InitProducerIdRequest(Request[InitProducerIdResponse], api_key=22, versions=(0, 5), flexible=2):
+    """Kafka 4.3 declares version 6 too (two-phase commit, KIP-939), as unstable: brokers refuse it, it is not here."""
+
     transactional_id: str | None = string(nullable_since=0)
     transaction_timeout_ms: int = int32()
     producer_id: int = int64(since=3, default=-1)

@@ -24,6 +24,10 @@ class ListOffsetsResponse(Message, versions=(1, 11), flexible=6):
 
 
 class ListOffsetsPartition(Struct):
+    """`timestamp` is in ms, or -1 latest (the last stable offset when read_committed), -2 earliest, -3 the record with the
+    highest timestamp (version 7, KIP-734).
+    """
+
     partition_index: int = int32()
     current_leader_epoch: int = int32(since=4, default=-1, ignorable=True)
     timestamp: int = int64()
@@ -35,6 +39,8 @@ class ListOffsetsTopic(Struct):
 
 
 class ListOffsetsRequest(Request[ListOffsetsResponse], api_key=2, versions=(1, 11), flexible=6):
+    """Clients must give `replica_id` -1: the default, 0, is the id of a broker."""
+
     replica_id: int = int32()
     isolation_level: int = int8(since=2)
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
@@ -70,5 +76,7 @@ class OffsetForLeaderTopic(Struct):
 
 
 class OffsetForLeaderEpochRequest(Request[OffsetForLeaderEpochResponse], api_key=23, versions=(2, 4), flexible=4):
+    """Clients must give `replica_id` -1: the default, -2, marks a debugging consumer."""
+
     replica_id: int = int32(since=3, default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)

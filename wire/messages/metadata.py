@@ -28,6 +28,8 @@ class MetadataResponseBroker(Struct):
 
 
 class MetadataResponsePartition(Struct):
+    """`leader_epoch` can be trusted from version 9 (KAFKA-9212)."""
+
     error_code: int = int16()
     partition_index: int = int32()
     leader_id: int = int32()
@@ -62,6 +64,11 @@ class MetadataRequestTopic(Struct):
 
 
 class MetadataRequest(Request[MetadataResponse], api_key=3, versions=(0, 13), flexible=9):
+    """`topics` null asks for all topics, empty for none; version 0 says all by empty.
+
+    `allow_auto_topic_creation` is on unless it is turned off. Topics can be asked for by id from version 12.
+    """
+
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable_since=1)
     allow_auto_topic_creation: bool = boolean(since=4, default=True)
     include_cluster_authorized_operations: bool = boolean(since=8, until=10)
@@ -130,6 +137,8 @@ class TopicRequest(Struct):
 
 
 class DescribeTopicPartitionsRequest(Request[DescribeTopicPartitionsResponse], api_key=75, versions=(0, 0), flexible=0):
+    """Paged: `cursor` is the answer's `next_cursor`, null on the first page."""
+
     topics: list[TopicRequest] = array(TopicRequest)
     response_partition_limit: int = int32(default=2000)
     cursor: Cursor | None = structure(Cursor, nullable_since=0, null=True)

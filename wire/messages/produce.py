@@ -31,6 +31,8 @@ class LeaderIdAndEpoch(Struct):
 
 
 class PartitionProduceResponse(Struct):
+    """`current_leader` is a hint that comes with NOT_LEADER_OR_FOLLOWER, its address in `node_endpoints` (KIP-951)."""
+
     index: int = int32()
     error_code: int = int16()
     base_offset: int = int64()
@@ -72,6 +74,10 @@ class TopicProduceData(Struct):
 
 
 class ProduceRequest(Request[ProduceResponse], api_key=0, versions=(3, 13), flexible=9):
+    """Topics go by name up to version 12, by id from 13. In a transaction, version 12 and later let the broker add the
+    partition to it (KIP-890): stay below unless the cluster has finalized transaction.version 2.
+    """
+
     transactional_id: str | None = string(nullable_since=3, default=None)
     acks: int = int16()
     timeout_ms: int = int32()

@@ -11,10 +11,14 @@ class SaslHandshakeResponse(Message, versions=(0, 1)):
 
 
 class SaslHandshakeRequest(Request[SaslHandshakeResponse], api_key=17, versions=(0, 1)):
+    """Version 1 puts the tokens that follow into SaslAuthenticate; version 0 would send them bare: never use it."""
+
     mechanism: str = string()
 
 
 class SaslAuthenticateResponse(Message, versions=(0, 2), flexible=2):
+    """`session_lifetime_ms`, if not 0, asks for authentication anew before it is over (KIP-368)."""
+
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
     auth_bytes: bytes = binary(secret=True)

@@ -75,6 +75,8 @@ class DeleteTopicState(Struct):
 
 
 class DeleteTopicsRequest(Request[DeleteTopicsResponse], api_key=20, versions=(1, 6), flexible=4):
+    """Topics by name up to version 5, by name or id from 6."""
+
     topics: list[DeleteTopicState] = array(DeleteTopicState, since=6)
     topic_names: list[str] = array(string, until=5, ignorable=True)
     timeout_ms: int = int32()

@@ -41,6 +41,8 @@ class AddPartitionsToTxnTransaction(Struct):
 
 
 class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse], api_key=24, versions=(0, 5), flexible=3):
+    """A client sends version 3 at most and fills the `v3_and_below` fields; later ones are between brokers."""
+
     transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, since=4)
     v3_and_below_transactional_id: str = string(until=3)
     v3_and_below_producer_id: int = int64(until=3)
@@ -88,6 +90,8 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 
 class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse], api_key=28, versions=(0, 5), flexible=3):
+    """Version 5 adds the group to the transaction by itself (KIP-890): only where transaction.version is 2 or later."""
+
     transactional_id: str = string()
     group_id: str = string()
     producer_id: int = int64()
@@ -106,6 +110,8 @@ class EndTxnResponse(Message, versions=(0, 5), flexible=3):
 
 
 class EndTxnRequest(Request[EndTxnResponse], api_key=26, versions=(0, 5), flexible=3):
+    """Version 5 (KIP-890, only where transaction.version is 2 or later) returns the bumped producer id and epoch."""
+
     transactional_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
