@@ -15,6 +15,7 @@ import random
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,7 +31,7 @@ from pykafka_wire.local.node import (
     port_answers,
     random_cluster_id,
 )
-from pykafka_wire.local.process import LocalClusterError, PortTakenError, Watchdog, owner_is
+from pykafka_wire.local.process import POLL_S, LocalClusterError, PortTakenError, Watchdog, owner_is
 from pykafka_wire.local.settings import (
     CONTROLLER_ID,
     EXTERNAL,
@@ -135,10 +136,10 @@ class LocalCluster(KafkaTools):
         jars = kafka_jars(self.version)
         for attempt in range(1, START_ATTEMPTS + 1):
             self._owner = os.getpid()
-            self._folder = Path(tempfile.mkdtemp(prefix="pykafka-wire-cluster-")).resolve()
-            self._watchdog = Watchdog(self._folder)
             atexit.register(self.close)
             try:
+                self._folder = Path(tempfile.mkdtemp(prefix="pykafka-wire-cluster-")).resolve()
+                self._watchdog = Watchdog(self._folder)
                 self._launcher = JavaLauncher(java, jars, self.version, self._folder)
                 self._create_nodes(self._launcher, self._folder, self._watchdog)
                 self._start_nodes(timeout_s)
@@ -153,15 +154,15 @@ class LocalCluster(KafkaTools):
 
     def close(self) -> None:
         """Kill every process, remove the folder. May be called again, and does nothing in a forked child."""
-        if self._watchdog is None or not owner_is(self._owner):
+        if self._folder is None or not owner_is(self._owner):
             return
         atexit.unregister(self.close)
         # SIGKILL: the data go with the folder, and a broker whose controller is gone would wait for it in vain.
         for node in self._all_nodes():
             node.kill()
-        self._watchdog.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)  # the watchdog has done it, unless it was killed
+        if self._watchdog is not None:
+            self._watchdog.close()
+        shutil.rmtree(self._folder, ignore_errors=True)  # the watchdog has done it, unless it was killed
         self._watchdog = None
         self._controller = None
         self._launcher = None
@@ -235,10 +236,22 @@ class LocalCluster(KafkaTools):
             self.nodes.append(node(name, node_id, "kafka.Kafka", of_broker(plan, node_id, folder / name)))
 
     def _start_nodes(self, timeout_s: float) -> None:
-        # All at once: a KRaft broker waits for its controller, an old one for its ZooKeeper.
-        with ThreadPoolExecutor(max_workers=self._size + 1) as pool:
-            for started in [pool.submit(node.start, timeout_s=timeout_s) for node in self._all_nodes()]:
-                started.result()
+        # All at once: a KRaft broker waits for its controller, an old one for its ZooKeeper. Formatting is what takes
+        # time here. They are watched together then: the first that fails says why, the others only wait for it.
+        deadline = time.monotonic() + timeout_s
+        waiting = list(self._all_nodes())
+        with ThreadPoolExecutor(max_workers=len(waiting)) as pool:
+            started = [pool.submit(node.start, wait=False) for node in waiting]
+        for each in started:
+            each.result()
+        while waiting and time.monotonic() < deadline:
+            waiting = [node for node in waiting if not node.is_ready()]
+            time.sleep(POLL_S)
+        if waiting:
+            raise LocalClusterError(
+                f"{', '.join(node.name for node in waiting)} not ready within {timeout_s:.0f} s; the log of"
+                f" {waiting[0].name} ends:\n{waiting[0].log_tail}"
+            )
 
 
 def free_ports(count: int) -> list[int]:

@@ -176,9 +176,10 @@ def _failure(coordinates: Sequence[Coordinate], printed: str) -> str:
     """What went wrong, from Ivy's lines such as ``:: org#name;1.0: not found`` and ``:: org#name;1.0!name.jar``."""
     unresolved = sorted(set(re.findall(r":: ([^\s#]+#[^\s;]+;[^\s:!]+)", printed)))
     what = ", ".join(re.sub("[#;]", ":", each) for each in unresolved) or ", ".join(map(str, coordinates))
-    source = os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS")
+    settings = os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS")
+    source = f"the repositories in {settings}" if settings else "Maven Central"
     return (
-        f"could not get {what} from {f'the repositories in {source}' if source else 'Maven Central'}: check the network,"
+        f"could not get {what} from {source}: check the network,"
         " or name an Ivy settings file for your mirror in PYKAFKA_WIRE_IVY_SETTINGS; Ivy says:\n"
         + "\n".join(line for line in printed.splitlines()[-30:] if line.strip())
     )

@@ -25,6 +25,8 @@ STARTED = "Kafka Server started"
 
 LOG4J2 = """\
 status=error
+# The JVM's shutdown hooks run side by side: log4j's own would cut off what the broker says of its end.
+shutdownHook=disable
 appender.out.type=Console
 appender.out.name=out
 appender.out.target={target}
@@ -113,6 +115,7 @@ class Node:
         self.listeners = tuple(listeners)
         self.properties = dict(properties)
         self._launcher = launcher
+        self._watchdog = watchdog
         self._format_arguments = format_arguments
         self._ready = ready
         self._formatted = format_arguments is None
@@ -163,7 +166,12 @@ class Node:
             self.wait_ready(timeout_s)
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Return when it serves, after ``start(wait=False)``. Raises as `start` does."""
         self._process.wait_ready(self._ready, timeout_s)
+
+    def is_ready(self) -> bool:
+        """Whether it serves, after ``start(wait=False)``. Raises as `start` does when it has ended."""
+        return self._process.is_ready(self._ready)
 
     def stop(self) -> None:
         """End it in good order (SIGTERM) and wait until it is gone."""
@@ -188,6 +196,7 @@ class Node:
             self._launcher.tool("kafka.tools.StorageTool", arguments),
             what=f"formatting {self.name}",
             timeout_s=FORMAT_TIMEOUT_S,
+            watchdog=self._watchdog,
         )
         self._formatted = True
 

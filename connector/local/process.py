@@ -39,10 +39,15 @@ class Watchdog:
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(program), str(folder)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        assert self._process.stdout is not None
+        with self._process.stdout:
+            ready = self._process.stdout.readline()
+        if ready != b"ready\n":
+            raise LocalClusterError(f"the cluster's watchdog ended with code {self._process.wait()}")
 
     def watch(self, pid: int) -> None:
         self._say(f"+{pid}\n")
@@ -114,24 +119,31 @@ class SupervisedProcess:
             LocalClusterError: it ended, or was not ready in time. It is not running any more then.
         """
         deadline = time.monotonic() + timeout_s
-        while True:
-            log = self.log()
-            if ready(log):
-                return
-            if not self.running:
-                kind = (
-                    PortTakenError if "BindException" in log or "Address already in use" in log else LocalClusterError
-                )
-                assert self._process is not None
-                code = self._process.returncode
-                self._reaped()
-                raise kind(f"{self.name} ended with code {code} before it was ready; its log ends:\n{self.log_tail()}")
+        while not self.is_ready(ready):
             if time.monotonic() >= deadline:
                 self.kill()
                 raise LocalClusterError(
                     f"{self.name} was not ready within {timeout_s:.0f} s; its log ends:\n{self.log_tail()}"
                 )
             time.sleep(POLL_S)
+
+    def is_ready(self, ready: Callable[[str], bool]) -> bool:
+        """Whether `ready` says so of the log written since `spawn`.
+
+        Raises:
+            PortTakenError: it ended because a port was taken.
+            LocalClusterError: it ended for another reason.
+        """
+        ended = not self.running  # before the log is read: what it wrote last must not be missed
+        log = self.log()
+        if not ended:
+            return ready(log)
+        code = self._process.returncode if self._process is not None else None
+        self._reaped()
+        taken = "BindException" in log or "Address already in use" in log
+        raise (PortTakenError if taken else LocalClusterError)(
+            f"{self.name} ended with code {code} before it was ready; its log ends:\n{self.log_tail()}"
+        )
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """End it by SIGTERM and wait until it is gone. Nothing happens when it is not running.
@@ -201,27 +213,43 @@ def accepts_connections(port: int) -> bool:
     return False
 
 
-def run_java(command: Sequence[str], *, what: str, stdin: str | None = None, timeout_s: float) -> str:
+def run_java(
+    command: Sequence[str],
+    *,
+    what: str,
+    stdin: str | None = None,
+    timeout_s: float,
+    watchdog: Watchdog | None = None,
+) -> str:
     """The standard output of a Java program that ended with code 0.
 
     Raises:
         LocalClusterError: it failed or took too long; the message holds what it printed.
     """
-    try:
-        done = subprocess.run(
-            command,
-            input=stdin if stdin is not None else "",
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            start_new_session=True,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise LocalClusterError(f"{what} did not end within {timeout_s:.0f} s") from error
-    if done.returncode != 0:
-        printed = "\n".join((done.stdout + done.stderr).splitlines()[-TAIL_LINES:])
-        raise LocalClusterError(f"{what} failed with code {done.returncode}:\n{printed}")
-    return done.stdout
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        if watchdog is not None:
+            watchdog.watch(process.pid)
+        try:
+            out, error = process.communicate(stdin or "", timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise LocalClusterError(f"{what} did not end within {timeout_s:.0f} s") from None
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            if watchdog is not None:
+                watchdog.forget(process.pid)
+    if process.returncode != 0:
+        printed = "\n".join((out + error).splitlines()[-TAIL_LINES:])
+        raise LocalClusterError(f"{what} failed with code {process.returncode}:\n{printed}")
+    return out
 
 
 def owner_is(pid: int) -> bool:

@@ -10,20 +10,25 @@ It runs with ``python -I -S``: standard library only, none of the owner's enviro
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import sys
 import time
 
-# SIGKILL takes effect as soon as the process is scheduled; seconds are only needed on a machine that is thrashing.
-GONE_WITHIN_S = 10.0
+# SIGKILL takes effect as soon as the process is scheduled; seconds are only needed on a machine that is thrashing. (On
+# Linux a dead process counts as there until its parent has waited for it, so this may also be time spent in vain.)
+GONE_WITHIN_S = 3.0
 
 
 def main(folder: str) -> None:
     # Ctrl-C and a service manager's SIGTERM reach a whole group: the owner acts on them, this process must outlive it.
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
+    # The owner waits for this: a signal that comes while the interpreter starts would still end it.
+    with contextlib.suppress(BrokenPipeError):  # an owner that was interrupted meanwhile waits no more
+        os.write(1, b"ready\n")
     groups: set[int] = set()
     for line in sys.stdin:
         if line.startswith("+"):

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import trustme
-
 from pykafka_wire.local import java as java_module
 from pykafka_wire.local.java import JavaNotFoundError, ensure_java, export_java_home, find_java, parse_version
 
@@ -132,7 +131,7 @@ def jdk_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[s
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
 
     class Site(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
+        def do_GET(self) -> None:
             asked.append(self.path)
             body = self.server.index if self.path == "/index.json" else packed.getvalue()  # type: ignore[attr-defined]
             self.send_response(200)
@@ -150,7 +149,7 @@ def jdk_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[s
     site = f"https://localhost:{server.server_port}"
     package = {"jdk@temurin": {"17.0.99": f"tgz+{site}/jdk.tar.gz"}}
     server.index = json.dumps(  # type: ignore[attr-defined]
-        {system: {arch: package for arch in ("amd64", "arm64")} for system in ("linux", "darwin")}
+        {system: dict.fromkeys(("amd64", "arm64"), package) for system in ("linux", "darwin")}
     ).encode()
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
