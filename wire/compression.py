@@ -45,7 +45,7 @@ Bytes = bytes | bytearray | memoryview
 
 #: What the libraries raise for damaged data; ISA-L's own error is no zlib.error.
 _REFUSALS: Final[tuple[type[Exception], ...]] = (
-    RuntimeError, ValueError, EOFError, OSError, MemoryError, IsalError, zstandard.ZstdError,
+    RuntimeError, ValueError, EOFError, OSError, MemoryError, IsalError, zstandard.ZstdError,  # type: ignore[assignment]
 )  # fmt: skip
 
 
