@@ -244,12 +244,12 @@ class Message(Struct):
 
     @classmethod
     def read(cls, data: bytes | bytearray | memoryview, version: int, position: int = 0) -> tuple[Self, int]:
-        """The message at `position` and the position after it. Record batches are views of `data`, all else is copied.
+        """The message at `position` and the position after it; nothing before or behind it is touched.
 
         Raises ProtocolError for malformed bytes.
         """
         cls.check_version(version)
-        buffer = memoryview(data) if codec.has_records(cls) else bytes(data)
+        buffer = data if isinstance(data, bytes) else memoryview(data)
         try:
             return codec.reader(cls, version, cls.is_flexible(version))(buffer, position)
         except ProtocolError as error:
@@ -265,7 +265,8 @@ class Message(Struct):
 
         Raises ProtocolError for malformed bytes and for bytes left over.
         """
-        message, position = cls.read(data, version)
+        # Bytes are quicker to read than a view, and worth a copy where that is small: without record batches.
+        message, position = cls.read(memoryview(data) if codec.has_records(cls) else bytes(data), version)
         if position != len(data):
             excess = f"{cls.__name__} ends at byte {position} of {len(data)}"
             raise ProtocolError(excess, api=cls.name, version=version)

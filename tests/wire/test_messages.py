@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import tracemalloc
 import uuid
 
 import pytest
@@ -103,6 +104,24 @@ def test_records_of_a_response_are_views_of_its_frame() -> None:
     at = frame.index(b"batch")
     frame[at : at + 5] = b"BATCH"
     assert records == b"BATCH"
+
+
+def test_decoding_a_fetch_response_copies_no_records() -> None:
+    size = 64 << 20
+    body = FetchResponse(
+        responses=[FetchableTopicResponse(partitions=[PartitionData(records=memoryview(bytes(size)))])]
+    )
+    frame = memoryview(b"".join((b"\0\0\0\x07\0", *body.encode(13))))
+    tracemalloc.start()
+    try:
+        _, response = messages.decode_response(FetchRequest, 13, frame)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    records = response.responses[0].partitions[0].records
+    assert records is not None
+    assert records.nbytes == size
+    assert peak < 1 << 20
 
 
 def test_api_finds_the_request_class_of_every_key() -> None:
