@@ -7,7 +7,7 @@ NODES ?= 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help demo test lint bench cluster setup clean
+.PHONY: help demo test lint bench cluster soak setup clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ lint: setup  ## ruff, mypy --strict, import contracts
 
 bench: setup  ## against Spark's JVM connector, in one session
 	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
+
+soak: setup  ## an idle query for ten minutes and a thousand micro-batches: nothing grows
+	$(BIN)/python -m pytest -m long tests/soak -s $(PYTEST_ARGS)
 
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2
 	$(BIN)/python -m pykafka_wire.local --nodes $(NODES)
