@@ -12,7 +12,6 @@ from typing import Any
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
-from kafka.admin import KafkaAdminClient
 from pykafka_wire.wire.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.decode import Columns
@@ -300,8 +299,8 @@ def test_the_caller_may_take_longer_than_the_deadline_between_chunks(kafka: Any,
     assert rows == 5_000
 
 
-def test_compacted_gaps_are_stepped_over_and_the_read_ends_on_position(kafka_cluster: Any) -> None:
-    brokers = kafka_cluster(nodes=1, properties={"log.cleaner.backoff.ms": "200"})
+def test_compacted_gaps_are_stepped_over_and_the_read_ends_on_position(two_brokers: Any) -> None:
+    brokers = two_brokers
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
     config = {
         "cleanup.policy": "compact",
@@ -341,13 +340,11 @@ def test_compacted_gaps_are_stepped_over_and_the_read_ends_on_position(kafka_clu
     cluster.close()
 
 
-def test_a_leader_that_moves_in_mid_fetch_is_followed(kafka_cluster: Any) -> None:
-    brokers = kafka_cluster(nodes=2)
-    admin = KafkaAdminClient(bootstrap_servers=brokers.bootstrap_servers)
-    cluster = cluster_of(brokers)
-    nodes = sorted(node.node_id for node in brokers.nodes)
-    create_on(brokers, "moving", {0: nodes, 1: nodes})
-    produce(brokers, "moving", numbered(60_000, 2, size=100), **{"batch.size": 20_000})
+def test_a_leader_that_moves_in_mid_fetch_is_followed(two_brokers: Any, place_topic: Any, move_leaders: Any) -> None:
+    cluster = cluster_of(two_brokers)
+    nodes = [1, 2]
+    place_topic(two_brokers, "moving", {0: nodes, 1: nodes})
+    produce(two_brokers, "moving", numbered(60_000, 2, size=100), **{"batch.size": 20_000})
     ranges = whole(cluster, "moving")
     counters = FetchCounters()
     rows: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
@@ -359,68 +356,27 @@ def test_a_leader_that_moves_in_mid_fetch_is_followed(kafka_cluster: Any) -> Non
             rows[index] += pairs
         if n % 10 == 3 and moves < 4:
             nodes.reverse()
-            move(admin, brokers, "moving", nodes, partitions=2)
+            move_leaders(two_brokers, "moving", nodes)
             moves += 1
     assert moves == 4
     assert counters.n_retries > 0
     assert dict(rows) == {p: expected(30_000, size=100) for p in range(2)}
-    admin.close()
     cluster.close()
 
 
-def test_a_broker_killed_in_mid_fetch_costs_no_record(kafka_cluster: Any) -> None:
-    brokers = kafka_cluster(nodes=2)
-    cluster = cluster_of(brokers)
-    nodes = sorted(node.node_id for node in brokers.nodes)
-    create_on(brokers, "killed", {0: nodes, 1: nodes[::-1]})
-    produce(brokers, "killed", numbered(40_000, 2, size=100), **{"batch.size": 20_000})
-    ranges = whole(cluster, "killed")
+def test_a_broker_killed_in_mid_fetch_costs_no_record(two_brokers: Any, place_topic: Any) -> None:
+    cluster = cluster_of(two_brokers)
+    place_topic(two_brokers, "killed-fetch", {0: [1, 2], 1: [2, 1]})
+    produce(two_brokers, "killed-fetch", numbered(40_000, 2, size=100), **{"batch.size": 20_000})
+    ranges = whole(cluster, "killed-fetch")
     rows: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
     for n, chunk in enumerate(fetch_ranges(cluster, ranges, columns=KEY_AND_VALUE, max_bytes=100_000)):
         for index, pairs in rows_of([chunk]).items():
             rows[index] += pairs
         if n == 5:
-            brokers.nodes[0].kill()
+            two_brokers.nodes[0].kill()
     assert dict(rows) == {p: expected(20_000, size=100) for p in range(2)}
     cluster.close()
-
-
-def create_on(brokers: Any, topic: str, assignment: dict[int, list[int]], **config: str) -> None:
-    """Creates a topic whose replicas stand where `assignment` says, the first of each being the preferred leader."""
-    admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
-    new = confluent_kafka.admin.NewTopic(
-        topic, len(assignment), replica_assignment=[assignment[p] for p in sorted(assignment)], config=config
-    )
-    admin.create_topics([new])[topic].result(30)
-    leaders_known(admin, topic, {p: nodes[0] for p, nodes in assignment.items()})
-
-
-def move(admin: KafkaAdminClient, brokers: Any, topic: str, nodes: list[int], *, partitions: int) -> None:
-    """Makes the first of `nodes` the leader of every partition: reassigns the order of replicas, then elects."""
-    from kafka import TopicPartition as Place
-
-    places = [Place(topic, p) for p in range(partitions)]
-    admin.alter_partition_reassignments(dict.fromkeys(places, nodes))
-    observer = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
-    deadline = time.monotonic() + 20
-    while True:
-        metadata = observer.list_topics(topic, timeout=10).topics[topic].partitions
-        if all(metadata[p].replicas[0] == nodes[0] and set(metadata[p].isrs) == set(nodes) for p in range(partitions)):
-            break
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    admin.elect_leaders("PREFERRED", {topic: list(range(partitions))})
-    leaders_known(observer, topic, dict.fromkeys(range(partitions), nodes[0]))
-
-
-def leaders_known(observer: AdminClient, topic: str, leaders: dict[int, int]) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        metadata = observer.list_topics(topic, timeout=10).topics[topic].partitions
-        if {p: state.leader for p, state in metadata.items()} == leaders:
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_refusal_without_hope_is_raised_at_once(kafka: Any, topic: Any, cluster: Cluster) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import confluent_kafka
@@ -235,17 +235,16 @@ def test_a_forked_process_does_not_go_on_with_its_parents_sequences(kafka: Any, 
     assert read(Cluster(settings), name) == numbered(0, 10) + numbered(0, 10) + numbered(10, 20)
 
 
-def test_too_few_replicas_are_waited_for_and_each_batch_is_written_once(kafka_cluster: Any) -> None:
-    brokers = kafka_cluster(nodes=2)
-    create(brokers, "replicated", partitions=2, replicas=2, **{"min.insync.replicas": "2"})
+def test_too_few_replicas_are_waited_for_and_each_batch_is_written_once(two_brokers: Any, place_topic: Any) -> None:
+    place_topic(two_brokers, "replicated", {0: [1, 2], 1: [1, 2]}, **{"min.insync.replicas": "2"})
     # A leader holds a request for as long while its dead follower counts as in sync.
-    cluster = Cluster(settings_of(brokers, request_timeout_ms=3_000))
+    cluster = Cluster(settings_of(two_brokers, request_timeout_ms=3_000))
     producer = Producer(cluster)
     for partition in range(2):
         producer.append("replicated", partition, encode(numbered(0, 100)))
     producer.flush()
-    brokers.nodes[1].kill()
-    back = threading.Timer(8, brokers.nodes[1].start)
+    two_brokers.nodes[1].kill()
+    back = threading.Timer(6, two_brokers.nodes[1].start)
     back.start()
     for i in range(1, 5):
         for partition in range(2):
@@ -258,27 +257,53 @@ def test_too_few_replicas_are_waited_for_and_each_batch_is_written_once(kafka_cl
     cluster.close()
 
 
-def test_leaders_that_die_while_batches_are_in_flight_cost_none_and_double_none(kafka_cluster: Any) -> None:
-    brokers = kafka_cluster(nodes=2)
-    create(brokers, "killed", partitions=4, replicas=2, **{"min.insync.replicas": "1"})
-    cluster = Cluster(settings_of(brokers))
+def test_leaders_that_die_while_batches_are_in_flight_cost_none_and_double_none(
+    two_brokers: Any, place_topic: Any
+) -> None:
+    place_topic(two_brokers, "killed-produce", {0: [1, 2], 1: [1, 2], 2: [2, 1], 3: [2, 1]})
+    cluster = Cluster(settings_of(two_brokers))
     producer = Producer(cluster)
-    victim = threading.Timer(0.5, brokers.nodes[0].kill)
-    victim.start()
-    started, n = time.monotonic(), 0
-    while time.monotonic() - started < 3 or n < 50:
-        for partition in range(4):
-            producer.append("killed", partition, encode(numbered(n * 200, (n + 1) * 200)))
-        n += 1
-        if n % 20 == 0:
-            producer.flush()
-        time.sleep(0.002)
-    producer.flush()
-    victim.join()
+    n = write_rounds(producer, "killed-produce", 4, at_half=two_brokers.nodes[0].kill)
     assert producer.counters.n_retries > 0
     for partition in range(4):
-        assert read(cluster, "killed", partition) == numbered(0, n * 200)
+        assert read(cluster, "killed-produce", partition) == numbered(0, n * 200)
     cluster.close()
+
+
+def test_leaders_that_move_while_batches_are_in_flight_are_followed_in_order(
+    two_brokers: Any, place_topic: Any, move_leaders: Any
+) -> None:
+    place_topic(two_brokers, "moved-produce", {0: [1, 2], 1: [1, 2], 2: [1, 2]})
+    cluster = Cluster(settings_of(two_brokers))
+    producer = Producer(cluster)
+
+    def move() -> None:
+        for nodes in ([2, 1], [1, 2], [2, 1]):
+            move_leaders(two_brokers, "moved-produce", nodes)
+
+    n = write_rounds(producer, "moved-produce", 3, at_half=move)
+    assert producer.counters.n_retries > 0
+    for partition in range(3):
+        assert read(cluster, "moved-produce", partition) == numbered(0, n * 200)
+    cluster.close()
+
+
+def write_rounds(producer: Producer, topic: str, partitions: int, *, at_half: Callable[[], None]) -> int:
+    """Writes for as long as `at_half` takes and some more, 200 records a round; the number of rounds."""
+    disturbance = threading.Thread(target=at_half)
+    n = 0
+    while n < 150 or disturbance.is_alive():
+        for partition in range(partitions):
+            producer.append(topic, partition, encode(numbered(n * 200, (n + 1) * 200)))
+        n += 1
+        if n % 5 == 0:
+            producer.flush()
+        if n == 75:
+            disturbance.start()
+        time.sleep(0.005)
+    disturbance.join()
+    producer.flush()
+    return n
 
 
 def test_a_delivery_timeout_ends_in_one_error_with_its_cause(kafka_cluster: Any) -> None:

@@ -1,0 +1,84 @@
+"""Two brokers of the client's own tests, to be killed and moved about, and what moves leaders on them.
+
+What is done to the brokers is done by librdkafka and kafka-python, so that only the reading and writing is ours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pykafka_wire.local import LocalCluster
+
+TIMEOUT_S = 30.0
+
+
+@pytest.fixture(scope="session")
+def _two_brokers() -> Iterator[LocalCluster]:
+    # The cleaner's pause is 15 s by default; sessions are short so that a killed broker is missed soon.
+    properties = {"log.cleaner.backoff.ms": "200", "broker.session.timeout.ms": "3000"}
+    with LocalCluster(2, properties) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def two_brokers(_two_brokers: LocalCluster) -> LocalCluster:
+    """A cluster of two brokers, both running; a test may kill one."""
+    for node in _two_brokers.nodes:
+        if not node.running:
+            node.start()
+    return _two_brokers
+
+
+@pytest.fixture
+def place_topic() -> Callable[..., None]:
+    """`place_topic(brokers, name, {0: [1, 2], 1: [2, 1]}, **config)`: replicas by partition, the leader first."""
+
+    def place(brokers: LocalCluster, name: str, replicas: Mapping[int, list[int]], **config: str) -> None:
+        admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+        assignment = [replicas[partition] for partition in sorted(replicas)]
+        new = NewTopic(name, len(assignment), replica_assignment=assignment, config=config)
+        admin.create_topics([new])[name].result(TIMEOUT_S)
+        await_state(admin, name, {partition: nodes[0] for partition, nodes in replicas.items()})
+
+    return place
+
+
+@pytest.fixture
+def move_leaders() -> Callable[[LocalCluster, str, list[int]], None]:
+    """`move_leaders(brokers, name, [2, 1])`: makes the first of these nodes the leader of every partition."""
+    from kafka import TopicPartition as Place
+    from kafka.admin import KafkaAdminClient
+
+    def move(brokers: LocalCluster, name: str, nodes: list[int]) -> None:
+        observer = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+        partitions = list(observer.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions)
+        reassigner = KafkaAdminClient(bootstrap_servers=brokers.bootstrap_servers)
+        reassigner.alter_partition_reassignments({Place(name, partition): nodes for partition in partitions})
+        reassigner.close()
+        await_state(observer, name, None, replicas=nodes)
+        places = [TopicPartition(name, partition) for partition in partitions]
+        observer.elect_leaders(ElectionType.PREFERRED, places).result(TIMEOUT_S)
+        await_state(observer, name, dict.fromkeys(partitions, nodes[0]))
+
+    return move
+
+
+def await_state(
+    observer: AdminClient, name: str, leaders: Mapping[int, int] | None, *, replicas: list[int] | None = None
+) -> None:
+    """Waits until every partition has these leaders, and these replicas in this order, all in sync."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        known = observer.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions
+        led = leaders is None or {partition: state.leader for partition, state in known.items()} == leaders
+        placed = replicas is None or all(
+            state.replicas == replicas and set(state.isrs) == set(replicas) for state in known.values()
+        )
+        if led and placed:
+            return
+        assert time.monotonic() < deadline, f"{name} did not get there"
+        time.sleep(0.02)
