@@ -1,6 +1,6 @@
 """A Kafka cluster as one client sees it: how to reach it, who leads what, and what to do when a broker says no.
 
-Owns bootstrap, metadata, routing and retries: every retry of a whole request happens here, driven by the table in
+Owns bootstrap, routing and retries: every retry of a whole request happens here, driven by the table in
 :mod:`~pykafka_wire.wire.errors`. (The fetcher and the producer retry what only they can: positions and sequences.)
 
 The life of it, as Kafka's guide to clients tells it: try the bootstrap servers in turn, each name's every address too, until
@@ -10,23 +10,23 @@ metadata and try again, with growing pauses, until a deadline. https://kafka.apa
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from types import TracebackType
 from typing import Any, Final, TypeVar
 
+from pykafka_wire.wire.bootstrap import MetadataSource
+from pykafka_wire.wire.connections import MAIN_LANE, Connections
 from pykafka_wire.wire.deadline import Backoff, Deadline
 from pykafka_wire.wire.errors import (
     Action,
     BrokerError,
     DeadlineExceededError,
-    NoBrokerAvailableError,
     TransportError,
     WireError,
     broker_error,
@@ -34,10 +34,11 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.messages.find_coordinator import FindCoordinatorRequest
 from pykafka_wire.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from pykafka_wire.wire.metadata import Node, PartitionMetadata, TopicMetadata, brokers_of, topic_of
+from pykafka_wire.wire.metadata import MetadataView, Node, TopicMetadata
+from pykafka_wire.wire.retries import Attempt, Graces, tries
 from pykafka_wire.wire.schema import Message, Request
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
+from pykafka_wire.wire.topics import TopicPartition
 from pykafka_wire.wire.trace import Trace
 from pykafka_wire.wire.transport import Channel, Pending
 
@@ -51,12 +52,12 @@ ValueT = TypeVar("ValueT")
 #: In place of a node id: whichever broker answers; the controller.
 ANY: Final = -1
 CONTROLLER: Final = -2
-#: A broker answers the requests of one connection in order: what waits in a long poll must not hold up commits.
 COORDINATOR_LANE: Final = "coordinator"
-#: A cluster that never answered is given up after this long: a wrong address must not cost a minute.
-_FIRST_CONTACT_MS: Final = 6_000
-#: A topic that was just made may be unknown to some brokers for a moment; one that never was must fail soon.
-_UNKNOWN_TOPIC_GRACE_MS: Final = 3_000
+#: Topics that one Metadata request asks for on top of the one that is needed, because they are out of date as well.
+_MAX_MORE_TOPICS: Final = 1_000
+_UNKNOWN_TOPIC: Final = 3
+_FIRST_BATCHED_FIND: Final = 4
+_RETRIED: Final = (Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATOR)
 
 
 class CoordinatorKind(IntEnum):
@@ -69,36 +70,39 @@ class CoordinatorKind(IntEnum):
 class Cluster:
     """One client of one cluster. Opens connections when they are first needed; threads may share it.
 
-    After a fork the child opens connections of its own.
+    After a fork the child keeps what is known of the cluster and opens connections of its own.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
         self._trace = Trace(settings.trace)
         self._backoff = Backoff(settings)
-        self._lock = threading.RLock()
-        self._forget()
-
-    def _forget(self) -> None:
         self._pid = os.getpid()
-        self._channels: dict[tuple[int, str], Channel] = {}
-        self._seed: Channel | None = None
-        self._nodes: dict[int, Node] = {}
-        self._controller = -1
-        self._topics: dict[str, TopicMetadata] = {}
-        self._refreshed_at: dict[str, float] = {}
-        self._all_refreshed_at = float("-inf")
-        self._leaders: dict[TopicPartition, tuple[int, int]] = {}
-        self._stale: set[str] = set()
+        #: Guards the view and the coordinators, never a wait.
+        self._lock = threading.RLock()
+        self._view = MetadataView()
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
-        self._answered = False
+        self._connections = Connections(settings, self._trace)
+        self._source = MetadataSource(settings, self._connections, self._backoff)
+        #: Since when metadata was asked for and not had, None when the last answer came.
+        self._unanswered_since: float | None = None
 
     def close(self) -> None:
         """Close every connection; the next request opens what it needs."""
+        self._check_fork()
+        self._connections.close()
+        self._trace.close()
         with self._lock:
-            for channel in [*self._channels.values(), *([self._seed] if self._seed else [])]:
-                channel.close()
-            self._forget()
+            self._view = MetadataView()
+            self._coordinators.clear()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     # --- metadata -----------------------------------------------------------------------------------------------------
 
@@ -115,75 +119,85 @@ class Cluster:
             BrokerError: a topic may not be described, or its name is impossible.
             NoBrokerAvailableError: nobody answers.
         """
+        self._check_fork()
+        oldest = time.monotonic() - max_age_ms / 1000
         wanted = None if names is None else list(dict.fromkeys(names))
         with self._lock:
-            self._check_fork()
-            oldest = time.monotonic() - max_age_ms / 1000
             if wanted is None:
-                if self._all_refreshed_at < oldest or self._stale:
-                    self._refresh(None, deadline or self._total())
-                return dict(self._topics)
-            missing = [
-                name for name in wanted if self._refreshed_at.get(name, float("-inf")) < oldest or name in self._stale
-            ]
-            if missing:
-                self._refresh(missing, deadline or self._total())
-            return {name: self._topics[name] for name in wanted}
+                missing: list[str] | None = [] if self._view.all_fresh(oldest) else None
+            else:
+                missing = [name for name in wanted if not self._view.is_fresh(name, oldest)]
+        if missing != []:
+            self._refresh(missing, deadline or self._total())
+        with self._lock:
+            if wanted is None:
+                return dict(self._view.topics)
+            for name in wanted:
+                if name not in self._view.topics:  # an answer that leaves it out, or another thread's news
+                    raise broker_error(_UNKNOWN_TOPIC, topic=name, api="Metadata")
+            return {name: self._view.topics[name] for name in wanted}
 
     def brokers(self) -> dict[int, Node]:
         """The brokers that the last metadata named, by node id; asks where none is known yet."""
-        with self._lock:
-            self._check_fork()
-            if not self._nodes:
-                self._refresh([], self._total())
-            return dict(self._nodes)
+        return self._nodes(self._total())
+
+    def controller(self) -> int:
+        """Node id of the controller, or of a broker that stands in for it (KRaft brokers forward what is for it)."""
+        return self._resolve(CONTROLLER, self._total()).node_id
 
     def leader(self, tp: TopicPartition, *, deadline: Deadline | None = None) -> tuple[int, int]:
         """Node id and leader epoch (-1 if unknown) of a topic-partition's leader; waits for one to be elected.
 
         Raises:
-            UnknownTopicError: there is no such topic or partition.
+            UnknownTopicError: there is no such topic or partition (said so for some seconds).
             DeadlineExceededError: it has no leader.
         """
+        self._check_fork()
         with self._lock:
-            self._check_fork()
-            if tp in self._leaders and tp.topic not in self._stale:
-                return self._leaders[tp]
-            deadline = deadline or self._total()
-            for _ in self._tries(deadline):
-                self._refresh([tp.topic], deadline)
-                if tp in self._leaders:
-                    return self._leaders[tp]
-                if tp.partition not in self._topics[tp.topic].partitions:
+            found = self._view.leader(tp, time.monotonic() - self.settings.metadata_max_age_ms / 1000)
+        if found is not None:
+            return found
+        deadline = deadline or self._total()
+        attempt = None
+        for attempt in tries(self._backoff, deadline):
+            self._refresh([tp.topic], deadline)
+            with self._lock:
+                found = self._view.leader(tp)
+                topic = self._view.topics.get(tp.topic)
+            if found is not None:
+                return found
+            with attempt:
+                partitions = topic.partitions if topic is not None else {}
+                if tp.partition not in partitions:
+                    # A broker may not have heard of new partitions yet.
                     raise broker_error(
-                        3, topic=tp.topic, partition=tp.partition, detail="The topic has no such partition."
+                        _UNKNOWN_TOPIC,
+                        topic=tp.topic,
+                        partition=tp.partition,
+                        detail=f"The topic has {len(partitions)} partitions.",
                     )
-            raise DeadlineExceededError(
-                "the partition has no leader",
-                topic=tp.topic,
-                partition=tp.partition,
-                remedy="Its replicas are offline: check the brokers.",
-            )
+        raise DeadlineExceededError(
+            "the partition has no leader",
+            topic=tp.topic,
+            partition=tp.partition,
+            remedy="Its replicas are offline: check the brokers.",
+        ) from (attempt.error if attempt is not None else None)
 
     def invalidate(self, where: TopicPartition | str) -> None:
-        """What is known of a topic's leaders is out of date: ask before the next use."""
+        """What is known of a leader, or of a whole topic, is out of date: ask before the next use."""
         with self._lock:
-            self._stale.add(where.topic if isinstance(where, TopicPartition) else where)
+            if isinstance(where, TopicPartition):
+                self._view.invalidate(where.topic, where.partition)
+            else:
+                self._view.invalidate(where)
 
     def update_leader(
         self, tp: TopicPartition, node_id: int, epoch: int, endpoint: tuple[str, int] | None = None
     ) -> None:
         """A hint from a response (KIP-951): it counts only with a newer epoch, and where the node can be reached."""
         with self._lock:
-            known = self._leaders.get(tp, (-1, -1))
-            if epoch <= known[1]:
-                return
-            if endpoint is not None:
-                old = self._nodes.get(node_id)
-                self._nodes[node_id] = Node(node_id, *endpoint, rack=old.rack if old else None)
-            if node_id in self._nodes:
-                self._leaders[tp] = (node_id, epoch)
-                self._stale.discard(tp.topic)
+            if self._view.update_leader(tp, node_id, epoch, endpoint):
+                logger.debug("%s: broker %d leads in epoch %d", tp, node_id, epoch)
 
     def topic_id(self, topic: str) -> uuid.UUID:
         """The id of a topic, :data:`~pykafka_wire.wire.topics.ZERO_UUID` where brokers have none."""
@@ -192,28 +206,35 @@ class Cluster:
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         """The name of a topic whose id is known from metadata."""
         with self._lock:
-            found = (name for name, topic in self._topics.items() if topic.topic_id == topic_id != ZERO_UUID)
-            return next(found, None)
+            return self._view.topic_name(topic_id)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def send(
-        self, node_id: int, request: Request[ResponseT], *, lane: str = "main", version_cap: int | None = None
+        self,
+        node_id: int,
+        request: Request[ResponseT],
+        *,
+        lane: str = MAIN_LANE,
+        version_cap: int | None = None,
+        deadline: Deadline | None = None,
     ) -> Pending[ResponseT]:
-        """Send one request to one broker and do not wait; nothing is retried.
+        """Send one request to one broker and do not wait for the answer; nothing is retried.
 
         Args:
             lane: a connection of its own to that broker. A broker answers the requests of one connection in order, so
                 what may wait for long must not stand before what may not.
+            deadline: for connecting (at most ``request.timeout.ms``) and for waiting while the broker throttles us.
 
         Raises:
             TransportError: the broker cannot be reached.
             UnsupportedVersionError, ProtocolError: the request cannot be expressed for it.
         """
-        channel = self._channel(node_id, lane, Deadline.after_ms(self.settings.request_timeout_ms))
+        deadline = deadline or self._total()
+        channel = self._channel(self._node(node_id, deadline), lane, deadline)
         # Produce with acks=0 is the one request without an answer.
         answered = getattr(request, "acks", None) != 0
-        pending: Pending[ResponseT] = channel.send(request, cap=version_cap, answered=answered)
+        pending: Pending[ResponseT] = channel.send(request, cap=version_cap, answered=answered, deadline=deadline)
         return pending
 
     def request(
@@ -222,29 +243,37 @@ class Cluster:
         request: Request[ResponseT],
         *,
         deadline: Deadline | None = None,
-        lane: str = "main",
+        lane: str = MAIN_LANE,
         version_cap: int | None = None,
+        error_codes: Callable[[ResponseT], Iterable[int]] | None = None,
     ) -> ResponseT:
         """The response of one broker, of :data:`ANY`, or of the :data:`CONTROLLER`. The request must bear repetition.
 
-        Broken connections and retriable top-level errors are retried until ``deadline`` (``default.api.timeout.ms``);
-        any other error code is left in the response for the caller.
+        Broken connections and retriable error codes are retried until ``deadline`` (``default.api.timeout.ms``), with
+        :data:`ANY` on another broker; any other error code is left in the response for the caller.
+
+        Args:
+            error_codes: the codes in a response, by default its top-level one.
 
         Raises:
             DeadlineExceededError: chained to the last failure.
         """
         deadline = deadline or self._total()
-        for attempt in self._tries(deadline):
+        attempt = None
+        for attempt in tries(self._backoff, deadline):
             with attempt:
                 node = self._resolve(node_id, deadline)
-                pending = self.send(node, request, lane=lane, version_cap=version_cap)
-                response = pending.result(deadline.sooner(self.settings.request_timeout_ms))
-                code = getattr(response, "error_code", 0)
-                if code and error_info(code).action in (Action.RETRY, Action.REFRESH_METADATA):
-                    self._controller = -1
-                    raise broker_error(code, broker=node, api=type(request).name, version=pending.version)
+                pending = self.send(node.node_id, request, lane=lane, version_cap=version_cap, deadline=deadline)
+                response = self._result(pending, deadline)
+                codes = error_codes(response) if error_codes else [getattr(response, "error_code", 0)]
+                for code in codes:
+                    if code and error_info(code).action in _RETRIED:
+                        if node_id == CONTROLLER:
+                            with self._lock:
+                                self._view.controller = -1
+                        raise broker_error(code, broker=node.node_id, api=type(request).name, version=pending.version)
                 return response
-        raise attempt.gave_up(type(request).name)
+        raise _gave_up(attempt, type(request).name)
 
     def by_leader(
         self,
@@ -268,49 +297,30 @@ class Cluster:
         deadline = deadline or self._total()
         remaining = dict.fromkeys(partitions)
         found: dict[TopicPartition, ValueT] = {}
+        graces = Graces()
         last: WireError | None = None
-        graces: dict[int, Deadline] = {}
-        self._learn_leaders({tp.topic for tp in remaining}, deadline)
-        for attempt in self._tries(deadline):
+        for _ in tries(self._backoff, deadline):
             flights: list[tuple[int, list[TopicPartition], Pending[ResponseT]]] = []
-            groups: dict[int, list[TopicPartition]] = {}
-            for tp in remaining:
-                groups.setdefault(self.leader(tp, deadline=deadline)[0], []).append(tp)
-            for node, group in groups.items():
-                with attempt:
-                    try:
-                        flights.append((node, group, self.send(node, build(group), version_cap=version_cap)))
-                    except TransportError as error:
-                        last = self._unreachable(group, error)
+            for node, group in self._by_leader(remaining, deadline).items():
+                try:
+                    pending = self.send(node, build(group), version_cap=version_cap, deadline=deadline)
+                    flights.append((node, group, pending))
+                except TransportError as error:
+                    last = self._unreachable(group, error)
             for node, group, pending in flights:
                 try:
-                    response = pending.result(deadline.sooner(self.settings.request_timeout_ms))
+                    answers = list(results(self._result(pending, deadline)))
                 except TransportError as error:
                     last = self._unreachable(group, error)
                     continue
-                for tp, code, value in results(response):
+                for tp, code, value in answers:
                     if tp not in remaining:
                         continue
-                    if code == 0:
+                    if error_info(code).action is Action.SUCCESS:
                         found[tp] = value
                         del remaining[tp]
                         continue
-                    info = error_info(code)
-                    failure = broker_error(
-                        code,
-                        topic=tp.topic,
-                        partition=tp.partition,
-                        broker=node,
-                        version=pending.version,
-                    )
-                    if info.action not in (Action.RETRY, Action.REFRESH_METADATA):
-                        raise failure
-                    grace = graces.setdefault(code, Deadline.after_ms(info.grace_ms or 10**9))
-                    if grace.expired:
-                        raise failure
-                    last = failure
-                    if info.action is Action.REFRESH_METADATA:
-                        self.invalidate(tp)
+                    last = self._retriable(tp, code, node, pending, graces)
             if not remaining:
                 return found
         tp = next(iter(remaining))
@@ -322,36 +332,40 @@ class Cluster:
         """Node id of the broker that coordinates a group or a transactional id; remembered until it is forgotten.
 
         Raises:
-            BrokerError: it may not be asked for, or none is available until the deadline.
+            BrokerError: it may not be asked for.
+            DeadlineExceededError: none is available until the deadline.
         """
         deadline = deadline or self._total()
+        self._check_fork()
         with self._lock:
-            self._check_fork()
             if (kind, key) in self._coordinators:
                 return self._coordinators[kind, key]
-        for attempt in self._tries(deadline):
+        attempt = None
+        for attempt in tries(self._backoff, deadline):
             with attempt:
-                asked = self._resolve(ANY, deadline)
-                if self.supports(asked, FindCoordinatorRequest, 4):
+                asked = self._resolve(ANY, deadline).node_id
+                if self.supports(asked, FindCoordinatorRequest, _FIRST_BATCHED_FIND):
                     request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=[key])
                 else:
                     request = FindCoordinatorRequest(key=key, key_type=int(kind))
-                response = self.request(asked, request, deadline=deadline)
-                if response.coordinators:
-                    answer = response.coordinators[0]
-                    code, node = answer.error_code, Node(answer.node_id, answer.host, answer.port)
-                else:
-                    code, node = response.error_code, Node(response.node_id, response.host, response.port)
-                if code:
-                    failure = broker_error(code, api="FindCoordinator", detail=f"(for {key!r})")
-                    if error_info(code).action is Action.FATAL:
-                        raise attempt.fatal(failure)
-                    raise failure
+                pending = self.send(asked, request, deadline=deadline)
+                response = self._result(pending, deadline)
+                answer = response.coordinators[0] if response.coordinators else response
+                if answer.error_code:
+                    raise broker_error(
+                        answer.error_code,
+                        broker=asked,
+                        api="FindCoordinator",
+                        version=pending.version,
+                        detail=f"(for {key!r})",
+                    )
                 with self._lock:
-                    self._nodes.setdefault(node.node_id, node)
+                    node = Node(answer.node_id, answer.host, answer.port)
+                    self._view.nodes.setdefault(node.node_id, node)
                     self._coordinators[kind, key] = node.node_id
+                logger.debug("broker %s coordinates %s %r", node, kind.name.lower(), key)
                 return node.node_id
-        raise attempt.gave_up("FindCoordinator")
+        raise _gave_up(attempt, f"finding the coordinator of {key!r}")
 
     def coordinator_request(
         self,
@@ -370,262 +384,195 @@ class Cluster:
             error_codes: the codes in a response; retriable ones are retried, others left to the caller.
         """
         deadline = deadline or self._total()
-        for attempt in self._tries(deadline):
+        attempt = None
+        for attempt in tries(self._backoff, deadline):
             with attempt:
                 node = self.coordinator(kind, key, deadline=deadline)
                 try:
                     request = build(node)
-                    pending = self.send(node, request, lane=COORDINATOR_LANE, version_cap=version_cap)
-                    response = pending.result(deadline.sooner(self.settings.request_timeout_ms))
+                    pending = self.send(
+                        node, request, lane=COORDINATOR_LANE, version_cap=version_cap, deadline=deadline
+                    )
+                    response = self._result(pending, deadline)
                 except TransportError:
                     self.forget_coordinator(kind, key)
                     raise
                 for code in error_codes(response):
-                    action = error_info(code).action if code else Action.SUCCESS
-                    if action is Action.FIND_COORDINATOR:
+                    info = error_info(code)
+                    if code and info.action is Action.FIND_COORDINATOR:
                         self.forget_coordinator(kind, key)
-                    if action in (Action.FIND_COORDINATOR, Action.RETRY, Action.REFRESH_METADATA):
+                    if code and info.action in _RETRIED and attempt.may_retry(code):
                         raise broker_error(code, broker=node, api=type(request).name, version=pending.version)
                 return response
-        raise attempt.gave_up(f"a request to the coordinator of {key!r}")
+        raise _gave_up(attempt, f"a request to the coordinator of {key!r}")
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         """A coordinator has moved: find it anew before the next use."""
         with self._lock:
             self._coordinators.pop((kind, key), None)
 
-    def supports(self, node_id: int, request: type[Request[Any]], version: int, *, lane: str = "main") -> bool:
+    def supports(self, node_id: int, request: type[Request[Any]], version: int, *, lane: str = MAIN_LANE) -> bool:
         """Whether a broker and this client both speak a version of an API."""
-        deadline = Deadline.after_ms(self.settings.request_timeout_ms)
+        deadline = self._total()
         return self._channel(self._resolve(node_id, deadline), lane, deadline).protocol.supports(request, version)
 
     def finalized_feature(self, name: str) -> int:
         """The level at which the cluster has finalized a feature (KIP-584), 0 where it has not."""
         deadline = self._total()
-        channel = self._channel(self._resolve(ANY, deadline), "main", deadline)
+        channel = self._channel(self._resolve(ANY, deadline), MAIN_LANE, deadline)
         return channel.protocol.finalized_features.get(name, 0)
 
-    # --- inside -------------------------------------------------------------------------------------------------------
+    # --- routing ------------------------------------------------------------------------------------------------------
 
     def _total(self) -> Deadline:
         return Deadline.after_ms(self.settings.default_api_timeout_ms)
 
+    def _result(self, pending: Pending[ResponseT], deadline: Deadline) -> ResponseT:
+        return pending.result(deadline.sooner(self.settings.request_timeout_ms), deadline)
+
     def _check_fork(self) -> None:
         if self._pid != os.getpid():
-            # The sockets are the parent's: close our copies, without a word on them.
-            self.close()
+            self.after_fork()
 
-    def _tries(self, deadline: Deadline) -> Iterator[_Attempt]:
-        """Attempts with growing pauses until the deadline; at least one."""
-        n_failures = 0
-        while True:
-            yield _Attempt()
-            n_failures += 1
-            pause_ms = self._backoff.delay_ms(n_failures)
-            if deadline.remaining_ms() <= pause_ms:
-                return
-            time.sleep(pause_ms / 1000)
+    def after_fork(self) -> None:
+        """In a forked child: the sockets are the parent's, and a thread that the child lacks may have held a lock."""
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._trace.after_fork()
+        self._connections.after_fork()
 
-    def _resolve(self, node_id: int, deadline: Deadline) -> int:
-        with self._lock:
-            self._check_fork()
-            if node_id >= 0:
-                return node_id
-            if node_id == CONTROLLER:
-                if self._controller not in self._nodes:
-                    self._refresh([], deadline)
-                if self._controller in self._nodes:
-                    return self._controller
-            if not self._nodes:
+    def _nodes(self, deadline: Deadline, having: int | None = None) -> dict[int, Node]:
+        """The brokers; asks where none is known yet, or not the one that is needed."""
+        self._check_fork()
+        for is_last in (False, True):
+            with self._lock:
+                nodes = dict(self._view.nodes)
+            if is_last or (nodes and (having is None or having in nodes)):
+                break
+            self._refresh([], deadline)
+        return nodes
+
+    def _node(self, node_id: int, deadline: Deadline) -> Node:
+        node = self._nodes(deadline, node_id).get(node_id)
+        if node is None:
+            raise TransportError(f"the cluster has no broker {node_id} now", broker=node_id)
+        return node
+
+    def _resolve(self, node_id: int, deadline: Deadline) -> Node:
+        """The broker of a node id, of :data:`ANY` or of the :data:`CONTROLLER`."""
+        if node_id >= 0:
+            return self._node(node_id, deadline)
+        nodes = self._nodes(deadline)
+        if node_id == CONTROLLER:
+            if self._view.controller not in nodes:
                 self._refresh([], deadline)
-            open_ones = [node for (node, lane), channel in self._channels.items() if lane == "main" and channel.usable]
-            # Any of them, and not always the same one: it may be dead, and another try then finds another.
-            return open_ones[0] if open_ones else random.choice(list(self._nodes))
+                nodes = self._nodes(deadline)
+            if self._view.controller in nodes:
+                return nodes[self._view.controller]
+        return self._connections.in_order(nodes.values())[0]
 
-    def _channel(self, node_id: int, lane: str, deadline: Deadline) -> Channel:
-        with self._lock:
-            self._check_fork()
-            key = (node_id, lane)
-            channel = self._channels.get(key)
-            if channel is not None:
-                if channel.session_ends:
-                    channel.drain(deadline)
-                if channel.usable:
-                    return channel
-                del self._channels[key]
-                channel.close()
-            node = self._nodes.get(node_id)
-            if node is None:
-                self._refresh([], deadline)
-                node = self._nodes.get(node_id)
-            if node is None:
-                raise TransportError(f"no broker has node id {node_id} now", broker=node_id)
-            channel = Channel(node.host, node.port, self.settings, self._trace, str(node))
-            try:
-                channel.open(deadline)
-            except TransportError:
-                self._stale.update(tp.topic for tp, (leader, _) in self._leaders.items() if leader == node_id)
-                raise
-            self._channels[key] = channel
-            return channel
+    def _channel(self, node: Node, lane: str, deadline: Deadline) -> Channel:
+        try:
+            return self._connections.get(node, lane, deadline.sooner(self.settings.request_timeout_ms))
+        except TransportError:
+            with self._lock:
+                self._view.invalidate_node(node.node_id)
+            raise
 
-    def _learn_leaders(self, topics: set[str], deadline: Deadline) -> None:
-        """One Metadata request for every topic that needs one, rather than one each."""
-        with self._lock:
-            self._check_fork()
-            unknown = [topic for topic in topics if topic not in self._topics or topic in self._stale]
-            if unknown:
-                self._refresh(unknown, deadline)
+    def _by_leader(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[int, list[TopicPartition]]:
+        """Partitions by leader, after one Metadata request for every topic that needs one, rather than one each."""
+        partitions = list(partitions)
+        self.topics({tp.topic for tp in partitions}, max_age_ms=self.settings.metadata_max_age_ms, deadline=deadline)
+        groups: dict[int, list[TopicPartition]] = {}
+        for tp in partitions:
+            groups.setdefault(self.leader(tp, deadline=deadline)[0], []).append(tp)
+        return groups
+
+    def _retriable(
+        self, tp: TopicPartition, code: int, node_id: int, pending: Pending[Any], graces: Graces
+    ) -> BrokerError:
+        """The error for a partition that another try may mend; raises it where none will."""
+        failure = broker_error(
+            code,
+            topic=tp.topic,
+            partition=tp.partition,
+            broker=node_id,
+            api=type(pending.sent.request).name,
+            version=pending.version,
+        )
+        if failure.info.action not in _RETRIED or not graces.allow(code):
+            raise failure
+        if failure.info.action is Action.REFRESH_METADATA:
+            self.invalidate(tp)
+        return failure
 
     def _unreachable(self, group: Sequence[TopicPartition], error: TransportError) -> TransportError:
-        for topic in {tp.topic for tp in group}:
-            self.invalidate(topic)
+        for tp in group:
+            self.invalidate(tp)
         return error
+
+    # --- refresh ------------------------------------------------------------------------------------------------------
 
     def _refresh(self, names: Sequence[str] | None, deadline: Deadline) -> None:
         """Ask for metadata until every named topic is there, or known not to be."""
-        grace = deadline.sooner(_UNKNOWN_TOPIC_GRACE_MS)
-        for _ in self._tries(deadline):
-            failure = self._refresh_once(names, deadline)
-            if failure is None:
+        attempt = None
+        for attempt in tries(self._backoff, deadline):
+            with attempt:
+                failures = self._refresh_once(names, deadline)
+                for name in names or ():
+                    if name in failures:
+                        raise broker_error(failures[name], topic=name, api="Metadata")
                 return
-            info = error_info(failure.code)
-            if not info.retriable or grace.expired:
-                raise failure
-        assert failure is not None
-        raise failure
+        if attempt is not None and isinstance(attempt.error, BrokerError):
+            raise attempt.error
+        raise _gave_up(attempt, "Metadata")
 
-    def _refresh_once(self, names: Sequence[str] | None, deadline: Deadline) -> BrokerError | None:
+    def _refresh_once(self, names: Sequence[str] | None, deadline: Deadline) -> dict[str, int]:
+        """One Metadata request; the topics that have an error code in its answer."""
+        self._check_fork()
+        self._rebootstrap_if_due()
+        with self._lock:
+            nodes = list(self._view.nodes.values())
+            more = self._view.stale_topics()[:_MAX_MORE_TOPICS] if names else []
+        wanted = None if names is None else dict.fromkeys([*names, *more])
         request = MetadataRequest(
-            topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
+            topics=None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted],
             allow_auto_topic_creation=False,
         )
-        response, version = self._ask_anyone(request, deadline)
-        if response.error_code:
+        response, version = self._source.ask(request, nodes, deadline)
+        self._unanswered_since = None
+        if response.error_code and self.settings.metadata_recovery_strategy != "none":
             # REBOOTSTRAP_REQUIRED (KIP-1102): the brokers we know are no longer the cluster's.
-            logger.info("the cluster asks for a new bootstrap (error %d)", response.error_code)
-            self.close()
-            return broker_error(response.error_code, api="Metadata", version=version)
+            self._rebootstrap(f"a broker asked for it (error {response.error_code})")
+            raise TransportError("the cluster asks for a new bootstrap", api="Metadata", version=version)
+        with self._lock:
+            return self._view.apply(response, version, time.monotonic(), everything=names is None)
+
+    def _rebootstrap_if_due(self) -> None:
+        """Forget brokers that have given no metadata for long: they may be another cluster's by now (KIP-1102)."""
         now = time.monotonic()
-        self._answered = True
-        self._nodes = brokers_of(response)
-        self._controller = response.controller_id
-        failure = None
-        if names is None:
-            self._topics.clear()
-            self._leaders.clear()
-            self._stale.clear()
-            self._all_refreshed_at = now
-        for entry in response.topics:
-            name = entry.name or ""
-            if entry.error_code and not (entry.error_code == 5 and entry.partitions):
-                self._drop(name)
-                if names is not None:
-                    failure = failure or broker_error(entry.error_code, topic=name, api="Metadata", version=version)
-                continue
-            self._keep(topic_of(entry, version), now)
-        return failure
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        silent_ms = (now - self._unanswered_since) * 1000
+        if (
+            self.settings.metadata_recovery_strategy != "none"
+            and self._view.nodes
+            and silent_ms > self.settings.metadata_recovery_rebootstrap_trigger_ms
+        ):
+            self._rebootstrap(f"no metadata for {silent_ms / 1000:.0f} s")
 
-    def _drop(self, name: str) -> None:
-        old = self._topics.pop(name, None)
-        self._refreshed_at.pop(name, None)
-        self._stale.discard(name)
-        for partition in old.partitions if old else ():
-            self._leaders.pop(TopicPartition(name, partition), None)
-
-    def _keep(self, topic: TopicMetadata, now: float) -> None:
-        old = self._topics.get(topic.name)
-        recreated = old is not None and old.topic_id != topic.topic_id
-        self._topics[topic.name] = topic
-        self._refreshed_at[topic.name] = now
-        self._stale.discard(topic.name)
-        for partition, metadata in topic.partitions.items():
-            tp = TopicPartition(topic.name, partition)
-            self._keep_leader(tp, metadata, recreated)
-
-    def _keep_leader(self, tp: TopicPartition, metadata: PartitionMetadata, recreated: bool) -> None:
-        known = self._leaders.get(tp)
-        if metadata.leader < 0 or metadata.leader not in self._nodes:
-            self._leaders.pop(tp, None)
-        elif known is None or recreated or metadata.leader_epoch < 0 or metadata.leader_epoch >= known[1]:
-            # A broker that lags behind must not send us back to an old leader (KIP-320).
-            self._leaders[tp] = (metadata.leader, metadata.leader_epoch)
-
-    def _ask_anyone(self, request: MetadataRequest, deadline: Deadline) -> tuple[Any, int]:
-        """The first answer of any broker: one that is connected, another that is known, else a bootstrap server."""
-        first_contact = deadline if self._answered else deadline.sooner(_FIRST_CONTACT_MS)
-        attempts: list[tuple[str, str]] = []
-        for _ in self._tries(first_contact):
-            attempts.clear()
-            for channel in self._candidates(first_contact, attempts):
-                try:
-                    pending = channel.send(request)
-                    patience_ms = min(self.settings.request_timeout_ms, self._patience_ms)
-                    return pending.result(first_contact.sooner(patience_ms)), pending.version
-                except TransportError as error:
-                    attempts.append((channel.address, error.message))
-        raise NoBrokerAvailableError(attempts=tuple(attempts))
-
-    @property
-    def _patience_ms(self) -> float:
-        # A broker that accepts connections and answers nothing (stopped, not dead) must not hold up the others.
-        return self.settings.socket_connection_setup_timeout_ms
-
-    def _candidates(self, deadline: Deadline, attempts: list[tuple[str, str]]) -> Iterator[Channel]:
-        """Open channels one by one, the most promising first; failures to open go into ``attempts``."""
-        connected = [n for (n, lane), channel in self._channels.items() if lane == "main" and channel.usable]
-        for node_id in dict.fromkeys([*connected, *self._nodes]):
-            node = self._nodes.get(node_id)
-            if node is None:
-                continue
-            try:
-                yield self._channel(node_id, "main", deadline)
-            except TransportError as error:
-                attempts.append((f"{node.host}:{node.port}", error.message))
-        for host, port in self.settings.bootstrap_servers:
-            if any((node.host, node.port) == (host, port) for node in self._nodes.values()):
-                continue
-            seed = Channel(host, port, self.settings, self._trace, f"{host}:{port}")
-            try:
-                seed.open(deadline)
-            except TransportError as error:
-                attempts.append((f"{host}:{port}", error.message))
-                continue
-            try:
-                yield seed
-            finally:
-                seed.close()
+    def _rebootstrap(self, why: str) -> None:
+        logger.info("starting over from the bootstrap servers: %s", why)
+        with self._lock:
+            self._view = MetadataView()
+            self._coordinators.clear()
+        self._unanswered_since = None
+        self._connections.close()
 
 
-class _Attempt(contextlib.AbstractContextManager["_Attempt"]):
-    """One try: swallows what another try may mend, and keeps it for the error at the end."""
-
-    def __init__(self) -> None:
-        self.error: WireError | None = None
-        self._is_fatal = False
-
-    def fatal(self, error: WireError) -> WireError:
-        """Mark an error as one that no further try can mend."""
-        self._is_fatal = True
-        return error
-
-    def gave_up(self, api: str) -> WireError:
-        """The error for a deadline that passed."""
-        error = DeadlineExceededError(f"{api} did not succeed in time: {self.error}", api=api)
-        error.__cause__ = self.error
-        return error
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        if self._is_fatal or not isinstance(error, TransportError | BrokerError):
-            return False
-        if isinstance(error, NoBrokerAvailableError | DeadlineExceededError) and error.__cause__ is not None:
-            return False
-        if isinstance(error, NoBrokerAvailableError):
-            return False
-        if isinstance(error, BrokerError) and not error.retriable:
-            return False
-        self.error = error
-        return True
+def _gave_up(attempt: Attempt | None, what: str) -> WireError:
+    assert attempt is not None  # there is always a first one
+    return attempt.gave_up(what)
 
 
 #: Clusters by (pid, settings): the documented per-process cache. Spark reuses its Python workers, so connections live on
@@ -637,13 +584,23 @@ _shared_lock = threading.Lock()
 def shared_cluster(settings: ClientSettings) -> Cluster:
     """This process's cluster for ``settings``, credentials included; made on first use, never closed."""
     key = (os.getpid(), settings)
-    with _shared_lock:
-        cluster = _shared.get(key)
-        if cluster is None:
-            for old in [k for k in _shared if k[0] != key[0]]:
-                del _shared[old]
-            cluster = _shared[key] = Cluster(settings)
-        return cluster
+    cluster = _shared.get(key)
+    if cluster is None:
+        with _shared_lock:
+            cluster = _shared.setdefault(key, Cluster(settings))
+    return cluster
+
+
+def _after_fork() -> None:
+    """In a forked child: its parent's clusters are not its own, and a thread that it lacks may have held the lock."""
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    for cluster in _shared.values():
+        cluster.after_fork()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def partitions_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:

@@ -1,4 +1,5 @@
-"""Time limits: a deadline on the monotonic clock, so that a change of the wall clock shortens or lengthens nothing."""
+"""Time limits and pauses: a deadline on the monotonic clock, which no change of the wall clock shortens or lengthens, and the
+growing pauses between tries. It knows no broker and no error code."""
 
 from __future__ import annotations
 

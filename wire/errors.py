@@ -98,6 +98,13 @@ class DeadlineExceededError(TransportError):
     """The time allowed for a whole operation, retries included, is over."""
 
 
+class CorrelationError(ProtocolError, TransportError):
+    """An answer to another question than the one that is due: requests and answers have lost step on this connection.
+
+    Unlike other breaches of the protocol it says nothing about the message itself, so a new connection may do better.
+    """
+
+
 class NoBrokerAvailableError(TransportError):
     """No broker could be reached.
 

@@ -4,7 +4,7 @@ Owns framing, correlation, version negotiation and the steps of authentication. 
 rule of it can be tested with bytes alone. The rules on one page:
 
 - The first request is ApiVersions, in our highest version. A broker that lacks it answers in version 0 with error 35 and
-  its own list; the question is then put once more in version 0 (KIP-511).
+  the versions that it has of this API; the question is put again in the highest of them, at last in version 0 (KIP-511).
 - With a SASL mechanism, SaslHandshake (v1) and SaslAuthenticate follow, one token at a time. Until then nothing else is
   sent, and a frame may hold 64 KiB at most.
 - Then the connection is ready: any number of requests may be in flight. A broker answers them in order; an answer out of
@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from pykafka_wire.wire.errors import (
     AuthenticationError,
+    CorrelationError,
     ProtocolError,
     TransportError,
     UnsupportedVersionError,
@@ -74,11 +75,12 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request that waits for its answer."""
+    """A request that waits for its answer; ``size`` is the frame's, in bytes."""
 
     correlation_id: int
     request: Request[Any]  # Any: of whatever API
     version: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class Connection:
         self._next_correlation_id = 0
         self._in_flight: deque[Sent] = deque()
         self._outgoing: list[Piece] = []
+        self._handshake_log: list[Sent | Received] = []
         self._head = bytearray(_LENGTH.size)
         self._frame: memoryview | None = None
         self._filled = 0
@@ -175,9 +178,16 @@ class Connection:
         pieces, self._outgoing = self._outgoing, []
         return pieces
 
+    def handshake_log(self) -> list[Sent | Received]:
+        """What the handshake sent and got since the last call, in order."""
+        log, self._handshake_log = self._handshake_log, []
+        return log
+
     def _send(self, request: Request[Any], version: int, *, answered: bool = True) -> Sent:
-        sent = Sent(self._next_correlation_id, request, version)
-        pieces = encode_request(request, version, sent.correlation_id, self._client_id)
+        pieces = encode_request(request, version, self._next_correlation_id, self._client_id)
+        sent = Sent(self._next_correlation_id, request, version, sum(memoryview(piece).nbytes for piece in pieces))
+        if self.state is not State.READY:
+            self._handshake_log.append(sent)
         self._next_correlation_id = (self._next_correlation_id + 1) & _MAX_CORRELATION_ID
         if answered:
             self._in_flight.append(sent)
@@ -196,6 +206,7 @@ class Connection:
         """``n_bytes`` were filled in; the answer that they complete, None while more is to come or it was ours to handle.
 
         Raises:
+            CorrelationError: the answer is to another request; the connection is closed.
             ProtocolError: the broker broke the protocol; the connection is closed.
             AuthenticationError: the broker refused us; the connection is closed.
         """
@@ -234,27 +245,34 @@ class Connection:
 
     def _answer(self, frame: memoryview) -> Received | None:
         if not self._in_flight:
-            raise self._broken("an answer that nothing asked for")
+            raise self._out_of_step("an answer that nothing asked for")
         sent = self._in_flight.popleft()
         (correlation_id,) = _LENGTH.unpack_from(frame)
         if correlation_id != sent.correlation_id:
-            raise self._broken(f"an answer to request {correlation_id}, where {sent.correlation_id} is due")
+            raise self._out_of_step(f"an answer to request {correlation_id}, where {sent.correlation_id} is due")
         request, version = type(sent.request), sent.version
         if request is ApiVersionsRequest and version and frame[4:6] == _LENGTH.pack(_UNSUPPORTED_VERSION)[2:]:
             version = 0  # KIP-511: the answer to a version that the broker does not know
         try:
             _, response = decode_response(request, version, frame)
-        except ProtocolError:
+        except ProtocolError as error:
             self.state = State.CLOSED
+            error.api, error.version = request.name, version
             raise
+        received = Received(sent, response, len(frame) + _LENGTH.size)
         if self.state is State.READY:
-            return Received(sent, response, len(frame) + _LENGTH.size)
+            return received
+        self._handshake_log.append(received)
         self._handshake(sent, response)
         return None
 
     def _broken(self, what: str) -> ProtocolError:
         self.state = State.CLOSED
         return ProtocolError(f"the broker sent {what}")
+
+    def _out_of_step(self, what: str) -> CorrelationError:
+        self.state = State.CLOSED
+        return CorrelationError(f"the broker sent {what}")
 
     # --- the handshake ------------------------------------------------------------------------------------------------
 
@@ -267,7 +285,9 @@ class Connection:
     def _handshake(self, sent: Sent, response: Message) -> None:
         if isinstance(response, ApiVersionsResponse):
             if response.error_code == _UNSUPPORTED_VERSION and sent.version:
-                self._ask_versions(0)
+                declared = (entry.max_version for entry in response.api_keys if entry.api_key == sent.request.api_key)
+                highest = next(declared, 0)
+                self._ask_versions(highest if 0 < highest < sent.version else 0)
                 return
             if response.error_code:
                 self.state = State.CLOSED

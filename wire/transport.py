@@ -14,11 +14,18 @@ import ssl
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Generic, TypeVar, cast
 
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.errors import AuthenticationError, DeadlineExceededError, TransportError, WireError
+from pykafka_wire.wire.errors import (
+    AuthenticationError,
+    DeadlineExceededError,
+    ProtocolError,
+    TransportError,
+    WireError,
+)
 from pykafka_wire.wire.primitives import Piece
 from pykafka_wire.wire.protocol import Connection, Received, SaslMechanism, Sent, State
 from pykafka_wire.wire.schema import Message, Request
@@ -31,9 +38,12 @@ ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
 
 #: Segments of one sendmsg: IOV_MAX is 1024 on Linux and macOS.
 _MAX_SEGMENTS: Final = 1024
-#: A broker closes connections that idle for its connections.max.idle.ms, 10 minutes by default, and ours for 9: in between
-#: a request could meet the closing.
+#: Idle time before TCP asks whether the peer is still there, so that a half-open connection is found out while it idles.
+#: The kernel's default is two hours.
 _KEEPALIVE_S: Final = 60
+#: From this size of an unanswered request on, a reset is told together with the broker's limit: the smallest
+#: socket.request.max.bytes in common use; the default is 100 MiB.
+_LARGE_REQUEST_BYTES: Final = 1024 * 1024
 #: The share of a SASL session's lifetime after which it is renewed (KIP-368; Java draws from 0.85 to 0.95).
 _SESSION_SHARE: Final = 0.85
 
@@ -46,12 +56,13 @@ except PackageNotFoundError:  # unpacked on sys.path, as with --py-files
 class Pending(Generic[ResponseT_co]):
     """The answer to a request that was sent, once it comes. Made by :meth:`Channel.send`."""
 
-    def __init__(self, channel: Channel, sent: Sent, delayed_ms: float) -> None:
+    def __init__(self, channel: Channel, sent: Sent, throttled_s: float) -> None:
         self._channel = channel
-        self._delayed_ms = delayed_ms
+        self._throttled_s = throttled_s
         self._response: Message | None = None
         self._error: WireError | None = None
         self._sent = sent
+        self.sent_at = time.monotonic()
 
     @property
     def version(self) -> int:
@@ -59,21 +70,33 @@ class Pending(Generic[ResponseT_co]):
         return self._sent.version
 
     @property
+    def sent(self) -> Sent:
+        """What was sent."""
+        return self._sent
+
+    @property
     def done(self) -> bool:
         return self._response is not None or self._error is not None
 
-    def result(self, deadline: Deadline) -> ResponseT_co:
-        """The response; waits for it until ``deadline``, which is put off by what throttling held the request back.
+    def result(self, deadline: Deadline, total: Deadline | None = None) -> ResponseT_co:
+        """The response; waits for it until ``deadline``.
+
+        Time for which the broker throttles the connection does not count against ``deadline`` (KIP-219), but only up to
+        ``total``, by default ``default.api.timeout.ms`` from now.
 
         Raises:
             DeadlineExceededError: it did not come; the connection is closed, for nobody knows what it would bring next.
             TransportError, ProtocolError: the connection broke.
         """
         if not self.done:
-            self._channel.wait_for(self, Deadline(deadline.at + self._delayed_ms / 1000))
+            self._channel.wait_for(self, deadline, total)
         if self._error is not None:
             raise self._error
         return cast("ResponseT_co", self._response)
+
+    def patience(self, deadline: Deadline, total: Deadline, throttled_s: float) -> Deadline:
+        """``deadline``, put off by what the connection was throttled since the request was sent, up to ``total``."""
+        return Deadline(max(deadline.at, min(deadline.at + throttled_s - self._throttled_s, total.at)))
 
     def settle(self, response: Message | None, error: WireError | None) -> None:
         """What came of it, said by the channel."""
@@ -92,8 +115,11 @@ class Channel:
         self._settings = settings
         self._trace = trace
         self._lock = threading.RLock()
-        self._pending: deque[tuple[Sent, Pending[Any], float]] = deque()
+        self._pending: deque[Pending[Any]] = deque()
         self._muted_until = 0.0
+        self._throttled_s = 0.0
+        #: When the connection broke or could not be opened, on the monotonic clock; None while it is well.
+        self.failed_at: float | None = None
         self._last_used = time.monotonic()
         self._opened_at = self._last_used
         self._socket: socket.socket | None = None
@@ -109,23 +135,28 @@ class Channel:
             AuthenticationError: the broker refused us, or its certificate does not hold.
         """
         failures = []
-        for family, address in self._addresses():
-            attempt = deadline.sooner(self._settings.socket_connection_setup_timeout_ms)
+        addresses = self._addresses()
+        for n_tried, (family, address) in enumerate(addresses):
+            # An address that swallows packets leaves the others their share of a short deadline.
+            share_ms = deadline.remaining_ms() / (len(addresses) - n_tried)
+            attempt = deadline.sooner(min(share_ms, self._settings.socket_connection_setup_timeout_ms))
             try:
                 self._connect(family, address, attempt)
                 self._handshake(attempt)
-            except (TransportError, OSError) as error:
+            except (TransportError, ProtocolError, OSError) as error:
                 self.close()
                 reason = error.message if isinstance(error, WireError) else _reason(error)
                 remedy = getattr(error, "remedy", "")
                 failures.append(f"{address[0]}: {reason}" + (f" {remedy}" if remedy else ""))
                 if deadline.expired:
                     break
-            except WireError:
+            except BaseException:
                 self.close()
                 raise
             else:
+                self.failed_at = None
                 return self
+        self.failed_at = time.monotonic()
         raise TransportError("; ".join(failures) or "no address", broker=self.label)
 
     def close(self, error: WireError | None = None) -> None:
@@ -137,8 +168,18 @@ class Channel:
                 self._socket = None
             self.protocol.state = State.CLOSED
             waiting, self._pending = self._pending, deque()
-            for _, pending, _ in waiting:
+            for pending in waiting:
                 pending.settle(None, error or TransportError("the connection was closed", broker=self.label))
+
+    def abandon(self) -> None:
+        """Give up a copy that a forked child has: the connection stays the parent's, and not a byte goes out on it.
+
+        Takes no lock, for a thread that the child does not have may have held it.
+        """
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.close()
 
     @property
     def usable(self) -> bool:
@@ -147,15 +188,19 @@ class Channel:
         A connection whose SASL session is about to expire is not: its successor authenticates anew (KIP-368), once
         nothing is in flight here.
         """
-        if self._socket is None or self.protocol.state is not State.READY:
-            return False
-        if self._pending:
-            return True
-        now = time.monotonic()
-        idle_ms = self._settings.connections_max_idle_ms
-        if 0 <= idle_ms < (now - self._last_used) * 1000:
-            return False
-        return not self.session_ends and not self._peer_closed()
+        if not self._lock.acquire(blocking=False):
+            return self.protocol.state is State.READY  # another thread is at it
+        try:
+            if self._socket is None or self.protocol.state is not State.READY:
+                return False
+            if self._pending:
+                return True
+            idle_ms = self._settings.connections_max_idle_ms
+            if 0 <= idle_ms < (time.monotonic() - self._last_used) * 1000:
+                return False
+            return not self.session_ends and not self._peer_closed()
+        finally:
+            self._lock.release()
 
     @property
     def session_ends(self) -> bool:
@@ -165,7 +210,7 @@ class Channel:
 
     def drain(self, deadline: Deadline) -> None:
         """Wait for every answer that is due."""
-        with self._lock:
+        with self._held(deadline):
             while self._pending:
                 self._receive(deadline)
 
@@ -203,6 +248,7 @@ class Channel:
         connection.settimeout(_timeout_s(deadline))
         connection.connect(address)
         if self._settings.uses_tls:
+            connection.settimeout(_timeout_s(deadline))
             self._socket = self._wrap(connection)
 
     def _wrap(self, connection: socket.socket) -> ssl.SSLSocket:
@@ -217,64 +263,85 @@ class Channel:
                 remedy="Check ssl.truststore.certificates (or .location), the certificate's expiry, and that it names this host.",
             ) from error
         except ssl.SSLError as error:
-            if error.reason and "ALERT" in error.reason:
-                raise AuthenticationError(
-                    f"{self.address} refused the TLS handshake: {error.reason.replace('_', ' ').lower()}",
-                    broker=self.label,
-                    remedy="Check the client's certificate and key (ssl.keystore.*), which this listener may demand.",
-                ) from error
-            raise TransportError(
+            raise self._refused_by_alert(error) or TransportError(
                 f"the TLS handshake failed ({error.reason or error})",
                 broker=self.label,
                 remedy="Check that the port is a TLS listener: security.protocol may not be the one that it speaks.",
             ) from error
 
+    def _refused_by_alert(self, error: OSError) -> AuthenticationError | None:
+        """The error for a TLS alert by which the peer refuses us; None for any other failure."""
+        reason = error.reason if isinstance(error, ssl.SSLError) else None
+        if not reason or "ALERT" not in reason:
+            return None
+        return AuthenticationError(
+            f"{self.address} refused the TLS handshake: {reason.replace('_', ' ').lower()}",
+            broker=self.label,
+            remedy="Check the client's certificate and key (ssl.keystore.*), which this listener may demand.",
+        )
+
     def _handshake(self, deadline: Deadline) -> None:
         started = time.monotonic()
-        while True:
-            self._transmit(deadline)
-            if self.protocol.state is State.READY:
-                break
-            self._fill(deadline)
+        try:
+            while True:
+                pieces = self.protocol.outgoing()
+                self._trace.handshake(self.label, self.protocol)
+                if pieces:
+                    self._write(pieces, deadline)
+                if self.protocol.state is State.READY:
+                    break
+                self._fill(deadline)
+        except ssl.SSLError as error:
+            # With TLS 1.3 a client learns only now that its certificate was refused.
+            refused = self._refused_by_alert(error)
+            if refused is None:
+                raise
+            raise refused from error
+        finally:
+            self._trace.handshake(self.label, self.protocol)
         self._opened_at = self._last_used = time.monotonic()
         self._trace.opened(self.label, self.address, self.protocol, self._opened_at - started)
 
     # --- requests and answers -----------------------------------------------------------------------------------------
 
-    def send(self, request: Request[Any], *, cap: int | None = None, answered: bool = True) -> Pending[Any]:
+    def send(
+        self, request: Request[Any], *, cap: int | None = None, answered: bool = True, deadline: Deadline | None = None
+    ) -> Pending[Any]:
         """Send a request; its answer is had from what this returns.
 
-        Waits first while the broker throttles us (KIP-219: it has answered already, and reads nothing for that time).
+        Waits first while the broker throttles us (KIP-219: it has answered already, and reads nothing for that time), but
+        not past ``deadline``, by default ``default.api.timeout.ms`` from now.
 
         Raises:
+            DeadlineExceededError: throttled for longer than that.
             TransportError: the connection broke.
             UnsupportedVersionError, ProtocolError: the request cannot be expressed.
         """
-        with self._lock:
-            delay_s = self._muted_until - time.monotonic()
-            if delay_s > 0:
-                logger.debug("broker %s throttles us for another %.0f ms", self.label, delay_s * 1000)
-                time.sleep(delay_s)
+        deadline = deadline or Deadline.after_ms(self._settings.default_api_timeout_ms)
+        with self._held(deadline):
+            self._wait_out_throttle(deadline)
             sent = self.protocol.send(request, cap, answered=answered)
-            pending: Pending[Any] = Pending(self, sent, max(0.0, delay_s) * 1000)
-            now = time.monotonic()
+            pending: Pending[Any] = Pending(self, sent, self._throttled_s)
             if answered:
-                self._pending.append((sent, pending, now))
-            pieces = self.protocol.outgoing()
-            self._trace.sent(self.label, sent, pieces)
+                self._pending.append(pending)
+            self._trace.sent(self.label, sent)
             try:
-                self._write(pieces, Deadline(now + self._settings.request_timeout_ms / 1000))
+                self._write(self.protocol.outgoing(), Deadline.after_ms(self._settings.request_timeout_ms))
             except (TransportError, OSError) as error:
                 raise self._broke(error) from error
-            self._last_used = now
+            except BaseException:
+                self.close()  # interrupted in the middle of a frame
+                raise
+            self._last_used = pending.sent_at
             return pending
 
-    def wait_for(self, pending: Pending[Any], deadline: Deadline) -> None:
+    def wait_for(self, pending: Pending[Any], deadline: Deadline, total: Deadline | None = None) -> None:
         """Read answers until ``pending`` has its own, which may be an error."""
-        with self._lock:
+        total = total or Deadline.after_ms(self._settings.default_api_timeout_ms)
+        with self._held(deadline):
             while not pending.done:
                 try:
-                    self._receive(deadline)
+                    self._receive(pending.patience(deadline, total, self._throttled_s))
                 except WireError as error:
                     if not pending.done:
                         pending.settle(None, error)
@@ -287,30 +354,54 @@ class Channel:
                 received = self._fill(deadline)
         except (WireError, OSError) as error:
             raise self._broke(error) from error
-        _, pending, sent_at = self._pending.popleft()
+        except BaseException:
+            self.close()  # interrupted: bytes may have been read that the frame lacks
+            raise
+        pending = self._pending.popleft()
         now = time.monotonic()
         self._last_used = now
-        throttle_ms = getattr(received.response, "throttle_time_ms", 0)
-        if throttle_ms > 0:
-            self._muted_until = now + throttle_ms / 1000
-        self._trace.received(self.label, received, (now - sent_at) * 1000)
+        throttle_s = max(0, getattr(received.response, "throttle_time_ms", 0)) / 1000
+        if throttle_s:
+            self._throttled_s += max(0.0, now + throttle_s - max(now, self._muted_until))
+            self._muted_until = max(self._muted_until, now + throttle_s)
+        self._trace.received(self.label, received, (now - pending.sent_at) * 1000)
         pending.settle(received.response, None)
 
-    def _transmit(self, deadline: Deadline) -> None:
-        pieces = self.protocol.outgoing()
-        if pieces:
-            self._write(pieces, deadline)
+    def _wait_out_throttle(self, deadline: Deadline) -> None:
+        delay_s = self._muted_until - time.monotonic()
+        if delay_s <= 0:
+            return
+        if self._muted_until > deadline.at:
+            raise DeadlineExceededError(
+                f"the broker throttles this client for another {delay_s:.1f} s",
+                broker=self.label,
+                remedy="See the quotas of this user and client id on the brokers.",
+            )
+        logger.debug("broker %s throttles us for another %.0f ms", self.label, delay_s * 1000)
+        time.sleep(delay_s)
+
+    @contextlib.contextmanager
+    def _held(self, deadline: Deadline) -> Iterator[None]:
+        """The connection for this thread alone; another one that waits for an answer holds it until that has come."""
+        if not self._lock.acquire(timeout=_timeout_s(deadline)):
+            raise DeadlineExceededError("another thread waits for an answer on this connection", broker=self.label)
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _write(self, pieces: list[Piece], deadline: Deadline) -> None:
         connection = self._open_socket()
-        connection.settimeout(_timeout_s(deadline))
         try:
             if isinstance(connection, ssl.SSLSocket):
                 for piece in pieces:
+                    connection.settimeout(_timeout_s(deadline))
                     connection.sendall(piece)
                 return
             views = [memoryview(piece) for piece in pieces if len(piece)]
             while views:
+                # A peer that takes a byte now and then must not put the deadline off with each.
+                connection.settimeout(_timeout_s(deadline))
                 n_bytes = connection.sendmsg(views[:_MAX_SEGMENTS])
                 while views and n_bytes >= len(views[0]):
                     n_bytes -= len(views.pop(0))
@@ -342,8 +433,15 @@ class Channel:
         else:
             broken = TransportError(f"the connection broke ({_reason(error)})", broker=self.label)
         if self._pending:
-            first = self._pending[0][0]
-            broken.api = broken.api or type(first.request).name
+            broken.api = broken.api or type(self._pending[0].sent.request).name
+            largest = max(pending.sent.size for pending in self._pending)
+            if largest >= _LARGE_REQUEST_BYTES and not isinstance(broken, DeadlineExceededError):
+                broken.remedy = broken.remedy or (
+                    f"A broker closes the connection without a word on a request above its socket.request.max.bytes; "
+                    f"the largest unanswered one had {largest} bytes."
+                )
+        self.failed_at = time.monotonic()
+        self._trace.closed(self.label, broken)
         self.close(broken)
         return broken
 
