@@ -45,25 +45,23 @@ def encode_batches(
         max_records: no batch has more records.
     """
     n_rows = len(timestamp)
+    if n_rows == 0:
+        return []
     key, value = _whole(key), _whole(value)
     key_size, value_size = _sizes(key, n_rows), _sizes(value, n_rows)
     header_bytes = None if headers is None else _encode_headers(headers)
-    weight = np.maximum(key_size, 0) + np.maximum(value_size, 0) + _MAX_RECORD_OVERHEAD
-    if header_bytes is not None:
-        weight = weight + _sizes(header_bytes, n_rows)
+    header_size = np.ones(n_rows, dtype=np.int64) if header_bytes is None else _sizes(header_bytes, n_rows)
+    content = np.maximum(key_size, 0) + np.maximum(value_size, 0) + header_size
+    cuts = _cuts(content + _MAX_RECORD_OVERHEAD, max_batch_bytes - batches.HEADER_BYTES, max_records)
+    first_rows = np.array([first for first, _ in cuts], dtype=np.int64)
+    first_row = np.repeat(first_rows, [last - first for first, last in cuts])
+    records = _encode_records(key, value, header_bytes, key_size, value_size, content, timestamp, first_row)
+    _, offsets, data = records.buffers()
+    bounds = np.frombuffer(offsets, dtype=np.int32)
+    payload = memoryview(data)
     return [
-        _encode_batch(
-            first,
-            None if key is None else key.slice(first, last - first),
-            None if value is None else value.slice(first, last - first),
-            None if header_bytes is None else header_bytes.slice(first, last - first),
-            key_size[first:last],
-            value_size[first:last],
-            timestamp[first:last],
-            codec,
-            level,
-        )
-        for first, last in _cuts(weight, max_batch_bytes - batches.HEADER_BYTES, max_records)
+        _batch(payload[int(bounds[first]) : int(bounds[last])], first, timestamp[first:last], codec, level)
+        for first, last in cuts
     ]
 
 
@@ -82,76 +80,67 @@ def _cuts(weight: Ints, max_bytes: int, max_records: int | None) -> list[tuple[i
     return cuts
 
 
-def _encode_batch(
-    first_row: int,
+def _encode_records(
     key: Any,
     value: Any,
     header_bytes: Any,
     key_size: Ints,
     value_size: Ints,
+    content: Ints,
     timestamp: Ints,
-    codec: Codec,
-    level: int | None,
-) -> EncodedBatch:
+    first_row: Ints,
+) -> Any:
+    """pa.BinaryArray of each row as a record; ``first_row`` is the first row of each row's batch, int64[n_rows]."""
     n = len(timestamp)
-    base_timestamp = int(timestamp[0])
-    timestamp_delta = zigzag(timestamp - base_timestamp)
-    offset_delta = zigzag(np.arange(n, dtype=np.int64))
+    timestamp_delta = zigzag(timestamp - timestamp[first_row])
+    offset_delta = zigzag(np.arange(n, dtype=np.int64) - first_row)
     zigzag_key, zigzag_value = zigzag(key_size), zigzag(value_size)
     sizes = [n_varint_bytes(v) for v in (timestamp_delta, offset_delta, zigzag_key, zigzag_value)]
-    key_bytes, value_bytes = np.maximum(key_size, 0), np.maximum(value_size, 0)
-    header_size = np.ones(n, dtype=np.int64) if header_bytes is None else _sizes(header_bytes, n)
-    length = zigzag(1 + sizes[0] + sizes[1] + sizes[2] + sizes[3] + key_bytes + value_bytes + header_size)
-    length_size = n_varint_bytes(length)
+    length = zigzag(content + (1 + sizes[0] + sizes[1] + sizes[2] + sizes[3]))
 
     # In front of the key: length, attributes, deltas, the key's length. Between key and value: the value's length.
-    before_key = _join_varints(
-        [
-            (length, length_size),
-            (np.zeros(n, dtype=np.uint64), np.ones(n, dtype=np.int64)),
-            (timestamp_delta, sizes[0]),
-            (offset_delta, sizes[1]),
-            (zigzag_key, sizes[2]),
-        ]
-        + ([(zigzag_value, sizes[3])] if key is None else [])
-    )
-    pieces = [before_key]
+    before_key = [
+        (length, n_varint_bytes(length)),
+        (np.zeros(n, dtype=np.uint64), np.ones(n, dtype=np.int64)),
+        (timestamp_delta, sizes[0]),
+        (offset_delta, sizes[1]),
+        (zigzag_key, sizes[2]),
+    ]
+    before_value = [(zigzag_value, sizes[3])]
+    pieces = [_join_varints(before_key + before_value)] if key is None else []
     if key is not None:
-        pieces += [key, _join_varints([(zigzag_value, sizes[3])])]
+        pieces += [_join_varints(before_key), key, _join_varints(before_value)]
     if value is not None:
         pieces.append(value)
     pieces.append(pa.scalar(b"\x00", pa.binary()) if header_bytes is None else header_bytes)
-    joined = pc.binary_join_element_wise(
+    return pc.binary_join_element_wise(
         *pieces, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=b""
     )
-    payload = _data(joined)
+
+
+def _batch(payload: memoryview, first_row: int, timestamp: Ints, codec: Codec, level: int | None) -> EncodedBatch:
     body = payload if codec is Codec.NONE else compress(codec, payload, level)
-    data = bytearray(batches.HEADER_BYTES + len(body))
-    batches.HEADER.pack_into(
-        data,
+    n = len(timestamp)
+    base_timestamp, max_timestamp = int(timestamp[0]), int(timestamp.max())
+    header = batches.HEADER.pack(
         0,
-        0,
-        len(data) - batches.LOG_OVERHEAD,
+        batches.HEADER_BYTES - batches.LOG_OVERHEAD + len(body),
         -1,
         2,
         0,
         int(codec),
         n - 1,
         base_timestamp,
-        int(timestamp.max()),
+        max_timestamp,
         -1,
         -1,
         -1,
         n,
     )
-    data[batches.HEADER_BYTES :] = body
+    data = bytearray().join((header, body))
     batches.seal(data)
     return EncodedBatch(
-        data=data,
-        n_records=n,
-        base_timestamp=base_timestamp,
-        max_timestamp=int(timestamp.max()),
-        first_row=first_row,
+        data=data, n_records=n, base_timestamp=base_timestamp, max_timestamp=max_timestamp, first_row=first_row
     )
 
 

@@ -72,16 +72,13 @@ def n_varint_bytes(unsigned: npt.NDArray[np.uint64]) -> Ints:
 
 def write_varints(buffer: Octets, positions: Ints, unsigned: npt.NDArray[np.uint64], sizes: Ints) -> None:
     """Write each varint at its position; ``sizes`` as :func:`n_varint_bytes` gave them."""
-    longest = int(sizes.max(initial=1))
-    if longest == 1:
-        buffer[positions] = unsigned.astype(np.uint8)
-        return
-    rows = np.arange(len(unsigned))
-    at = positions
-    rest = unsigned
-    left = sizes
-    while len(rows):
-        last = left == 1
-        buffer[at] = (rest & np.uint64(0x7F)).astype(np.uint8) | np.where(last, 0, 0x80).astype(np.uint8)
-        keep = ~last
-        rows, at, rest, left = rows[keep], at[keep] + 1, rest[keep] >> np.uint64(7), left[keep] - 1
+    at, rest, left = positions, unsigned, sizes
+    while True:
+        if int(left.max(initial=1)) == 1:
+            buffer[at] = rest.astype(np.uint8)
+            return
+        more = left > 1
+        octets = rest.astype(np.uint8) & 0x7F
+        octets[more] |= 0x80
+        buffer[at] = octets
+        at, rest, left = at[more] + 1, rest[more] >> np.uint64(7), left[more] - 1
