@@ -130,6 +130,8 @@ def _gunzip(data: Bytes, max_bytes: int) -> bytes:
 def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _unsnappy_block(data, max_bytes)
+    if len(data) < len(_XERIAL_HEADER):
+        raise CorruptBatchError("snappy data ends inside its header")
     pieces = []
     position = len(_XERIAL_HEADER)
     left = max_bytes

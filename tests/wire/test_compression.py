@@ -1,0 +1,78 @@
+"""Each codec there and back, against another library's framing, damaged, and as a bomb."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+from pykafka_wire.wire.compression import Codec, codec_of, compress, decompress
+from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
+
+COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
+SAMPLES = [b"", b"a", os.urandom(100), b"abc" * 50_000, os.urandom(70_000) + bytes(200_000)]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("sample", SAMPLES, ids=len)
+def test_what_is_packed_unpacks(codec, sample):
+    assert bytes(decompress(codec, memoryview(compress(codec, sample)))) == sample
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_every_truncation_is_an_error(codec):
+    packed = compress(codec, b"some text, some text, some text" * 20)
+    for cut in range(1, len(packed)):
+        if codec is Codec.SNAPPY and cut == 16:
+            continue  # the frame's header alone: no blocks, no data
+        with pytest.raises(CorruptBatchError):
+            decompress(codec, packed[:cut])
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_a_bomb_is_refused_before_it_is_unpacked(codec):
+    bomb = compress(codec, bytes(50_000_000))
+    with pytest.raises(CorruptBatchError, match="more than 1000000 bytes"):
+        decompress(codec, bomb, 1_000_000)
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+@pytest.mark.parametrize("noise", [b"\x00" * 40, b"\xff" * 40, os.urandom(200)], ids=["zeros", "ones", "random"])
+def test_noise_is_a_typed_error(codec, noise):
+    with pytest.raises(CorruptBatchError):
+        decompress(codec, noise)
+
+
+def test_raw_snappy_is_read_too():
+    assert decompress(Codec.SNAPPY, snappy.compress(b"raw")) == b"raw"
+
+
+def test_snappy_is_framed_as_snappy_java_does():
+    packed = compress(Codec.SNAPPY, b"x" * 40_000)
+    assert packed[:16] == b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    (size,) = struct.unpack_from(">i", packed, 16)
+    assert len(snappy.uncompress(packed[20 : 20 + size])) == 32 * 1024
+
+
+def test_lz4_blocks_are_independent_as_java_demands():
+    assert lz4.frame.get_frame_info(compress(Codec.LZ4, b"x" * 1_000_000))["block_linked"] is False
+
+
+def test_several_frames_are_one_batch():
+    assert bytes(decompress(Codec.GZIP, gzip.compress(b"one") + gzip.compress(b"two"))) == b"onetwo"
+    pack = zstandard.ZstdCompressor(write_content_size=False).compress
+    assert bytes(decompress(Codec.ZSTD, pack(b"one") + pack(b"two"))) == b"onetwo"
+
+
+def test_zstd_without_content_size_grows_as_needed():
+    packed = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(10_000_000))
+    assert len(decompress(Codec.ZSTD, packed)) == 10_000_000
+
+
+def test_an_unknown_codec_is_named():
+    with pytest.raises(UnsupportedVersionError, match="codec 5"):
+        codec_of(5)

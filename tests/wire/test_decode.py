@@ -1,0 +1,218 @@
+"""The vectorised decoder against the plain one, and every rule about which records count."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.decode import Columns, DecodedRecords, RecordSlice, decode
+from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
+
+from tests.wire.oracle import Record, control_batch, decode_batches, encode_batch
+
+ALL = Columns(headers=True)
+
+
+def records_of(decoded: DecodedRecords) -> list[Record]:
+    headers = decoded.headers.to_pylist()
+    return [
+        Record(
+            int(decoded.offset[i]),
+            int(decoded.timestamp[i]),
+            decoded.key[i].as_py(),
+            decoded.value[i].as_py(),
+            [(h["key"], h["value"]) for h in headers[i] or []],
+            int(decoded.timestamp_type[i]),
+        )
+        for i in range(decoded.n_records)
+    ]
+
+
+def read(data: bytes, start: int = 0, end: int = 2**62, aborted=(), committed: bool = False) -> DecodedRecords:
+    return decode([RecordSlice(memoryview(data), start, end, aborted)], ALL, read_committed=committed)
+
+
+def plain(n: int, first: int = 0, size: int = 10) -> list[Record]:
+    return [Record(first + i, 1_700_000_000_000 + i, b"k%d" % i, b"v" * size) for i in range(n)]
+
+
+binary = st.none() | st.binary(max_size=200) | st.binary(min_size=120, max_size=140).map(lambda b: b * 100)
+record = st.builds(
+    lambda gap, drift, key, value, headers: (gap, drift, key, value, headers),
+    st.integers(1, 300),
+    st.integers(-10_000, 10_000_000),
+    binary,
+    binary,
+    st.lists(st.tuples(st.text(max_size=5), binary), max_size=3),
+)
+
+
+def build(rows, first_offset: int) -> list[Record]:
+    records, offset = [], first_offset
+    for gap, drift, key, value, headers in rows:
+        records.append(Record(offset, 1_700_000_000_000 + drift, key, value, headers))
+        offset += gap
+    return records
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.lists(record, min_size=1, max_size=12), st.sampled_from(Codec)), max_size=6),
+    st.integers(0, 2**40),
+)
+def test_it_agrees_with_the_plain_decoder(batches, first_offset):
+    data, offset = b"", first_offset
+    for rows, codec in batches:
+        records = build(rows, offset)
+        offset = records[-1].offset + 1
+        data += encode_batch(records, codec=codec)
+    decoded = read(data)
+    assert records_of(decoded) == decode_batches(data)
+    assert decoded.next_offsets.tolist() == [offset if batches else 0]
+
+
+@pytest.mark.parametrize("n_batches", [1, 3, 60, 200])
+@pytest.mark.parametrize("sizes", [[10], [10, 200, 10, 40_000, 3]])
+def test_every_way_of_walking_finds_the_same_records(n_batches, sizes):
+    records, data = [], b""
+    for batch in range(n_batches):
+        n = 5 + batch % 7 if n_batches > 3 else 1500
+        rows = plain(n, first=len(records))
+        for i, row in enumerate(rows):
+            row.value = b"x" * sizes[(batch + i) % len(sizes)] if n < 100 or len(sizes) == 1 else b"x" * (i % 300)
+        data += encode_batch(rows)
+        records += rows
+    assert records_of(read(data)) == records
+
+
+def test_many_slices_come_back_in_their_order():
+    slices = [RecordSlice(memoryview(encode_batch(plain(3, first=100 * i))), 100 * i, 2**62) for i in range(5)]
+    slices.insert(2, RecordSlice(memoryview(b""), 7, 9))
+    decoded = decode(slices, ALL, read_committed=False)
+    assert decoded.slice_index.tolist() == [0, 0, 0, 1, 1, 1, 3, 3, 3, 4, 4, 4, 5, 5, 5]
+    assert decoded.offset.tolist() == [100 * i + j for i in range(5) for j in range(3)]
+    assert decoded.next_offsets.tolist() == [3, 103, 7, 203, 303, 403]
+
+
+def test_records_outside_the_range_are_dropped():
+    decoded = read(encode_batch(plain(10)), start=3, end=7)
+    assert decoded.offset.tolist() == [3, 4, 5, 6]
+    assert decoded.next_offsets.tolist() == [10]
+
+
+def test_gaps_and_empty_batches_move_the_position():
+    compacted = encode_batch([Record(5, 1, b"k", b"v")], base_offset=0, last_offset=19)
+    empty = encode_batch([], base_offset=20, last_offset=29)
+    decoded = read(compacted + empty)
+    assert decoded.offset.tolist() == [5]
+    assert decoded.next_offsets.tolist() == [30]
+
+
+def test_log_append_time_holds_for_every_record():
+    decoded = read(encode_batch(plain(3), attributes=0x08, max_timestamp=42))
+    assert decoded.timestamp.tolist() == [42, 42, 42]
+    assert decoded.timestamp_type.tolist() == [1, 1, 1]
+
+
+def test_a_delete_horizon_changes_nothing_of_the_records():
+    rows = plain(3)
+    assert records_of(read(encode_batch(rows, attributes=0x40))) == rows
+
+
+def test_only_the_columns_asked_for_are_decoded():
+    only_value = Columns(key=False, value=True, headers=False, timestamp=False, timestamp_type=False)
+    decoded = decode([RecordSlice(memoryview(encode_batch(plain(3))), 0, 9)], only_value, read_committed=False)
+    assert decoded.key is None and decoded.headers is None
+    assert len(decoded.timestamp) == len(decoded.timestamp_type) == 0
+    assert decoded.value.to_pylist() == [b"v" * 10] * 3
+
+
+def transactional(producer_id: int, first: int, n: int = 2) -> bytes:
+    return encode_batch(plain(n, first=first), attributes=0x10, producer_id=producer_id)
+
+
+def test_aborted_transactions_are_left_out_for_committed_readers_alone():
+    data = (
+        transactional(1, 0) + transactional(2, 2) + control_batch(4, 1, commit=False) + transactional(1, 5)
+        + control_batch(7, 1, commit=True) + control_batch(8, 2, commit=True) + encode_batch(plain(2, first=9))
+    )  # fmt: skip
+    committed = read(data, aborted=[(1, 0)], committed=True)
+    assert committed.offset.tolist() == [2, 3, 5, 6, 9, 10]
+    assert committed.next_offsets.tolist() == [11]
+    assert read(data, aborted=[(1, 0)]).offset.tolist() == [0, 1, 2, 3, 5, 6, 9, 10]
+
+
+def test_records_outside_transactions_of_an_aborting_producer_stay():
+    data = transactional(1, 0) + encode_batch(plain(1, first=2), producer_id=1) + control_batch(3, 1, commit=False)
+    assert read(data, aborted=[(1, 0)], committed=True).offset.tolist() == [2]
+
+
+def test_an_abort_that_begins_later_does_not_reach_back():
+    data = (
+        transactional(1, 0) + control_batch(2, 1, commit=True) + transactional(1, 3) + control_batch(5, 1, commit=False)
+    )
+    assert read(data, aborted=[(1, 3)], committed=True).offset.tolist() == [0, 1]
+
+
+def test_every_truncation_keeps_the_whole_batches_before_it():
+    first, second = encode_batch(plain(2)), encode_batch(plain(2, first=2))
+    for cut in range(len(second)):
+        decoded = read(first + second[:cut])
+        assert decoded.offset.tolist() == [0, 1]
+        assert decoded.next_offsets.tolist() == [2]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_any_flipped_bit_behind_the_crc_is_found(codec):
+    batch = encode_batch(plain(5), codec=codec)
+    for at in range(21, len(batch), 3):
+        damaged = bytearray(batch)
+        damaged[at] ^= 0x10
+        with pytest.raises(CorruptBatchError, match="CRC"):
+            read(bytes(damaged))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.sampled_from(Codec))
+def test_damage_with_a_matching_crc_ends_in_a_typed_error_or_in_records(data, codec):
+    batch = bytearray(encode_batch(build([(1, 0, b"key", b"value", [("h", b"x")])] * 40, 0), codec=codec))
+    for _ in range(data.draw(st.integers(1, 4))):
+        batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decode([RecordSlice(memoryview(bytes(batch)), 0, 2**62)], ALL, read_committed=False, check_crc=False)
+    except WireError:
+        pass
+
+
+def test_a_corrupt_batch_is_named_by_its_offset():
+    batch = bytearray(encode_batch(plain(3, first=77)))
+    batch[-1] ^= 1
+    with pytest.raises(CorruptBatchError) as caught:
+        read(bytes(batch), start=77)
+    assert caught.value.offset == 77
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3])
+def test_other_formats_are_refused_clearly(magic):
+    batch = bytearray(encode_batch(plain(1)))
+    batch[16] = magic
+    with pytest.raises(UnsupportedVersionError, match=f"magic {magic}"):
+        read(bytes(batch))
+
+
+def test_a_header_key_that_is_no_text_loses_no_record():
+    good = encode_batch([Record(0, 1, None, b"v", [("abc", b"x")])])
+    body = bytearray(good[21:]).replace(b"abc", b"\xff\xfec")
+    from crc32c import crc32c
+
+    data = good[:17] + crc32c(bytes(body)).to_bytes(4, "big") + bytes(body)
+    assert read(data).headers.to_pylist() == [[{"key": "��c", "value": b"x"}]]
+
+
+def test_columns_do_not_alias_the_frame():
+    frame = bytearray(encode_batch(plain(3)))
+    decoded = read(bytes(frame))
+    view = decode([RecordSlice(memoryview(frame), 0, 9)], ALL, read_committed=False)
+    frame[:] = bytes(len(frame))
+    assert records_of(view) == records_of(decoded)
