@@ -27,8 +27,8 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _INT32: Final = struct.Struct(">i")
 _GZIP_WINDOW: Final = 31
-#: The first guess at what a zstd frame without content size unpacks to (Java's producer writes none).
-_ZSTD_FACTOR: Final = 8
+#: What zstd is fed at a time: the library has no cap of its own, and four bytes may unpack to 128 KiB.
+_ZSTD_STEP_BYTES: Final = 4096
 
 
 class Codec(IntEnum):
@@ -129,7 +129,7 @@ def _gunzip(data: Bytes, max_bytes: int) -> bytes:
 
 def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _unsnappy_block(data, max_bytes)
+        return _unsnappy_block(data, max_bytes, max_bytes)
     if len(data) < len(_XERIAL_HEADER):
         raise CorruptBatchError("snappy data ends inside its header")
     pieces = []
@@ -142,13 +142,13 @@ def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
         position += 4
         if not 0 < size <= len(data) - position:
             raise CorruptBatchError(f"a snappy block of {size} bytes, where {len(data) - position} are left")
-        pieces.append(_unsnappy_block(data[position : position + size], left))
+        pieces.append(_unsnappy_block(data[position : position + size], left, max_bytes))
         left -= len(pieces[-1])
         position += size
     return b"".join(pieces)
 
 
-def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
+def _unsnappy_block(block: memoryview, left: int, max_bytes: int) -> bytes:
     # A block begins with its unpacked size as a varint: look before anything is allocated.
     size = shift = 0
     for byte in block[:5]:
@@ -156,7 +156,7 @@ def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
         shift += 7
         if byte < 0x80:
             break
-    if size > max_bytes:
+    if size > left:
         raise _too_large(Codec.SNAPPY, max_bytes)
     return bytes(snappy.uncompress(bytes(block)))
 
@@ -177,25 +177,26 @@ def _unlz4(data: Bytes, max_bytes: int) -> bytes:
 
 
 def _unzstd(data: Bytes, max_bytes: int) -> bytes:
-    size = zstandard.frame_content_size(data)  # -1 where the frame does not say
-    if size > max_bytes:
-        raise _too_large(Codec.ZSTD, max_bytes)
-    guess = max(64 * 1024, len(data) * _ZSTD_FACTOR) if size < 0 else max(size, 1)
-    try:
-        return zstandard.ZstdDecompressor().decompress(
-            data, max_output_size=min(guess, max_bytes), allow_extra_data=False
-        )
-    except zstandard.ZstdError:
-        pass  # the guess was too small, or more frames follow: unpack as a stream
-    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
-        pieces = []
-        left = max_bytes + 1
-        while left > 0 and (piece := reader.read(min(left, 4 * 1024 * 1024))):
-            pieces.append(piece)
+    rest = memoryview(data)
+    pieces: list[bytes] = []
+    left = max_bytes
+    while len(rest):
+        if zstandard.frame_content_size(rest) > left:  # -1 where the frame does not say
+            raise _too_large(Codec.ZSTD, max_bytes)
+        unpacker = zstandard.ZstdDecompressor().decompressobj()
+        fed = 0
+        while not unpacker.eof and fed < len(rest):
+            piece = unpacker.decompress(rest[fed : fed + _ZSTD_STEP_BYTES])
+            fed += _ZSTD_STEP_BYTES
             left -= len(piece)
-    if left <= 0:
-        raise _too_large(Codec.ZSTD, max_bytes)
-    return b"".join(pieces)
+            if left < 0:
+                raise _too_large(Codec.ZSTD, max_bytes)
+            pieces.append(piece)
+        if not unpacker.eof:
+            raise CorruptBatchError("zstd data ends early")
+        # What the last step did not use, and what was never fed, is another frame.
+        rest = rest[min(fed, len(rest)) - len(unpacker.unused_data) :]
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _too_large(codec: Codec, max_bytes: int) -> CorruptBatchError:
