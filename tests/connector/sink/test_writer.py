@@ -39,7 +39,8 @@ def failure_without_a_job(spark: Any, action: Any) -> str:
 
 
 def test_every_column_arrives(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
-    first, second = topic(2), topic(1)
+    for_ever = {"retention.ms": "-1"}  # the records are old
+    first, second = topic(2, for_ever), topic(1, for_ever)
     columns = (
         "topic string, partition int, key binary, value binary, timestamp timestamp, "
         "headers array<struct<key:string,value:binary>>, extra int"
