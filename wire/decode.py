@@ -3,10 +3,9 @@
 Owns what stands inside a batch, and which batches count: CRC, control batches, aborted transactions, offsets outside the
 range. It knows no brokers and no requests. https://kafka.apache.org/documentation/#record
 
-How: batch headers are read one by one; the records of all batches then lie in one buffer. Where each record begins is a
-walk from length to length (:func:`_walk`), the only step that looks at records one at a time. Everything else is NumPy over
-all records: the varints of each field in turn, then keys and values as one Arrow array over all boundaries, of which
-``take`` picks the pieces.
+How: batch headers are read one by one; the records of all batches then lie in one buffer. Where each record begins is
+:mod:`~pykafka_wire.wire.boundaries`' matter. Everything else is NumPy over all records: the varints of each field in turn,
+then keys and values as one Arrow array over all boundaries, of which ``take`` picks the pieces.
 """
 
 from __future__ import annotations
@@ -21,19 +20,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from pykafka_wire.wire import batches
 from pykafka_wire.wire.batches import BatchHeader
+from pykafka_wire.wire.boundaries import MIN_RECORD_BYTES, record_bounds
 from pykafka_wire.wire.compression import MAX_DECOMPRESSED_BYTES, Codec, codec_of, decompress
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.varints import PADDING, Ints, Octets, read_varints
 
-#: The shortest record: attributes, two deltas, two lengths and the header count take a byte each.
-_MIN_RECORD_BYTES: Final = 6
 #: Arrow's binary arrays have int32 offsets; what one call decodes stays well below.
 _MAX_BUFFER_BYTES: Final = 2**31 - 2**20
-#: A look for a run of records of equal length costs about as much as walking over a hundred of them.
-_RUN_WORTH_A_LOOK: Final = 128
-#: So many batches, with fewer records than this on average, are walked side by side: a step costs a dozen NumPy calls.
-_SIDE_BY_SIDE: Final = 48
-_SMALL_BATCH: Final = 1024
 _ABORT: Final = 0
 _CONTROL_KEY: Final = struct.Struct(">hh")
 
@@ -197,7 +190,7 @@ def _add(
     except WireError as error:
         error.offset = header.base_offset
         raise
-    if header.records_count * _MIN_RECORD_BYTES > len(payload):
+    if header.records_count * MIN_RECORD_BYTES > len(payload):
         raise CorruptBatchError(
             f"{header.records_count} records in {len(payload)} bytes ({Codec(codec).name.lower()})",
             offset=header.base_offset,
@@ -237,20 +230,20 @@ def _decode_records(
         raise CorruptBatchError(f"{len(data)} bytes of records in one response, more than can be decoded at once")
     buffer = np.frombuffer(data, dtype=np.uint8)
     counts = np.array(chosen.counts, dtype=np.int64)
-    batch_ends = np.cumsum(chosen.sizes, dtype=np.int64)
-    batch_starts = batch_ends - np.array(chosen.sizes, dtype=np.int64)
-    starts, ends = _walk(data, buffer, batch_starts.tolist(), batch_ends.tolist(), chosen)
+    bounds = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(chosen.sizes, out=bounds[1:])
+    position, ends = record_bounds(data, buffer, bounds, counts, chosen.base_offsets)
 
-    position = starts + 1  # the record's own attributes say nothing yet
+    position += 1  # the record's own attributes say nothing yet
     timestamp_delta, position = read_varints(buffer, position)
     offset_delta, position = read_varints(buffer, position)
-    # Lengths may be anything in damaged data; positions are checked before they are read from.
-    key_size, key_start = read_varints(buffer, _inside(position, ends, chosen, counts))
-    value_at = key_start + np.maximum(key_size, 0)
-    value_size, value_start = read_varints(buffer, _inside(value_at, ends, chosen, counts))
-    headers_at = _inside(value_start + np.maximum(value_size, 0), ends, chosen, counts)
-    if len(starts) and (int(key_size.min()) < -1 or int(value_size.min()) < -1):
-        raise CorruptBatchError("a negative length of a key or a value", offset=chosen.base_offsets[0])
+    if columns.key or columns.value or columns.headers:
+        key_start, key_size, position = _piece(buffer, position, ends, chosen, counts)
+        value_start, value_size, headers_at = _piece(buffer, position, ends, chosen, counts)
+        if (headers_at >= ends).any():
+            raise _torn(headers_at >= ends, chosen, counts)
+    else:
+        key_start = key_size = value_start = value_size = headers_at = position
 
     offset = np.repeat(np.array(chosen.base_offsets, dtype=np.int64), counts) + offset_delta
     keep = _keep(offset, chosen, counts, slices) if chosen.clipped else None
@@ -288,13 +281,23 @@ def _decode_records(
     )
 
 
-def _inside(position: Ints, ends: Ints, chosen: _Batches, counts: Ints) -> Ints:
-    """``position``, once it is sure that each lies inside its record."""
-    wrong = position >= ends
+def _piece(buffer: Octets, position: Ints, ends: Ints, chosen: _Batches, counts: Ints) -> tuple[Ints, Ints, Ints]:
+    """``(start, size, position behind it)`` of a key or value in each record; -1 is the size of null.
+
+    Lengths may be anything in damaged data: positions are checked before they are read from.
+    """
+    if (position >= ends).any():
+        raise _torn(position >= ends, chosen, counts)
+    size, start = read_varints(buffer, position)
+    wrong = (size < -1) | (size > ends - start)
     if wrong.any():
-        batch = int(np.searchsorted(np.cumsum(counts), np.argmax(wrong), side="right"))
-        raise CorruptBatchError("a record's fields reach beyond its length", offset=chosen.base_offsets[batch])
-    return position
+        raise _torn(wrong, chosen, counts)
+    return start, size, start + np.maximum(size, 0)
+
+
+def _torn(wrong: npt.NDArray[np.bool_], chosen: _Batches, counts: Ints) -> CorruptBatchError:
+    batch = int(np.searchsorted(np.cumsum(counts), np.argmax(wrong), side="right"))
+    return CorruptBatchError("a record's fields reach beyond its length", offset=chosen.base_offsets[batch])
 
 
 def _keep(offset: Ints, chosen: _Batches, counts: Ints, slices: Sequence[RecordSlice]) -> Ints:
@@ -302,190 +305,6 @@ def _keep(offset: Ints, chosen: _Batches, counts: Ints, slices: Sequence[RecordS
     first = np.array([slices[i].start_offset for i in chosen.slice_indexes], dtype=np.int64)
     last = np.array([slices[i].end_offset for i in chosen.slice_indexes], dtype=np.int64)
     return np.flatnonzero((offset >= np.repeat(first, counts)) & (offset < np.repeat(last, counts)))
-
-
-# --- where records begin ----------------------------------------------------------------------------------------------
-
-
-def _walk(
-    data: bytes, buffer: Octets, batch_starts: list[int], batch_ends: list[int], chosen: _Batches
-) -> tuple[Ints, Ints]:
-    """``(start, end)`` of each record's body, behind its length; int64[n_records] each.
-
-    A few large batches are walked one after the other, many small ones side by side.
-    """
-    n_batches = len(chosen.counts)
-    if n_batches >= _SIDE_BY_SIDE and sum(chosen.counts) < n_batches * _SMALL_BATCH:
-        return _walk_side_by_side(buffer, batch_starts, batch_ends, chosen)
-    starts = np.empty(sum(chosen.counts), dtype=np.int64)
-    ends = np.empty(len(starts), dtype=np.int64)
-    filled = 0
-    for batch_start, batch_end, count, base_offset in zip(
-        batch_starts, batch_ends, chosen.counts, chosen.base_offsets, strict=True
-    ):
-        try:
-            position = _walk_batch(data, buffer, starts, ends, filled, filled + count, batch_start, batch_end)
-        except (IndexError, ValueError) as error:
-            raise CorruptBatchError(f"record lengths do not add up: {error}", offset=base_offset) from error
-        if position != batch_end:
-            raise _not_filled(count, batch_end - position, base_offset)
-        filled += count
-    return starts, ends
-
-
-def _walk_batch(
-    data: bytes, buffer: Octets, starts: Ints, ends: Ints, filled: int, last: int, position: int, batch_end: int
-) -> int:
-    """Fill in ``[filled, last)``; the position behind the last record.
-
-    Records of equal length are found in runs: if the length of the first is ``L`` bytes, the next begins ``L`` further on,
-    and if the same length stands there, so does the one after it, by induction. One comparison in NumPy checks a whole
-    run. Where lengths vary, a plain loop walks on.
-    """
-    while filled < last:
-        n_run = 0
-        if last - filled >= _RUN_WORTH_A_LOOK:
-            n_run, position, size = _run(data, buffer, position, batch_end, last - filled)
-        if n_run:
-            stop = filled + n_run
-            ends[filled:stop] = np.arange(position - (n_run - 1) * size, position + 1, size)
-            starts[filled:stop] = ends[filled:stop] - (size - _n_length_bytes(data, position - size))
-            filled = stop
-        if filled < last:
-            n_steps = min(last - filled, 1 if n_run >= _RUN_WORTH_A_LOOK else _RUN_WORTH_A_LOOK)
-            filled, position = _step(data, starts, ends, filled, n_steps, position, batch_end)
-    return position
-
-
-def _walk_side_by_side(
-    buffer: Octets, batch_starts: list[int], batch_ends: list[int], chosen: _Batches
-) -> tuple[Ints, Ints]:
-    """As :func:`_walk`: the first record of every batch at once, then the second, and so on."""
-    counts = np.array(chosen.counts, dtype=np.int64)
-    order = np.argsort(-counts, kind="stable")  # those that still have records stay in front
-    counts = counts[order]
-    position = np.array(batch_starts, dtype=np.int64)[order]
-    limit = np.array(batch_ends, dtype=np.int64)[order]
-    n_steps = int(counts[0])
-    n_active = np.searchsorted(-counts, -np.arange(n_steps), side="left").tolist()
-    starts = np.zeros((n_steps, len(counts)), dtype=np.int64)
-    ends = np.zeros_like(starts)
-    sound = np.ones(len(counts), dtype=bool)
-    for step, active in enumerate(n_active):
-        at = position[:active]
-        octet = buffer.take(at)
-        n_bytes: Ints | int = 1
-        value = octet.astype(np.int64)
-        shift = 7
-        more = octet > 0x7F
-        while more.any():
-            octet = buffer.take(at + n_bytes)
-            value = np.where(more, (value & ((1 << shift) - 1)) | (octet.astype(np.int64) & 0x7F) << shift, value)
-            n_bytes = n_bytes + more
-            more &= octet > 0x7F
-            shift += 7
-            if shift > 35:
-                sound[:active] &= ~more
-                break
-        length = value >> 1
-        begin = at + n_bytes
-        end = begin + length
-        # A damaged length must lead nowhere outside the batch; what it spoils is reported below.
-        bad = (value & 1).astype(bool) | (length < _MIN_RECORD_BYTES) | (end > limit[:active])
-        if bad.any():
-            sound[:active] &= ~bad
-            end = np.where(bad, at, end)
-            begin = np.where(bad, at, begin)
-        starts[step, :active] = begin
-        ends[step, :active] = end
-        position[:active] = end
-    wrong = np.flatnonzero(~sound | (position != limit))
-    if len(wrong):
-        batch = int(wrong[0])
-        raise _not_filled(int(counts[batch]), int(limit[batch] - position[batch]), chosen.base_offsets[order[batch]])
-    back = np.empty(len(order), dtype=np.int64)
-    back[order] = np.arange(len(order))
-    exists = (np.arange(n_steps) < counts[:, None])[back]
-    return starts.T[back][exists], ends.T[back][exists]
-
-
-def _not_filled(n_records: int, n_bytes: int, base_offset: int) -> CorruptBatchError:
-    return CorruptBatchError(
-        f"{n_records} records do not fill their batch: {n_bytes} bytes are left, or a length is wrong",
-        offset=base_offset,
-    )
-
-
-def _run(data: bytes, buffer: Octets, position: int, batch_end: int, n_left: int) -> tuple[int, int, int]:
-    """``(records, position behind them, bytes of each)`` of the run of records as long as the one at ``position``."""
-    n_length_bytes = _n_length_bytes(data, position)
-    length = _length(data, position)
-    size = n_length_bytes + length
-    n_most = min(n_left, (batch_end - position) // size)
-    if (
-        n_most < _RUN_WORTH_A_LOOK
-        or data[position + size : position + size + n_length_bytes] != data[position : position + n_length_bytes]
-    ):
-        return 0, position, size
-    rows = buffer[position : position + n_most * size].reshape(n_most, size)[:, :n_length_bytes]
-    same = (rows == rows[0]).all(axis=1)
-    n_run = n_most if same.all() else int(np.argmin(same))
-    return n_run, position + n_run * size, size
-
-
-def _length(data: bytes, position: int) -> int:
-    value = shift = 0
-    while True:
-        octet = data[position]
-        value |= (octet & 0x7F) << shift
-        position += 1
-        if octet < 0x80:
-            break
-        shift += 7
-        if shift > 28:
-            raise ValueError("a length is longer than five bytes")
-    if value & 1 or value >> 1 < _MIN_RECORD_BYTES:
-        raise ValueError(f"a record of {(value >> 1) ^ -(value & 1)} bytes")
-    return value >> 1
-
-
-def _n_length_bytes(data: bytes, position: int) -> int:
-    n = 1
-    while data[position] > 0x7F and n < 5:
-        position += 1
-        n += 1
-    return n
-
-
-def _step(
-    data: bytes, starts: Ints, ends: Ints, filled: int, n_steps: int, position: int, batch_end: int
-) -> tuple[int, int]:
-    """Walk over ``n_steps`` records one at a time."""
-    found_starts: list[int] = []
-    found_ends: list[int] = []
-    for _ in range(n_steps):
-        octet = data[position]
-        if octet < 0x80:
-            length = octet >> 1
-            position += 1
-            if octet & 1 or length < _MIN_RECORD_BYTES:
-                raise ValueError(f"a record of {length} bytes")
-        else:
-            second = data[position + 1]
-            if second < 0x80 and not octet & 1:
-                length = (octet & 0x7F | second << 7) >> 1
-                position += 2
-            else:
-                length = _length(data, position)
-                position += _n_length_bytes(data, position)
-        found_starts.append(position)
-        position += length
-        found_ends.append(position)
-        if position > batch_end:
-            raise ValueError("a record reaches beyond its batch")
-    starts[filled : filled + n_steps] = found_starts
-    ends[filled : filled + n_steps] = found_ends
-    return filled + n_steps, position
 
 
 # --- Arrow ------------------------------------------------------------------------------------------------------------
@@ -500,12 +319,19 @@ def _binary(data: Any, starts: Ints, sizes: Ints) -> Any:
     n = len(starts)
     bounds = np.empty(2 * n + 1, dtype=np.int32)
     bounds[0:-1:2] = starts
-    bounds[1::2] = starts + np.maximum(sizes, 0)
+    np.add(starts, np.maximum(sizes, 0), out=bounds[1::2], casting="unsafe")
     bounds[-1] = bounds[-2] if n else 0
     every = pa.Array.from_buffers(pa.binary(), 2 * n, [None, pa.py_buffer(bounds), data])
-    indices = np.arange(0, 2 * n, 2, dtype=np.int32)
-    null = sizes < 0
-    return every.take(pa.array(indices, mask=null) if null.any() else pa.array(indices))
+    picked = every.take(pa.array(np.arange(0, 2 * n, 2, dtype=np.int32)))
+    valid = sizes >= 0
+    if valid.all():
+        return picked
+    _, offsets, content = picked.buffers()
+    return pa.Array.from_buffers(pa.binary(), n, [_bitmap(valid), offsets, content])
+
+
+def _bitmap(valid: npt.NDArray[np.bool_]) -> Any:
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def _headers(buffer: Octets, data: Any, positions: Ints, ends: Ints) -> Any:

@@ -1,0 +1,323 @@
+"""Where the records of many batches begin and end: the one step of decoding that must look at one record after another.
+
+Owns that walk only: a record's length says where the next one begins, so nothing can be read ahead for certain. It knows
+nothing of what stands inside a record. https://kafka.apache.org/documentation/#record
+
+How: every 16 or 32 records, a place that looks like the beginning of a record (an *anchor*) is guessed, and from all
+anchors at once NumPy walks on, one record of each lane a step. A lane that arrives exactly at the next anchor joins it: by
+induction from the batch's first record, which is no guess, all lanes that join are right, however anchors were guessed.
+Where a lane does not arrive, a plain loop takes its place until it meets an anchor again. What was found is checked once
+more as a whole (:func:`record_bounds`), so that a wrong guess can cost time and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from pykafka_wire.wire.errors import CorruptBatchError
+from pykafka_wire.wire.varints import Ints, Octets
+
+#: The shortest record: attributes, two deltas, two lengths and the header count take a byte each.
+MIN_RECORD_BYTES: Final = 6
+
+#: Below so many records, or above so many bytes a record, the plain loop (about 0.1 us a record) costs less, or nothing
+#: that matters, compared with a few hundred NumPy calls.
+_FEW_RECORDS: Final = 1500
+_LARGE_RECORD: Final = 512
+#: Records a lane: more lanes mean fewer steps, and more guesses.
+_LANE_RECORDS: Final = 32
+_SHORT_LANE_RECORDS: Final = 16
+_MANY_RECORDS: Final = 20_000
+#: A step over fewer lanes than this costs more than the plain loop.
+_FEW_LANES: Final = 48
+_MAX_LENGTH_BYTES: Final = 5
+#: A guess looks at so many bytes at a time, so many times.
+_WINDOW_BYTES: Final = 128
+_WINDOWS: Final = 4
+#: Binary data full of zeros gives more guesses than they are worth.
+_MAX_HITS: Final = 24
+
+Words = npt.NDArray[np.uint16]
+
+
+def _steps() -> Words:
+    """For each two bytes that a record may begin with, its size, length included; 0 where two bytes do not tell."""
+    word = np.arange(1 << 16)
+    first, second = word & 0xFF, word >> 8
+    two = first >> 7
+    length = np.where(two == 1, second << 7 | first & 0x7F, first)
+    unclear = (two & second >> 7 == 1) | (length & 1 == 1) | (length < 2 * MIN_RECORD_BYTES)
+    return np.where(unclear, 0, 1 + two + (length >> 1)).astype(np.uint16)
+
+
+_STEPS: Final = _steps()
+
+
+def record_bounds(
+    data: bytes, buffer: Octets, batch_bounds: Ints, counts: Ints, base_offsets: Sequence[int]
+) -> tuple[Ints, Ints]:
+    """``(start, end)`` of each record's body, behind its length; int64[n_records] each.
+
+    Args:
+        data, buffer: the records of all batches one behind the other, and padding; the same bytes twice.
+        batch_bounds: int64[n_batches + 1], where each batch begins, and where the last one ends.
+        counts: int64[n_batches], records in each, at least one.
+        base_offsets: names a batch in an error.
+
+    Raises:
+        CorruptBatchError: the lengths of a batch's records do not add up to the batch.
+    """
+    n_records = int(counts.sum())
+    if n_records == 0:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    ends = None
+    n_bytes = int(batch_bounds[-1] - batch_bounds[0])
+    if n_records >= _FEW_RECORDS and n_bytes < n_records * _LARGE_RECORD:
+        ends = _walk_lanes(data, buffer, batch_bounds, counts)
+    if ends is None:
+        ends = _walk(data, batch_bounds, counts, base_offsets)
+    starts = np.empty(n_records, dtype=np.int64)
+    starts[1:] = ends[:-1]
+    starts[np.cumsum(counts) - counts] = batch_bounds[:-1]
+    words = _words(buffer)[starts]
+    size = _STEPS.take(words)
+    body = starts + 1
+    body += words >> np.uint16(7) & np.uint16(1)
+    sound = starts + size == ends
+    other = np.flatnonzero(~sound)
+    if len(other):  # lengths of three bytes and more, if nothing worse
+        length, body[other] = _lengths(buffer, starts[other])
+        wrong = (length < MIN_RECORD_BYTES) | (body[other] + length != ends[other])
+        if wrong.any():
+            batch = int(np.searchsorted(np.cumsum(counts), other[np.argmax(wrong)], side="right"))
+            raise CorruptBatchError("a record's length is negative or too short", offset=base_offsets[batch])
+    return body, ends
+
+
+def _words(buffer: Octets) -> Words:
+    """A view: the two bytes at each position of the buffer."""
+    return np.ndarray((len(buffer) - 1,), dtype="<u2", buffer=buffer, strides=(1,))
+
+
+def _walk(data: bytes, batch_bounds: Ints, counts: Ints, base_offsets: Sequence[int]) -> Ints:
+    """The end of each record, one at a time; int64[n_records]."""
+    found: list[int] = []
+    add = found.append
+    bounds = batch_bounds.tolist()
+    position = limit = bounds[0]
+    for count, limit, base_offset in zip(counts.tolist(), bounds[1:], base_offsets, strict=True):
+        try:
+            for _ in range(count):
+                octet = data[position]
+                if octet < 0x80:
+                    position += 1 + (octet >> 1)
+                else:
+                    second = data[position + 1]
+                    if second < 0x80:
+                        position += 2 + ((octet & 0x7F | second << 7) >> 1)
+                    else:
+                        position = _skip_long(data, position)
+                add(position)
+        except IndexError:
+            position = -1
+        if position != limit:
+            raise CorruptBatchError(f"the lengths of {count} records do not add up to their batch", offset=base_offset)
+    return np.array(found, dtype=np.int64)
+
+
+def _skip_long(data: bytes, position: int) -> int:
+    """The end of the record at ``position``, whose length takes three bytes or more."""
+    value = shift = 0
+    for n_bytes in range(1, _MAX_LENGTH_BYTES + 1):
+        octet = data[position + n_bytes - 1]
+        value |= (octet & 0x7F) << shift
+        if octet < 0x80:
+            return position + n_bytes + (value >> 1)
+        shift += 7
+    raise IndexError
+
+
+# --- side by side -----------------------------------------------------------------------------------------------------
+
+
+def _walk_lanes(data: bytes, buffer: Octets, batch_bounds: Ints, counts: Ints) -> Ints | None:
+    """As :func:`_walk`; None if the batches do not add up, or nothing was gained."""
+    n_records = int(counts.sum())
+    start, first_lanes = _lanes(buffer, batch_bounds, counts)
+    words = _words(buffer)
+    stop = np.append(start[1:], batch_bounds[-1])
+    n_lanes = len(start)
+    if n_lanes < _FEW_LANES:
+        return None
+    taken = np.zeros(n_lanes, dtype=np.int64)  # steps that a lane took
+    final = np.zeros(n_lanes, dtype=np.int64)  # where it ended, or stands when the loop ends
+    steps: list[tuple[Any, Ints]] = []  # which lanes (an index, or all), and the ends that they found
+    lanes: Any = slice(None)
+    position, limit = start, stop
+    while True:
+        position = _next(buffer, words, position, limit)
+        steps.append((lanes, position))
+        going = position < limit
+        if going.all():
+            continue
+        final[lanes] = position
+        taken[lanes] = len(steps)
+        left = np.flatnonzero(going)
+        lanes = left if isinstance(lanes, slice) else lanes[left]
+        if len(left) < _FEW_LANES:
+            break
+        position, limit = position[left], limit[left]
+
+    amiss = np.flatnonzero(final != stop)
+    extra = _rejoin(data, start, stop, final, taken, amiss) if len(amiss) else {}
+    if extra is None:
+        return None
+    slots = taken.copy()
+    for lane, more in extra.items():
+        slots[lane] += len(more)
+    at = np.cumsum(slots) - slots
+    if not (np.diff(np.append(at[first_lanes], slots.sum())) == counts).all():
+        return None
+    ends = np.empty(n_records, dtype=np.int64)
+    for step, (lanes, position) in enumerate(steps):
+        if len(amiss):  # some lanes are void, or were walked anew
+            valid = np.flatnonzero(taken[lanes] > step)
+            position = position[valid]
+            lanes = valid if isinstance(lanes, slice) else lanes[valid]
+        ends[at[lanes] + step] = position
+    for lane, more in extra.items():
+        first = int(at[lane] + taken[lane])
+        ends[first : first + len(more)] = more
+    return ends
+
+
+def _next(buffer: Octets, words: Words, position: Ints, limit: Ints) -> Ints:
+    """The ends of the records at ``position``; beyond ``limit`` for one that cannot be."""
+    step = _STEPS.take(words[position])
+    ends = position + step
+    if step.all():
+        return ends
+    other = np.flatnonzero(step == 0)
+    length, body = _lengths(buffer, position[other])
+    ends[other] = np.where(length < MIN_RECORD_BYTES, limit[other] + 1, body + length)
+    return ends
+
+
+def _lengths(buffer: Octets, position: Ints) -> tuple[Ints, Ints]:
+    """``(lengths, positions behind them)`` of records, -1 for what is no length."""
+    last = len(buffer) - 1
+    value = np.zeros(len(position), dtype=np.int64)
+    going = np.ones(len(position), dtype=bool)
+    for nth in range(_MAX_LENGTH_BYTES):
+        octet = np.where(going, buffer.take(np.minimum(position, last)), 0).astype(np.int64)
+        value |= (octet & 0x7F) << 7 * nth
+        position = position + going
+        going &= octet > 0x7F
+    return np.where(going | (value & 1).astype(bool), -1, value >> 1), position
+
+
+def _rejoin(data: bytes, start: Ints, stop: Ints, final: Ints, taken: Ints, amiss: Ints) -> dict[int, list[int]] | None:
+    """Ends that the plain loop finds for the lanes that did not arrive at the next one; None if it finds none.
+
+    Sets ``taken`` to zero for lanes that begin at no record, and for those that were walked anew.
+    """
+    anchors = start.tolist()
+    anchors.append(int(stop[-1]))
+    extra: dict[int, list[int]] = {}
+    reached = 0  # lanes before this one are done with
+    for lane in amiss.tolist():
+        if lane < reached:
+            continue  # it began inside a record
+        position = int(final[lane])
+        if position > anchors[lane + 1]:  # beyond the next anchor, one of the two is wrong
+            position = anchors[lane]
+            taken[lane] = 0
+        found: list[int] = []
+        reached = lane + 1
+        try:
+            while position != anchors[reached]:
+                octet = data[position]
+                second = data[position + 1]
+                if octet < 0x80:
+                    position += 1 + (octet >> 1)
+                elif second < 0x80:
+                    position += 2 + ((octet & 0x7F | second << 7) >> 1)
+                else:
+                    position = _skip_long(data, position)
+                found.append(position)
+                while anchors[reached] < position:
+                    reached += 1
+        except IndexError:
+            return None
+        taken[lane + 1 : reached] = 0
+        extra[lane] = found
+    return extra
+
+
+def _lanes(buffer: Octets, batch_bounds: Ints, counts: Ints) -> tuple[Ints, npt.NDArray[np.int64]]:
+    """Where lanes begin, ascending, and which of them are the first of each batch; int64 both."""
+    n_records = int(counts.sum())
+    per_lane = _LANE_RECORDS if n_records >= _MANY_RECORDS else _SHORT_LANE_RECORDS
+    n_lanes = -(-counts // per_lane)
+    batch = np.repeat(np.arange(len(counts)), n_lanes)
+    nth = np.arange(len(batch)) - np.repeat(np.cumsum(n_lanes) - n_lanes, n_lanes)
+    start = batch_bounds[batch] + nth * (np.diff(batch_bounds) // n_lanes)[batch]
+    guessed = np.flatnonzero(nth)
+    if len(guessed):
+        start[guessed] = _anchors(buffer, start[guessed], batch_bounds[batch[guessed] + 1])
+        found = np.flatnonzero((start >= 0) & np.append(True, start[1:] != start[:-1]))
+        start, nth = start[found], nth[found]
+    return start, np.flatnonzero(nth == 0)
+
+
+def _anchors(buffer: Octets, target: Ints, limit: Ints) -> Ints:
+    """A place at or behind each target that looks like the beginning of a record, or -1; int64[n_targets]."""
+    found = np.full(len(target), -1, dtype=np.int64)
+    size = _WINDOW_BYTES
+    if len(buffer) < size:
+        return found
+    windows = np.lib.stride_tricks.as_strided(buffer, (len(buffer) - size + 1, size), (1, 1), writeable=False)
+    pending = np.arange(len(target))
+    for nth in range(_WINDOWS):
+        at = target[pending] + nth * size
+        base = np.minimum(at, len(buffer) - size)
+        hit = np.flatnonzero(windows[base] == 0)
+        if len(hit) > _MAX_HITS * len(pending):
+            break
+        row = hit // size
+        zero = base[row] + (hit - row * size)
+        keep = np.flatnonzero(zero >= np.maximum(at, target[pending] + 3)[row])
+        row, start = _plausible(buffer, row[keep], zero[keep], limit[pending])
+        earliest = np.flatnonzero(np.append(True, row[1:] != row[:-1])) if len(row) else row
+        found[pending[row[earliest]]] = start[earliest]
+        pending = pending[found[pending] < 0]
+        if not len(pending):
+            break
+    return found
+
+
+def _plausible(buffer: Octets, row: Ints, zero: Ints, limits: Ints) -> tuple[Ints, Ints]:
+    """``(rows, starts)`` of those zeros that a length stands in front of.
+
+    A record begins with its length and a zero (its attributes, of which Kafka uses none so far). A zero counts if the
+    length in front of it leads to another such place, or to the end of its batch, ``limits[row]``.
+    """
+    third = buffer.take(zero - 1)
+    keep = np.flatnonzero(third - np.uint8(1) < 0x7F)  # neither zero nor with a byte to follow
+    row, zero, third = row[keep], zero[keep], third[keep].astype(np.int64)
+    second, first = buffer.take(zero - 2).astype(np.int64), buffer.take(zero - 3).astype(np.int64)
+    two = second >> 7
+    three = two & first >> 7
+    length = np.where(three == 1, (third << 7 | second & 0x7F) << 7 | first & 0x7F, third << 7 | second & 0x7F)
+    length = np.where(two == 1, length, third)
+    end = zero + (length >> 1)
+    limit = limits[row]
+    keep = np.flatnonzero((length & 1 == 0) & (length >= 2 * MIN_RECORD_BYTES) & (end <= limit))
+    row, end, limit, start = row[keep], end[keep], limit[keep], (zero - 1 - two - three)[keep]
+    first8, second8 = buffer.take(end), buffer.take(end + 1)
+    attributes = buffer.take(end + 1 + (first8 >> 7) + (first8 >> 7 & second8 >> 7))
+    keep = np.flatnonzero((end == limit) | (attributes == 0) & (first8 & 1 == 0))
+    return row[keep], start[keep]
