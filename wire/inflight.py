@@ -11,6 +11,9 @@ alone:
 3. Sequences count records and wrap from 2^31 - 1 to 0.
 4. OUT_OF_ORDER_SEQUENCE_NUMBER is an echo of an earlier batch's failure while one is unacknowledged before it. For the
    first unacknowledged batch it means that the broker lost acknowledged data: it is final.
+5. Until a first batch is acknowledged, one is in flight. A partition that was just made may refuse it
+   (NOT_LEADER_OR_FOLLOWER) and take the next one a moment later: a broker that knows nothing of a producer accepts
+   whatever sequence comes first, and then has no place for the batch that was refused.
 """
 
 from __future__ import annotations
@@ -83,6 +86,7 @@ class PartitionQueue:
     node: int = -1
     not_before: float = 0.0
     _retrying: bool = False
+    _begun: bool = False
     _sequence: int = 0
     _n_added: int = 0
 
@@ -101,7 +105,7 @@ class PartitionQueue:
         """Whether a batch may leave now."""
         if not self.waiting or now < self.not_before:
             return False
-        return not (self._retrying and self.in_flight)
+        return not (self.in_flight and (self._retrying or not self._begun))
 
     def take(self, node: int, identity: ProducerIdentity, *, transactional: bool = False) -> QueuedBatch:
         """The next batch, stamped, from now on in flight to `node`. Only to be called when :meth:`ready`."""
@@ -124,6 +128,7 @@ class PartitionQueue:
 
     def acknowledge(self, batch: QueuedBatch) -> None:
         """`batch` is in the log."""
+        self._begun = True
         self._returned(batch)
 
     def retry(self, batch: QueuedBatch, error: WireError, not_before: float) -> None:

@@ -75,6 +75,18 @@ def test_nothing_leaves_after_a_failure_until_all_in_flight_is_back() -> None:
     assert queue.take(1, WRITER) is first
 
 
+def test_a_first_batch_is_alone_in_flight_until_it_is_acknowledged() -> None:
+    queue = queue_of(1, 1, 1)
+    first = queue.take(1, WRITER)
+    assert not queue.ready(1.0)
+    queue.retry(first, broker_error(6), 0.0)
+    assert queue.take(1, WRITER) is first
+    assert not queue.ready(1.0)
+    queue.acknowledge(first)
+    queue.take(1, WRITER)
+    assert queue.ready(1.0)
+
+
 def test_a_pause_holds_the_partition_back() -> None:
     queue = queue_of(1)
     queue.retry(queue.take(1, WRITER), LOST, 5.0)
