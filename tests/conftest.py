@@ -158,12 +158,22 @@ def topic(request: pytest.FixtureRequest) -> Iterator[TopicFactory]:
 
 
 def _await_leaders(admin: Any, topic: str, partitions: int) -> None:
-    """The controller has the topic at once, each broker a moment later."""
+    """The controller has the topic at once, each broker a moment later, and leads its partitions a moment after that:
+    what is written with acks=0, or in several requests at a time, before then is lost or put out of order."""
+    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    wanted = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
     deadline = time.monotonic() + TOPIC_TIMEOUT_S
     while time.monotonic() < deadline:
         known = admin.list_topics(topic, timeout=10).topics[topic].partitions
         if len(known) == partitions and all(each.leader >= 0 for each in known.values()):
-            return
+            try:
+                for listed in admin.list_offsets(wanted, request_timeout=10).values():
+                    listed.result(TOPIC_TIMEOUT_S)
+                return
+            except KafkaException:
+                pass
         time.sleep(0.01)
     raise TimeoutError(f"topic {topic} got no leaders within {TOPIC_TIMEOUT_S:.0f} s")
 
