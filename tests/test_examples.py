@@ -1,0 +1,141 @@
+"""Each example is run as its docstring says, on a real broker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+# Run by `make demo`, with a check of its own at its end.
+DEMO = "demo.py"
+
+
+@pytest.fixture
+def environment(java: None) -> dict[str, str]:
+    """As after activating the virtual environment: Spark's workers take python3 from the PATH."""
+    folder = str(Path(sys.executable).parent)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    return {**kept, "PATH": os.pathsep.join([folder, os.environ["PATH"]]), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def run(name: str, *arguments: str, environment: dict[str, str], folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_example_is_run_and_says_how() -> None:
+    examples = {path.name for path in EXAMPLES.glob("*.py")} - {DEMO}
+    assert examples == {"sql_over_topics.py", "stream_to_delta.py", "write_topic.py"}
+    for name in examples:
+        assert f"python examples/{name} --bootstrap" in (EXAMPLES / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.timeout(900)  # five Spark processes, one after the other
+def test_written_queried_and_streamed_into_delta(
+    kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str], spark: Any
+) -> None:
+    name, table = topic(3), tmp_path / "orders"
+    common = ["--bootstrap", kafka.bootstrap_servers, "--topic", name]
+    where: dict[str, Any] = {"environment": environment, "folder": tmp_path}
+
+    assert run("write_topic.py", *common, "--rows", "1000", **where) == f"1000 records written to {name}\n"
+    records = consume(kafka.bootstrap_servers, name, partitions=3, count=1000)
+    assert all(record.headers() == [("source", b"write_topic")] for record in records)
+    assert min(record.value() for record in records) == b'{"order":0,"pieces":1}'
+    partitions_of: dict[bytes, set[int]] = {}
+    for record in records:
+        partitions_of.setdefault(record.key(), set()).add(record.partition())
+    assert len(partitions_of) == 100
+    assert all(len(partitions) == 1 for partitions in partitions_of.values())
+
+    shown = cells(run("sql_over_topics.py", *common, **where))
+    assert [int(row[0]) for row in shown] == [0, 1, 2]
+    assert sum(int(row[1]) for row in shown) == 1000
+    query = "SELECT count(DISTINCT key) AS customers FROM topic"
+    assert cells(run("sql_over_topics.py", *common, "--query", query, **where)) == [["100"]]
+
+    streamed = run("stream_to_delta.py", *common, "--table", str(table), **where)
+    assert streamed == f"1000 records written by this run, 1000 in {table}\n"
+    produce(kafka.bootstrap_servers, name, 1)
+    assert follow([*common, "--table", str(table)], lambda: rows(spark, table) >= 1001, **where) == (
+        f"1 records written by this run, 1001 in {table}\n"
+    )
+
+
+def follow(arguments: list[str], done: Callable[[], bool], *, environment: dict[str, str], folder: Path) -> str:
+    """What stream_to_delta.py --follow prints when Ctrl-C ends it after `done` has come true."""
+    with (folder / "log").open("wb") as log, (folder / "out").open("wb") as out:
+        following = subprocess.Popen(
+            [sys.executable, str(EXAMPLES / "stream_to_delta.py"), *arguments, "--follow"],
+            env=environment,
+            cwd=folder,
+            stdout=out,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + 240
+        while not done():
+            assert following.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline, (folder / "log").read_text()
+            time.sleep(0.5)
+        os.killpg(following.pid, signal.SIGINT)
+        assert following.wait(120) == 0, (folder / "log").read_text()
+    finally:
+        if following.poll() is None:
+            os.killpg(following.pid, signal.SIGKILL)
+            following.wait()
+    return (folder / "out").read_text()
+
+
+def cells(table: str) -> list[list[str]]:
+    """The rows of what DataFrame.show prints."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
+    return rows[1:]
+
+
+def rows(spark: Any, table: Path) -> int:
+    return int(spark.read.format("delta").load(str(table)).count()) if (table / "_delta_log").is_dir() else 0
+
+
+def produce(bootstrap: str, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    failed: list[Any] = []
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, on_delivery=lambda error, _: failed.append(error) if error else None)
+    assert producer.flush(60) == 0
+    assert failed == []
+
+
+def consume(bootstrap: str, topic: str, *, partitions: int, count: int) -> list[Message]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "outside", "log_level": 0})
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
+    got: list[Message] = []
+    deadline = time.monotonic() + 60
+    try:
+        # Looks on for a while after the last that is expected: one too many would be a fault.
+        while (more := consumer.consume(count, timeout=2)) or len(got) < count:
+            got += more
+            assert time.monotonic() < deadline, f"{len(got)} of {count} records of {topic} within 60 s"
+    finally:
+        consumer.close()
+    assert [record.error() for record in got if record.error()] == []
+    assert len(got) == count
+    return got
