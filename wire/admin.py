@@ -7,10 +7,10 @@ Look-ups of many topic-partitions go out as one request a leader, to all leaders
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster import ANY, CONTROLLER, Cluster, Deadline, partitions_by_topic
-from pykafka_wire.wire.errors import broker_error
+from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from pykafka_wire.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -41,6 +41,9 @@ MAX_TIMESTAMP: Final = -3
 
 _CONSUMER_REPLICA: Final = -1
 _TOPIC_RESOURCE: Final = 2
+_BROKER_RESOURCE: Final = 4
+#: The first ListOffsets that knows MAX_TIMESTAMP: an older broker would take it for a time, and answer something else.
+_FIRST_MAX_TIMESTAMP: Final = 7
 _TOPIC_EXISTS: Final = 36
 _UNKNOWN_TOPIC: Final = 3
 _FIRST_DELETE_BY_ID: Final = 6
@@ -68,10 +71,18 @@ def list_offsets(
         timestamps: milliseconds since the epoch, or :data:`LATEST`, :data:`EARLIEST`, :data:`MAX_TIMESTAMP`.
 
     Raises:
+        UnsupportedVersionError: a leader is older than Kafka 3.0 and does not know :data:`MAX_TIMESTAMP`.
         WireError: as :meth:`Cluster.by_leader`.
     """
 
     def build(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
+        if any(timestamps[tp] == MAX_TIMESTAMP for tp in partitions):
+            node = cluster.leader(partitions[0])[0]
+            if not cluster.supports(node, ListOffsetsRequest, _FIRST_MAX_TIMESTAMP):
+                raise UnsupportedVersionError(
+                    "the broker cannot look up the highest timestamp", broker=node, api="ListOffsets",
+                    remedy="It needs Kafka 3.0 or newer.",
+                )  # fmt: skip
         return ListOffsetsRequest(
             replica_id=_CONSUMER_REPLICA,
             isolation_level=int(isolation_level == "read_committed"),
@@ -138,6 +149,12 @@ def offsets_for_leader_epoch(
     return cluster.by_leader(epochs, build, results, deadline=deadline)
 
 
+def list_topics(cluster: Cluster, *, internal: bool = False, deadline: Deadline | None = None) -> list[str]:
+    """The names of all topics that we may see, in order; with ``internal`` also those that Kafka keeps for itself."""
+    every = cluster.topics(None, deadline=deadline)
+    return sorted(name for name, topic in every.items() if internal or not topic.is_internal)
+
+
 def create_topics(
     cluster: Cluster,
     topics: Mapping[str, tuple[int, int]],
@@ -164,7 +181,9 @@ def create_topics(
         ],
         timeout_ms=cluster.settings.request_timeout_ms,
     )
-    response = cluster.request(CONTROLLER, request, deadline=deadline)
+    response = cluster.request(
+        CONTROLLER, request, deadline=deadline, error_codes=lambda answer: (topic.error_code for topic in answer.topics)
+    )
     for topic in response.topics:
         if topic.error_code and not (exist_ok and topic.error_code == _TOPIC_EXISTS):
             raise broker_error(topic.error_code, topic=topic.name, api="CreateTopics", detail=topic.error_message)
@@ -173,7 +192,9 @@ def create_topics(
             cluster.leader(TopicPartition(name, partition), deadline=deadline)
 
 
-def delete_topics(cluster: Cluster, names: Iterable[str], *, missing_ok: bool = False) -> None:
+def delete_topics(
+    cluster: Cluster, names: Iterable[str], *, missing_ok: bool = False, deadline: Deadline | None = None
+) -> None:
     """Delete topics by name; they are gone when this returns, for the broker that was asked.
 
     Raises:
@@ -185,7 +206,13 @@ def delete_topics(cluster: Cluster, names: Iterable[str], *, missing_ok: bool = 
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in wanted], timeout_ms=timeout_ms)
     else:
         request = DeleteTopicsRequest(topic_names=wanted, timeout_ms=timeout_ms)
-    response = cluster.request(CONTROLLER, request)
+    response = cluster.request(
+        CONTROLLER,
+        request,
+        deadline=deadline,
+        # A topic that is not there is the caller's to judge, not worth another try.
+        error_codes=lambda answer: (t.error_code for t in answer.responses if t.error_code != _UNKNOWN_TOPIC),
+    )
     for answer in response.responses:
         if answer.error_code and not (missing_ok and answer.error_code == _UNKNOWN_TOPIC):
             raise broker_error(answer.error_code, topic=answer.name, api="DeleteTopics", detail=answer.error_message)
@@ -193,7 +220,7 @@ def delete_topics(cluster: Cluster, names: Iterable[str], *, missing_ok: bool = 
             cluster.invalidate(answer.name)
 
 
-def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> None:
+def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, deadline: Deadline | None = None) -> None:
     """Give topics more partitions, ``{name: new total}``.
 
     Raises:
@@ -203,7 +230,9 @@ def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> None:
         topics=[CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in counts.items()],
         timeout_ms=cluster.settings.request_timeout_ms,
     )
-    response = cluster.request(CONTROLLER, request)
+    response = cluster.request(
+        CONTROLLER, request, deadline=deadline, error_codes=lambda answer: (t.error_code for t in answer.results)
+    )
     for result in response.results:
         if result.error_code:
             raise broker_error(
@@ -213,27 +242,53 @@ def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> None:
 
 
 def describe_topic_configs(
-    cluster: Cluster, topics: Iterable[str], keys: Sequence[str] | None = None
-) -> dict[str, dict[str, Any]]:
+    cluster: Cluster, topics: Iterable[str], keys: Sequence[str] | None = None, *, deadline: Deadline | None = None
+) -> dict[str, dict[str, str | None]]:
     """The settings of topics by name; all of them, or those in ``keys``. A sensitive one is None.
 
     Raises:
         BrokerError: a topic may not be described, or does not exist.
     """
+    return _describe_configs(cluster, ANY, _TOPIC_RESOURCE, topics, keys, deadline)
+
+
+def describe_broker_configs(
+    cluster: Cluster, node_id: int, keys: Sequence[str] | None = None, *, deadline: Deadline | None = None
+) -> dict[str, str | None]:
+    """The settings of one broker; all of them, or those in ``keys``. A sensitive one is None.
+
+    Raises:
+        BrokerError: it may not be described.
+    """
+    name = str(node_id)
+    return _describe_configs(cluster, node_id, _BROKER_RESOURCE, [name], keys, deadline)[name]
+
+
+def _describe_configs(
+    cluster: Cluster,
+    node_id: int,
+    kind: int,
+    names: Iterable[str],
+    keys: Sequence[str] | None,
+    deadline: Deadline | None,
+) -> dict[str, dict[str, str | None]]:
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(
-                resource_type=_TOPIC_RESOURCE,
-                resource_name=name,
-                configuration_keys=None if keys is None else list(keys),
+                resource_type=kind, resource_name=name, configuration_keys=None if keys is None else list(keys)
             )
-            for name in topics
+            for name in names
         ]
     )
-    response = cluster.request(ANY, request)
+    response = cluster.request(
+        node_id, request, deadline=deadline, error_codes=lambda answer: (t.error_code for t in answer.results)
+    )
     for result in response.results:
         if result.error_code:
             raise broker_error(
-                result.error_code, topic=result.resource_name, api="DescribeConfigs", detail=result.error_message
+                result.error_code,
+                topic=result.resource_name if kind == _TOPIC_RESOURCE else None,
+                api="DescribeConfigs",
+                detail=result.error_message,
             )
     return {result.resource_name: {c.name: c.value for c in result.configs} for result in response.results}

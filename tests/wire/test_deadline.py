@@ -1,0 +1,40 @@
+"""Deadlines and pauses."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.settings import ClientSettings
+
+SETTINGS = ClientSettings(bootstrap_servers=(("h", 1),), retry_backoff_ms=100, retry_backoff_max_ms=1000)
+
+
+def test_a_deadline_runs_on_the_monotonic_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    deadline = Deadline.after_ms(10_000)
+    monkeypatch.setattr(time, "time", lambda: 4e9)  # the wall clock jumps by decades
+    assert 9_000 < deadline.remaining_ms() <= 10_000
+    assert not deadline.expired
+
+
+def test_a_past_deadline_has_nothing_left() -> None:
+    deadline = Deadline(time.monotonic() - 1)
+    assert deadline.expired
+    assert deadline.remaining_ms() == 0
+
+
+def test_the_sooner_of_two_deadlines_counts() -> None:
+    deadline = Deadline.after_ms(10_000)
+    assert deadline.sooner(60_000) == deadline
+    assert deadline.sooner(50).remaining_ms() <= 50
+
+
+@pytest.mark.parametrize(
+    ("n_failures", "middle_ms"), [(1, 100), (2, 200), (3, 400), (4, 800), (5, 1000), (10_000, 1000)]
+)
+def test_pauses_double_up_to_a_limit_with_a_fifth_of_jitter(n_failures: int, middle_ms: float) -> None:
+    pauses = [Backoff(SETTINGS).delay_ms(n_failures) for _ in range(200)]
+    assert 0.8 * middle_ms <= min(pauses)
+    assert max(pauses) <= 1.2 * middle_ms
+    assert max(pauses) - min(pauses) > 0.2 * middle_ms

@@ -1,0 +1,104 @@
+"""What is tried again, for how long, and what is said in the end."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from pykafka_wire.wire import errors
+from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.errors import (
+    AuthenticationError,
+    BrokerError,
+    CorrelationError,
+    DeadlineExceededError,
+    NoBrokerAvailableError,
+    ProtocolError,
+    TransportError,
+    UnsupportedVersionError,
+    WireError,
+    broker_error,
+)
+from pykafka_wire.wire.retries import Graces, tries
+from pykafka_wire.wire.settings import ClientSettings
+
+QUICK = Backoff(ClientSettings(bootstrap_servers=(("h", 1),), retry_backoff_ms=1, retry_backoff_max_ms=2))
+
+
+def run(error: Exception, within_ms: float = 30) -> tuple[int, WireError]:
+    """How often a block that always fails is tried, and the error in the end."""
+    n_tries = 0
+    attempt = None
+    try:
+        for attempt in tries(QUICK, Deadline.after_ms(within_ms)):
+            with attempt:
+                n_tries += 1
+                raise error
+    except WireError as raised:
+        return n_tries, raised
+    assert attempt is not None
+    return n_tries, attempt.gave_up("Metadata")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TransportError("reset"),
+        DeadlineExceededError("no answer in time"),
+        CorrelationError("out of step"),
+        broker_error(6, topic="t", partition=3, broker=1, api="ListOffsets"),
+        broker_error(14),
+        broker_error(16),
+    ],
+    ids=lambda error: str(getattr(error, "name", type(error).__name__)),
+)
+def test_what_another_try_may_mend_is_tried_until_the_deadline(error: WireError) -> None:
+    n_tries, raised = run(error)
+    assert n_tries > 2
+    assert isinstance(raised, DeadlineExceededError)
+    assert raised.__cause__ is error
+    assert error.message in str(raised)
+    assert (raised.topic, raised.partition, raised.broker) == (error.topic, error.partition, error.broker)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProtocolError("trailing bytes"),
+        AuthenticationError("refused"),
+        UnsupportedVersionError("too old"),
+        NoBrokerAvailableError(),
+        broker_error(29),
+        broker_error(17),
+        broker_error(999),
+    ],
+    ids=lambda error: str(getattr(error, "name", type(error).__name__)),
+)
+def test_what_no_try_can_mend_comes_out_at_once(error: WireError) -> None:
+    assert run(error) == (1, error)
+
+
+def test_an_error_of_our_own_making_comes_out_at_once() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run(ZeroDivisionError())
+
+
+def test_a_code_with_a_grace_is_given_up_before_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(errors.ERRORS, 3, errors.ERRORS[3]._replace(grace_ms=20))
+    started = time.monotonic()
+    n_tries, raised = run(broker_error(3, topic="nope"), within_ms=20_000)
+    assert n_tries > 2
+    assert isinstance(raised, BrokerError)
+    assert time.monotonic() - started < 5
+
+
+def test_each_code_has_a_grace_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(errors.ERRORS, 3, errors.ERRORS[3]._replace(grace_ms=0))
+    graces = Graces()
+    assert not graces.allow(3)
+    assert graces.allow(100)
+    assert graces.allow(6)
+
+
+def test_a_passed_deadline_still_gets_one_try() -> None:
+    assert run(TransportError("reset"), within_ms=0)[0] == 1
