@@ -20,11 +20,15 @@ import struct
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import numpy as np
 from crc32c import crc32c
 from pykafka_wire.wire.errors import CorruptBatchError
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
+#: The same in two, before and after the CRC.
+UP_TO_CRC: Final = struct.Struct(">qiibI")
+AFTER_CRC: Final = struct.Struct(">hiqqqhii")
 #: base_offset and batch_length, which batch_length does not count.
 LOG_OVERHEAD: Final = 12
 #: Where the magic byte stands, in every format.
@@ -36,7 +40,8 @@ CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 
 _CRC_AT: Final = 17
-_ATTRIBUTES_AT: Final = 21
+#: The attributes, and all that follows.
+CRC_COVERS_FROM: Final = 21
 _PRODUCER_AT: Final = 43
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
@@ -65,6 +70,18 @@ class BatchHeader(NamedTuple):
         return self.base_offset + self.last_offset_delta
 
 
+#: The same, for many headers at once.
+HEADER_DTYPE: Final = np.dtype(
+    list(
+        zip(
+            BatchHeader._fields,
+            (">i8", ">i4", ">i4", "i1", ">u4", ">i2", ">i4", ">i8", ">i8", ">i8", ">i2", ">i4", ">i4"),
+            strict=True,
+        )
+    )
+)
+
+
 @dataclass(slots=True, kw_only=True)
 class EncodedBatch:
     """A batch ready to be sent, its producer fields still blank (-1).
@@ -86,13 +103,10 @@ def read_header(batch: memoryview) -> BatchHeader:
     return BatchHeader._make(HEADER.unpack_from(batch))
 
 
-def check_crc(batch: memoryview, header: BatchHeader) -> None:
-    """Raise CorruptBatchError unless the CRC of a whole batch holds."""
-    found = crc32c(batch[_ATTRIBUTES_AT:])
-    if found != header.crc:
-        raise CorruptBatchError(
-            f"the batch's CRC is {found:#010x}, where its header says {header.crc:#010x}", offset=header.base_offset
-        )
+def crc_error(expected: int, found: int, base_offset: int) -> CorruptBatchError:
+    return CorruptBatchError(
+        f"the batch's CRC is {found:#010x}, where its header says {expected:#010x}", offset=base_offset
+    )
 
 
 def stamp_producer(
@@ -101,11 +115,11 @@ def stamp_producer(
     """Write a producer's identity and sequence into a batch, in place, and make its CRC anew."""
     _PRODUCER.pack_into(data, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     if transactional:
-        (attributes,) = _ATTRIBUTES.unpack_from(data, _ATTRIBUTES_AT)
-        _ATTRIBUTES.pack_into(data, _ATTRIBUTES_AT, attributes | TRANSACTIONAL)
+        (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_COVERS_FROM)
+        _ATTRIBUTES.pack_into(data, CRC_COVERS_FROM, attributes | TRANSACTIONAL)
     seal(data)
 
 
 def seal(data: bytearray) -> None:
     """Write a batch's CRC, in place."""
-    _CRC.pack_into(data, _CRC_AT, crc32c(memoryview(data)[_ATTRIBUTES_AT:]))
+    _CRC.pack_into(data, _CRC_AT, crc32c(memoryview(data)[CRC_COVERS_FROM:]))

@@ -26,7 +26,7 @@ MIN_RECORD_BYTES: Final = 6
 #: Below so many records, or above so many bytes a record, the plain loop (about 0.1 us a record) costs less, or nothing
 #: that matters, compared with a few hundred NumPy calls.
 _FEW_RECORDS: Final = 1500
-_LARGE_RECORD: Final = 512
+_LARGE_RECORD: Final = 4096
 #: Records a lane: more lanes mean fewer steps, and more guesses.
 _LANE_RECORDS: Final = 32
 _SHORT_LANE_RECORDS: Final = 16
@@ -34,11 +34,11 @@ _MANY_RECORDS: Final = 20_000
 #: A step over fewer lanes than this costs more than the plain loop.
 _FEW_LANES: Final = 48
 _MAX_LENGTH_BYTES: Final = 5
-#: A guess looks at so many bytes at a time, so many times.
+#: A guess looks at so many bytes at a time, or at half a record, so many times.
 _WINDOW_BYTES: Final = 128
 _WINDOWS: Final = 4
 #: Binary data full of zeros gives more guesses than they are worth.
-_MAX_HITS: Final = 24
+_MAX_HITS: Final = 24  # of 128 bytes
 
 Words = npt.NDArray[np.uint16]
 
@@ -50,20 +50,21 @@ def _steps() -> Words:
     two = first >> 7
     length = np.where(two == 1, second << 7 | first & 0x7F, first)
     unclear = (two & second >> 7 == 1) | (length & 1 == 1) | (length < 2 * MIN_RECORD_BYTES)
-    return np.where(unclear, 0, 1 + two + (length >> 1)).astype(np.uint16)
+    sizes: Words = np.where(unclear, 0, 1 + two + (length >> 1)).astype(np.uint16)
+    return sizes
 
 
 _STEPS: Final = _steps()
 
 
 def record_bounds(
-    data: bytes, buffer: Octets, batch_bounds: Ints, counts: Ints, base_offsets: Sequence[int]
+    buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints, base_offsets: Sequence[int]
 ) -> tuple[Ints, Ints]:
     """``(start, end)`` of each record's body, behind its length; int64[n_records] each.
 
     Args:
-        data, buffer: the records of all batches one behind the other, and padding; the same bytes twice.
-        batch_bounds: int64[n_batches + 1], where each batch begins, and where the last one ends.
+        buffer: holds the records of all batches, in order, with or without anything between batches.
+        batch_starts, batch_ends: int64[n_batches], where the records of each batch begin and end in it.
         counts: int64[n_batches], records in each, at least one.
         base_offsets: names a batch in an error.
 
@@ -74,20 +75,19 @@ def record_bounds(
     if n_records == 0:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     ends = None
-    n_bytes = int(batch_bounds[-1] - batch_bounds[0])
+    n_bytes = int((batch_ends - batch_starts).sum())
     if n_records >= _FEW_RECORDS and n_bytes < n_records * _LARGE_RECORD:
-        ends = _walk_lanes(data, buffer, batch_bounds, counts)
+        ends = _walk_lanes(buffer, batch_starts, batch_ends, counts)
     if ends is None:
-        ends = _walk(data, batch_bounds, counts, base_offsets)
+        ends = _walk(buffer, batch_starts, batch_ends, counts, base_offsets)
     starts = np.empty(n_records, dtype=np.int64)
     starts[1:] = ends[:-1]
-    starts[np.cumsum(counts) - counts] = batch_bounds[:-1]
-    words = _words(buffer)[starts]
+    starts[np.cumsum(counts) - counts] = batch_starts
+    words = _words(buffer)[np.minimum(starts, len(buffer) - 2)]
     size = _STEPS.take(words)
     body = starts + 1
-    body += words >> np.uint16(7) & np.uint16(1)
-    sound = starts + size == ends
-    other = np.flatnonzero(~sound)
+    body += words >> 7 & 1
+    other = np.flatnonzero(starts + size != ends)
     if len(other):  # lengths of three bytes and more, if nothing worse
         length, body[other] = _lengths(buffer, starts[other])
         wrong = (length < MIN_RECORD_BYTES) | (body[other] + length != ends[other])
@@ -98,17 +98,19 @@ def record_bounds(
 
 
 def _words(buffer: Octets) -> Words:
-    """A view: the two bytes at each position of the buffer."""
-    return np.ndarray((len(buffer) - 1,), dtype="<u2", buffer=buffer, strides=(1,))
+    """A view: the two bytes at each position of the buffer, which has two at least."""
+    words: Words = np.ndarray((len(buffer) - 1,), dtype="<u2", buffer=buffer, strides=(1,))
+    return words
 
 
-def _walk(data: bytes, batch_bounds: Ints, counts: Ints, base_offsets: Sequence[int]) -> Ints:
+def _walk(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints, base_offsets: Sequence[int]) -> Ints:
     """The end of each record, one at a time; int64[n_records]."""
+    data = buffer.data
     found: list[int] = []
     add = found.append
-    bounds = batch_bounds.tolist()
-    position = limit = bounds[0]
-    for count, limit, base_offset in zip(counts.tolist(), bounds[1:], base_offsets, strict=True):
+    for count, position, limit, base_offset in zip(
+        counts.tolist(), batch_starts.tolist(), batch_ends.tolist(), base_offsets, strict=True
+    ):
         try:
             for _ in range(count):
                 octet = data[position]
@@ -128,7 +130,7 @@ def _walk(data: bytes, batch_bounds: Ints, counts: Ints, base_offsets: Sequence[
     return np.array(found, dtype=np.int64)
 
 
-def _skip_long(data: bytes, position: int) -> int:
+def _skip_long(data: memoryview, position: int) -> int:
     """The end of the record at ``position``, whose length takes three bytes or more."""
     value = shift = 0
     for n_bytes in range(1, _MAX_LENGTH_BYTES + 1):
@@ -143,12 +145,13 @@ def _skip_long(data: bytes, position: int) -> int:
 # --- side by side -----------------------------------------------------------------------------------------------------
 
 
-def _walk_lanes(data: bytes, buffer: Octets, batch_bounds: Ints, counts: Ints) -> Ints | None:
+def _walk_lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> Ints | None:
     """As :func:`_walk`; None if the batches do not add up, or nothing was gained."""
     n_records = int(counts.sum())
-    start, first_lanes = _lanes(buffer, batch_bounds, counts)
+    start, first_lanes = _lanes(buffer, batch_starts, batch_ends, counts)
     words = _words(buffer)
-    stop = np.append(start[1:], batch_bounds[-1])
+    stop = np.append(start[1:], 0)
+    stop[np.append(first_lanes[1:], len(start)) - 1] = batch_ends
     n_lanes = len(start)
     if n_lanes < _FEW_LANES:
         return None
@@ -172,7 +175,7 @@ def _walk_lanes(data: bytes, buffer: Octets, batch_bounds: Ints, counts: Ints) -
         position, limit = position[left], limit[left]
 
     amiss = np.flatnonzero(final != stop)
-    extra = _rejoin(data, start, stop, final, taken, amiss) if len(amiss) else {}
+    extra = _rejoin(buffer, start, stop, final, taken, amiss) if len(amiss) else {}
     if extra is None:
         return None
     slots = taken.copy()
@@ -196,7 +199,7 @@ def _walk_lanes(data: bytes, buffer: Octets, batch_bounds: Ints, counts: Ints) -
 
 def _next(buffer: Octets, words: Words, position: Ints, limit: Ints) -> Ints:
     """The ends of the records at ``position``; beyond ``limit`` for one that cannot be."""
-    step = _STEPS.take(words[position])
+    step = _STEPS.take(words[np.minimum(position, len(words) - 1)])
     ends = position + step
     if step.all():
         return ends
@@ -219,26 +222,28 @@ def _lengths(buffer: Octets, position: Ints) -> tuple[Ints, Ints]:
     return np.where(going | (value & 1).astype(bool), -1, value >> 1), position
 
 
-def _rejoin(data: bytes, start: Ints, stop: Ints, final: Ints, taken: Ints, amiss: Ints) -> dict[int, list[int]] | None:
-    """Ends that the plain loop finds for the lanes that did not arrive at the next one; None if it finds none.
+def _rejoin(
+    buffer: Octets, start: Ints, stop: Ints, final: Ints, taken: Ints, amiss: Ints
+) -> dict[int, list[int]] | None:
+    """Ends that the plain loop finds for the lanes that did not arrive where the next one begins; None if it finds none.
 
     Sets ``taken`` to zero for lanes that begin at no record, and for those that were walked anew.
     """
-    anchors = start.tolist()
-    anchors.append(int(stop[-1]))
+    data = buffer.data
+    starts, stops = start.tolist(), stop.tolist()
     extra: dict[int, list[int]] = {}
-    reached = 0  # lanes before this one are done with
+    reached = -1  # the last lane that is done with
     for lane in amiss.tolist():
-        if lane < reached:
+        if lane <= reached:
             continue  # it began inside a record
         position = int(final[lane])
-        if position > anchors[lane + 1]:  # beyond the next anchor, one of the two is wrong
-            position = anchors[lane]
+        if position > stops[lane]:  # one of the two lanes is wrong
+            position = starts[lane]
             taken[lane] = 0
         found: list[int] = []
-        reached = lane + 1
+        reached = lane
         try:
-            while position != anchors[reached]:
+            while position != stops[reached]:
                 octet = data[position]
                 second = data[position + 1]
                 if octet < 0x80:
@@ -248,35 +253,36 @@ def _rejoin(data: bytes, start: Ints, stop: Ints, final: Ints, taken: Ints, amis
                 else:
                     position = _skip_long(data, position)
                 found.append(position)
-                while anchors[reached] < position:
+                while stops[reached] < position:
                     reached += 1
         except IndexError:
             return None
-        taken[lane + 1 : reached] = 0
+        taken[lane + 1 : reached + 1] = 0
         extra[lane] = found
     return extra
 
 
-def _lanes(buffer: Octets, batch_bounds: Ints, counts: Ints) -> tuple[Ints, npt.NDArray[np.int64]]:
+def _lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """Where lanes begin, ascending, and which of them are the first of each batch; int64 both."""
     n_records = int(counts.sum())
     per_lane = _LANE_RECORDS if n_records >= _MANY_RECORDS else _SHORT_LANE_RECORDS
     n_lanes = -(-counts // per_lane)
+    sizes = batch_ends - batch_starts
     batch = np.repeat(np.arange(len(counts)), n_lanes)
     nth = np.arange(len(batch)) - np.repeat(np.cumsum(n_lanes) - n_lanes, n_lanes)
-    start = batch_bounds[batch] + nth * (np.diff(batch_bounds) // n_lanes)[batch]
+    start = batch_starts[batch] + nth * (sizes // n_lanes)[batch]
     guessed = np.flatnonzero(nth)
     if len(guessed):
-        start[guessed] = _anchors(buffer, start[guessed], batch_bounds[batch[guessed] + 1])
+        window = max(_WINDOW_BYTES, int(sizes.sum()) // n_records // 2)
+        start[guessed] = _anchors(buffer, start[guessed], batch_ends[batch[guessed]], window)
         found = np.flatnonzero((start >= 0) & np.append(True, start[1:] != start[:-1]))
         start, nth = start[found], nth[found]
     return start, np.flatnonzero(nth == 0)
 
 
-def _anchors(buffer: Octets, target: Ints, limit: Ints) -> Ints:
+def _anchors(buffer: Octets, target: Ints, limit: Ints, size: int) -> Ints:
     """A place at or behind each target that looks like the beginning of a record, or -1; int64[n_targets]."""
     found = np.full(len(target), -1, dtype=np.int64)
-    size = _WINDOW_BYTES
     if len(buffer) < size:
         return found
     windows = np.lib.stride_tricks.as_strided(buffer, (len(buffer) - size + 1, size), (1, 1), writeable=False)
@@ -285,7 +291,7 @@ def _anchors(buffer: Octets, target: Ints, limit: Ints) -> Ints:
         at = target[pending] + nth * size
         base = np.minimum(at, len(buffer) - size)
         hit = np.flatnonzero(windows[base] == 0)
-        if len(hit) > _MAX_HITS * len(pending):
+        if len(hit) * _WINDOW_BYTES > _MAX_HITS * size * len(pending):
             break
         row = hit // size
         zero = base[row] + (hit - row * size)
@@ -317,7 +323,7 @@ def _plausible(buffer: Octets, row: Ints, zero: Ints, limits: Ints) -> tuple[Int
     limit = limits[row]
     keep = np.flatnonzero((length & 1 == 0) & (length >= 2 * MIN_RECORD_BYTES) & (end <= limit))
     row, end, limit, start = row[keep], end[keep], limit[keep], (zero - 1 - two - three)[keep]
-    first8, second8 = buffer.take(end), buffer.take(end + 1)
-    attributes = buffer.take(end + 1 + (first8 >> 7) + (first8 >> 7 & second8 >> 7))
+    first8, second8 = buffer.take(end, mode="clip"), buffer.take(end + 1, mode="clip")
+    attributes = buffer.take(end + 1 + (first8 >> 7) + (first8 >> 7 & second8 >> 7), mode="clip")
     keep = np.flatnonzero((end == limit) | (attributes == 0) & (first8 & 1 == 0))
     return row[keep], start[keep]

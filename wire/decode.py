@@ -10,6 +10,7 @@ then keys and values as one Arrow array over all boundaries, of which ``take`` p
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,15 +19,22 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pykafka_wire.wire import batches
-from pykafka_wire.wire.batches import BatchHeader
+from crc32c import crc32c
+from pykafka_wire.wire import batches, legacy
 from pykafka_wire.wire.boundaries import MIN_RECORD_BYTES, record_bounds
-from pykafka_wire.wire.compression import MAX_DECOMPRESSED_BYTES, Codec, codec_of, decompress
+from pykafka_wire.wire.compression import MAX_DECOMPRESSED_BYTES, codec_of, decompress
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
-from pykafka_wire.wire.varints import PADDING, Ints, Octets, read_varints
+from pykafka_wire.wire.varints import Ints, Octets, read_varints
+
+_logger = logging.getLogger(__name__)
 
 #: Arrow's binary arrays have int32 offsets; what one call decodes stays well below.
 _MAX_BUFFER_BYTES: Final = 2**31 - 2**20
+_HEAD: Final = struct.Struct(">qi4xb")
+#: What batch_length counts of a batch without records.
+_MIN_LENGTH: Final = batches.HEADER_BYTES - batches.LOG_OVERHEAD
+#: Where records begin, behind the first byte that the CRC covers.
+_RECORDS_AT: Final = batches.HEADER_BYTES - batches.CRC_COVERS_FROM
 _ABORT: Final = 0
 _CONTROL_KEY: Final = struct.Struct(">hh")
 
@@ -65,7 +73,7 @@ class DecodedRecords:
     Attributes:
         slice_index: int32[n_records], which slice each record is of.
         offset, timestamp: int64[n_records]; timestamps in ms since the epoch.
-        timestamp_type: int32[n_records], 0 create time, 1 log append time.
+        timestamp_type: int32[n_records], 0 create time, 1 log append time, -1 none (magic 0; the timestamp is -1 then).
         key, value: pa.BinaryArray with nulls, None if not asked for.
         headers: pa.ListArray of struct<key: string, value: binary>, null where a record has none; None if not asked for.
             Bytes of a header's key that are no UTF-8 appear as U+FFFD: the record is not lost for them.
@@ -84,18 +92,33 @@ class DecodedRecords:
 
 
 @dataclass(slots=True)
-class _Batches:
-    """The batches to decode, field by field, their records in ``payloads``."""
+class _Found:
+    """The whole batches of all slices, in order."""
 
-    payloads: list[bytes | bytearray | memoryview] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    base_offsets: list[int] = field(default_factory=list)
-    base_timestamps: list[int] = field(default_factory=list)
-    append_times: list[int] = field(default_factory=list)
+    heads: list[memoryview] = field(default_factory=list)
+    #: What the CRC covers.
+    bodies: list[memoryview] = field(default_factory=list)
     slice_indexes: list[int] = field(default_factory=list)
-    #: Whether some batch reaches beyond its slice's range.
-    clipped: bool = False
+    #: Where records begin in the slice; -1 for what is no part of it, but was made of old messages.
+    positions: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The batches whose records count, and the buffer that their records lie in; arrays of one element a batch."""
+
+    buffer: Octets
+    starts: Ints
+    ends: Ints
+    counts: Ints
+    base_offsets: Ints
+    base_timestamps: Ints
+    max_timestamps: Ints
+    attributes: Ints
+    magics: npt.NDArray[np.int8]
+    slice_indexes: npt.NDArray[np.int32]
+    #: Which batches reach beyond their slice's range.
+    clipped: npt.NDArray[np.bool_]
 
 
 def decode(
@@ -110,167 +133,234 @@ def decode(
 
     Raises:
         CorruptBatchError: a CRC, a length or compressed data does not hold; names the slice's batch by its base offset.
-        UnsupportedVersionError: a batch of another format than magic 2, or of an unknown codec.
+        UnsupportedVersionError: a batch of an unknown format or codec.
     """
-    chosen = _Batches()
-    next_offsets = np.array([s.start_offset for s in slices], dtype=np.int64)
+    found = _Found()
     for index, piece in enumerate(slices):
-        next_offsets[index] = _choose(chosen, index, piece, read_committed, check_crc, max_decompressed_bytes)
-    return _decode_records(chosen, slices, columns, next_offsets)
+        _find(found, index, piece.records, check_crc, max_decompressed_bytes)
+    start_offsets = np.array([piece.start_offset for piece in slices], dtype=np.int64)
+    end_offsets = np.array([piece.end_offset for piece in slices], dtype=np.int64)
+    slice_indexes = np.array(found.slice_indexes, dtype=np.int32)
+    headers = np.frombuffer(b"".join(found.heads), dtype=batches.HEADER_DTYPE)
+    crcs = headers["crc"]
+    if check_crc:
+        for nth, (crc, body) in enumerate(zip(crcs.tolist(), found.bodies, strict=True)):
+            if crc32c(body) != crc:
+                raise batches.crc_error(crc, crc32c(body), int(headers["base_offset"][nth]))
+
+    base_offsets = headers["base_offset"].astype(np.int64)
+    last_offsets = base_offsets + headers["last_offset_delta"]
+    counts = headers["records_count"].astype(np.int64)
+    wrong = np.flatnonzero((counts < 0) | (headers["last_offset_delta"] < 0))
+    if len(wrong):
+        raise CorruptBatchError(
+            f"a batch of {counts[wrong[0]]} records up to offset delta {headers['last_offset_delta'][wrong[0]]}",
+            offset=int(base_offsets[wrong[0]]),
+        )
+    next_offsets = start_offsets.copy()
+    np.maximum.at(next_offsets, slice_indexes, last_offsets + 1)
+
+    attributes = headers["attributes"].astype(np.int64)
+    wanted = (counts > 0) & (attributes & batches.CONTROL == 0)
+    wanted &= (last_offsets >= start_offsets[slice_indexes]) & (base_offsets < end_offsets[slice_indexes])
+    if read_committed:
+        wanted &= ~_aborted(found, slices, headers)
+    rows = np.flatnonzero(wanted)
+    buffer, starts, ends = _payloads(found, slices, rows, headers, max_decompressed_bytes)
+    of = slice_indexes[rows]
+    chosen = _Chosen(
+        buffer=buffer,
+        starts=starts,
+        ends=ends,
+        counts=counts[rows],
+        base_offsets=base_offsets[rows],
+        base_timestamps=headers["base_timestamp"][rows].astype(np.int64),
+        max_timestamps=headers["max_timestamp"][rows].astype(np.int64),
+        attributes=attributes[rows],
+        magics=headers["magic"][rows],
+        slice_indexes=of,
+        clipped=(base_offsets[rows] < start_offsets[of]) | (last_offsets[rows] >= end_offsets[of]),
+    )
+    return _decode_records(chosen, columns, start_offsets, end_offsets, next_offsets)
 
 
-def _choose(
-    chosen: _Batches, index: int, piece: RecordSlice, read_committed: bool, check_crc: bool, max_bytes: int
-) -> int:
-    """Add the batches of one slice that count; the position after its last complete batch."""
-    view = piece.records
+def _find(found: _Found, index: int, view: memoryview, check_crc: bool, max_bytes: int) -> None:
+    """Add the whole batches of one slice."""
     size = len(view)
     at = 0
-    position = piece.start_offset
-    aborted = sorted(piece.aborted, key=lambda transaction: transaction[1], reverse=True)
-    aborting: set[int] = set()
     while size - at > batches.MAGIC_AT:
-        length = int.from_bytes(view[at + 8 : at + 12], "big", signed=True)
-        magic = view[at + batches.MAGIC_AT]
+        base_offset, length, magic = _HEAD.unpack_from(view, at)
         end = at + batches.LOG_OVERHEAD + length
         if magic != 2:
-            base_offset = int.from_bytes(view[at : at + 8], "big", signed=True)
-            _refuse_format(magic, base_offset)
-        if length < batches.HEADER_BYTES - batches.LOG_OVERHEAD:
-            base_offset = int.from_bytes(view[at : at + 8], "big", signed=True)
+            if magic not in (0, 1):
+                raise UnsupportedVersionError(
+                    f"a record batch of magic {magic}, which no Kafka release writes", offset=base_offset
+                )
+            if length < legacy.MIN_LENGTH:
+                raise CorruptBatchError(f"a message of {length} bytes is shorter than its header", offset=base_offset)
+            if end > size:
+                break
+            batch = legacy.convert(view[at:end], check_crc=check_crc, max_bytes=max_bytes)
+            at = end
+            if batch is None:
+                continue
+            found.heads.append(batch[: batches.HEADER_BYTES])
+            found.bodies.append(batch[batches.CRC_COVERS_FROM :])
+            found.slice_indexes.append(index)
+            found.positions.append(-1)
+            continue
+        if length < _MIN_LENGTH:
             raise CorruptBatchError(f"a batch of {length} bytes is shorter than its header", offset=base_offset)
         if end > size:
             break  # the last batch of a response may be cut short
-        batch = view[at:end]
+        found.heads.append(view[at : at + batches.HEADER_BYTES])
+        found.bodies.append(view[at + batches.CRC_COVERS_FROM : end])
+        found.slice_indexes.append(index)
+        found.positions.append(at + batches.HEADER_BYTES)
         at = end
-        header = batches.read_header(batch)
-        if check_crc:
-            batches.check_crc(batch, header)
-        if header.last_offset_delta < 0 or header.records_count < 0:
-            raise CorruptBatchError(
-                f"a batch of {header.records_count} records up to offset delta {header.last_offset_delta}",
-                offset=header.base_offset,
-            )
-        position = max(position, header.last_offset + 1)
-        if read_committed:
-            while aborted and aborted[-1][1] <= header.last_offset:
-                aborting.add(aborted.pop()[0])
-        if header.attributes & batches.CONTROL:
-            if read_committed and _is_abort(batch, header):
-                aborting.discard(header.producer_id)
-            continue
-        if header.attributes & batches.TRANSACTIONAL and header.producer_id in aborting:
-            continue
-        if (
-            header.records_count == 0
-            or header.last_offset < piece.start_offset
-            or header.base_offset >= piece.end_offset
-        ):
-            continue
-        _add(chosen, index, piece, batch, header, max_bytes)
-    return position
 
 
-def _refuse_format(magic: int, offset: int) -> None:
-    if magic in (0, 1):
-        raise UnsupportedVersionError(
-            f"records in the message format of magic {magic}, from before Kafka 0.11, cannot be read",
-            offset=offset,
-            remedy="Write the topic anew with message format 2, or read it with another client.",
-        )
-    raise UnsupportedVersionError(f"a record batch of magic {magic}, which no Kafka release writes", offset=offset)
+def _aborted(found: _Found, slices: Sequence[RecordSlice], headers: Any) -> npt.NDArray[np.bool_]:
+    """Which batches belong to aborted transactions: transactional, of a producer whose aborted transaction has begun and
+    is not yet ended by its marker; bool[n_batches].
+    """
+    aborted = np.zeros(len(headers), dtype=bool)
+    if not any(piece.aborted for piece in slices):
+        return aborted
+    index = -1
+    rest: list[tuple[int, int]] = []
+    aborting: set[int] = set()
+    for nth, (of, header) in enumerate(zip(found.slice_indexes, headers, strict=True)):
+        if of != index:
+            index = of
+            rest = sorted(slices[of].aborted, key=lambda transaction: transaction[1], reverse=True)
+            aborting = set()
+        last_offset = int(header["base_offset"]) + int(header["last_offset_delta"])
+        while rest and rest[-1][1] <= last_offset:
+            aborting.add(rest.pop()[0])
+        producer_id, attributes = int(header["producer_id"]), int(header["attributes"])
+        if attributes & batches.CONTROL:
+            if producer_id in aborting and _is_abort(found.bodies[nth][_RECORDS_AT:], int(header["base_offset"])):
+                aborting.discard(producer_id)
+        elif attributes & batches.TRANSACTIONAL and producer_id in aborting:
+            aborted[nth] = True
+    return aborted
 
 
-def _add(
-    chosen: _Batches, index: int, piece: RecordSlice, batch: memoryview, header: BatchHeader, max_bytes: int
-) -> None:
-    try:
-        codec = codec_of(header.attributes)
-        payload = decompress(codec, batch[batches.HEADER_BYTES :], max_bytes)
-    except WireError as error:
-        error.offset = header.base_offset
-        raise
-    if header.records_count * MIN_RECORD_BYTES > len(payload):
-        raise CorruptBatchError(
-            f"{header.records_count} records in {len(payload)} bytes ({Codec(codec).name.lower()})",
-            offset=header.base_offset,
-        )
-    chosen.payloads.append(payload)
-    chosen.sizes.append(len(payload))
-    chosen.counts.append(header.records_count)
-    chosen.base_offsets.append(header.base_offset)
-    chosen.base_timestamps.append(header.base_timestamp)
-    chosen.append_times.append(header.max_timestamp if header.attributes & batches.TIMESTAMP_TYPE else -1)
-    chosen.slice_indexes.append(index)
-    if header.base_offset < piece.start_offset or header.last_offset >= piece.end_offset:
-        chosen.clipped = True
-
-
-def _is_abort(batch: memoryview, header: BatchHeader) -> bool:
+def _is_abort(records: memoryview, offset: int) -> bool:
     """Whether a control batch ends its transaction by aborting it: the key of its record is a version and a type."""
-    payload = np.frombuffer(bytes(batch[batches.HEADER_BYTES :]) + bytes(PADDING), dtype=np.uint8)
-    position = np.array([0], dtype=np.int64)
-    _, position = read_varints(payload, position)
-    position = position + 1  # attributes
-    for _ in range(2):
-        _, position = read_varints(payload, position)
-    key_size, position = read_varints(payload, position)
-    start = int(position[0])
-    if key_size[0] < _CONTROL_KEY.size or start + _CONTROL_KEY.size > len(payload) - PADDING:
-        raise CorruptBatchError("a control batch without a type", offset=header.base_offset)
-    _, kind = _CONTROL_KEY.unpack_from(payload.data, start)
+    payload = np.frombuffer(records, dtype=np.uint8)
+    start = size = np.zeros(1, dtype=np.int64)
+    if len(payload):
+        _, position = read_varints(payload, start)
+        position = position + 1  # attributes
+        for _ in range(2):
+            _, position = read_varints(payload, position)
+        size, start = read_varints(payload, position)
+    if not _CONTROL_KEY.size <= int(size[0]) <= len(payload) - int(start[0]):
+        raise CorruptBatchError("a control batch without a type", offset=offset)
+    _, kind = _CONTROL_KEY.unpack_from(records, int(start[0]))
     return bool(kind == _ABORT)
 
 
+def _payloads(
+    found: _Found, slices: Sequence[RecordSlice], rows: Ints, headers: Any, max_bytes: int
+) -> tuple[Octets, Ints, Ints]:
+    """``(buffer, starts, ends)``: the records of the batches ``rows``, unpacked.
+
+    Where all are uncompressed and in one frame, the buffer is that frame, a view; otherwise their copies, joined.
+
+    Raises:
+        CorruptBatchError: a batch cannot be unpacked, or cannot hold the records that it claims.
+    """
+    codecs = (headers["attributes"][rows] & 0x07).tolist()
+    frame = _frame(slices)
+    positions = np.array(found.positions, dtype=np.int64)[rows]
+    if frame is not None and not any(codecs) and int(positions.min(initial=0)) >= 0:
+        buffer = np.frombuffer(frame, dtype=np.uint8)
+        origins = np.array([_address(piece.records) for piece in slices], dtype=np.int64) - _address(frame)
+        starts = origins[np.array(found.slice_indexes, dtype=np.int32)[rows]] + positions
+        sizes = headers["batch_length"][rows].astype(np.int64) - _MIN_LENGTH
+    else:
+        payloads: list[Any] = []
+        for row, codec in zip(rows.tolist(), codecs, strict=True):
+            packed = found.bodies[row][_RECORDS_AT:]
+            try:
+                payloads.append(packed if codec == 0 else decompress(codec_of(codec), packed, max_bytes))
+            except WireError as error:
+                error.offset = int(headers["base_offset"][row])
+                raise
+        buffer = np.frombuffer(b"".join(payloads), dtype=np.uint8)
+        sizes = np.array([len(payload) for payload in payloads], dtype=np.int64)
+        starts = np.cumsum(sizes) - sizes
+    short = np.flatnonzero(headers["records_count"][rows] * np.int64(MIN_RECORD_BYTES + 1) > sizes)
+    if len(short):
+        header = headers[rows[short[0]]]
+        raise CorruptBatchError(
+            f"{header['records_count']} records in {sizes[short[0]]} bytes", offset=int(header["base_offset"])
+        )
+    if len(buffer) > _MAX_BUFFER_BYTES:
+        raise CorruptBatchError(f"{len(buffer)} bytes of records in one response, more than can be decoded at once")
+    return buffer, starts, starts + sizes
+
+
+def _frame(slices: Sequence[RecordSlice]) -> bytes | bytearray | None:
+    """What all slices are views of, if that is one and the same."""
+    frames = {id(piece.records.obj): piece.records.obj for piece in slices if len(piece.records)}
+    frame = next(iter(frames.values())) if len(frames) == 1 else None
+    return frame if isinstance(frame, (bytes, bytearray)) else None
+
+
+def _address(view: Any) -> int:
+    return int(np.frombuffer(view, dtype=np.uint8).__array_interface__["data"][0]) if len(view) else 0
+
+
 def _decode_records(
-    chosen: _Batches, slices: Sequence[RecordSlice], columns: Columns, next_offsets: Ints
+    chosen: _Chosen, columns: Columns, start_offsets: Ints, end_offsets: Ints, next_offsets: Ints
 ) -> DecodedRecords:
-    data = b"".join([*chosen.payloads, bytes(PADDING)])
-    if len(data) > _MAX_BUFFER_BYTES:
-        raise CorruptBatchError(f"{len(data)} bytes of records in one response, more than can be decoded at once")
-    buffer = np.frombuffer(data, dtype=np.uint8)
-    counts = np.array(chosen.counts, dtype=np.int64)
-    bounds = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(chosen.sizes, out=bounds[1:])
-    position, ends = record_bounds(data, buffer, bounds, counts, chosen.base_offsets)
+    buffer, counts = chosen.buffer, chosen.counts
+    position, ends = record_bounds(buffer, chosen.starts, chosen.ends, counts, chosen.base_offsets.tolist())
 
     position += 1  # the record's own attributes say nothing yet
     timestamp_delta, position = read_varints(buffer, position)
     offset_delta, position = read_varints(buffer, position)
     if columns.key or columns.value or columns.headers:
-        key_start, key_size, position = _piece(buffer, position, ends, chosen, counts)
-        value_start, value_size, headers_at = _piece(buffer, position, ends, chosen, counts)
+        key_start, key_size, position = _piece(buffer, position, ends, chosen)
+        value_start, value_size, headers_at = _piece(buffer, position, ends, chosen)
         if (headers_at >= ends).any():
-            raise _torn(headers_at >= ends, chosen, counts)
+            raise _torn(headers_at >= ends, chosen)
     else:
         key_start = key_size = value_start = value_size = headers_at = position
 
-    offset = np.repeat(np.array(chosen.base_offsets, dtype=np.int64), counts) + offset_delta
-    keep = _keep(offset, chosen, counts, slices) if chosen.clipped else None
-    if keep is not None:
+    offset = np.repeat(chosen.base_offsets, counts)
+    offset += offset_delta
+    keep = None
+    if chosen.clipped.any():
+        first = np.repeat(start_offsets[chosen.slice_indexes], counts)
+        last = np.repeat(end_offsets[chosen.slice_indexes], counts)
+        keep = np.flatnonzero((offset >= first) & (offset < last))
         offset, timestamp_delta = offset[keep], timestamp_delta[keep]
         key_start, key_size = key_start[keep], key_size[keep]
         value_start, value_size = value_start[keep], value_size[keep]
         headers_at, ends = headers_at[keep], ends[keep]
 
-    def per_record(values: list[int], dtype: type) -> npt.NDArray[Any]:
-        repeated: npt.NDArray[Any] = np.repeat(np.array(values, dtype=dtype), counts)
+    def per_record(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        repeated: npt.NDArray[Any] = np.repeat(values, counts)
         return repeated if keep is None else repeated[keep]
 
-    n_records = len(offset)
-    append_time = per_record(chosen.append_times, np.int64) if any(t >= 0 for t in chosen.append_times) else None
-    timestamp = np.empty(0, dtype=np.int64)
-    timestamp_type = np.zeros(n_records if columns.timestamp_type else 0, dtype=np.int32)
+    timestamp, timestamp_type = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+    appended = chosen.attributes & batches.TIMESTAMP_TYPE != 0
     if columns.timestamp:
-        timestamp = per_record(chosen.base_timestamps, np.int64) + timestamp_delta
-        if append_time is not None:
-            timestamp = np.where(append_time >= 0, append_time, timestamp)
-    if append_time is not None and columns.timestamp_type:
-        timestamp_type = (append_time >= 0).astype(np.int32)
-    arrow_buffer = pa.py_buffer(data)
+        timestamp = per_record(chosen.base_timestamps)
+        timestamp += timestamp_delta
+        if appended.any():
+            timestamp = np.where(per_record(appended), per_record(chosen.max_timestamps), timestamp)
+    if columns.timestamp_type:
+        timestamp_type = per_record(np.where(chosen.magics == 0, -1, appended).astype(np.int32))
+    arrow_buffer = pa.py_buffer(buffer)
     return DecodedRecords(
-        n_records=n_records,
-        slice_index=per_record(chosen.slice_indexes, np.int32),
+        n_records=len(offset),
+        slice_index=per_record(chosen.slice_indexes),
         offset=offset,
         timestamp=timestamp,
         timestamp_type=timestamp_type,
@@ -281,30 +371,23 @@ def _decode_records(
     )
 
 
-def _piece(buffer: Octets, position: Ints, ends: Ints, chosen: _Batches, counts: Ints) -> tuple[Ints, Ints, Ints]:
+def _piece(buffer: Octets, position: Ints, ends: Ints, chosen: _Chosen) -> tuple[Ints, Ints, Ints]:
     """``(start, size, position behind it)`` of a key or value in each record; -1 is the size of null.
 
     Lengths may be anything in damaged data: positions are checked before they are read from.
     """
     if (position >= ends).any():
-        raise _torn(position >= ends, chosen, counts)
+        raise _torn(position >= ends, chosen)
     size, start = read_varints(buffer, position)
     wrong = (size < -1) | (size > ends - start)
     if wrong.any():
-        raise _torn(wrong, chosen, counts)
+        raise _torn(wrong, chosen)
     return start, size, start + np.maximum(size, 0)
 
 
-def _torn(wrong: npt.NDArray[np.bool_], chosen: _Batches, counts: Ints) -> CorruptBatchError:
-    batch = int(np.searchsorted(np.cumsum(counts), np.argmax(wrong), side="right"))
-    return CorruptBatchError("a record's fields reach beyond its length", offset=chosen.base_offsets[batch])
-
-
-def _keep(offset: Ints, chosen: _Batches, counts: Ints, slices: Sequence[RecordSlice]) -> Ints:
-    """Indices of the records inside their slice's range."""
-    first = np.array([slices[i].start_offset for i in chosen.slice_indexes], dtype=np.int64)
-    last = np.array([slices[i].end_offset for i in chosen.slice_indexes], dtype=np.int64)
-    return np.flatnonzero((offset >= np.repeat(first, counts)) & (offset < np.repeat(last, counts)))
+def _torn(wrong: npt.NDArray[np.bool_], chosen: _Chosen) -> CorruptBatchError:
+    batch = int(np.searchsorted(np.cumsum(chosen.counts), np.argmax(wrong), side="right"))
+    return CorruptBatchError("a record's fields reach beyond its length", offset=int(chosen.base_offsets[batch]))
 
 
 # --- Arrow ------------------------------------------------------------------------------------------------------------
@@ -335,51 +418,50 @@ def _bitmap(valid: npt.NDArray[np.bool_]) -> Any:
 
 
 def _headers(buffer: Octets, data: Any, positions: Ints, ends: Ints) -> Any:
-    """pa.ListArray of each record's headers; records without any are null, as Spark's own connector has it."""
+    """pa.ListArray of each record's headers; records without any are null, as Spark's own connector has it.
+
+    The first header of every record is read at once, then the second of those that have one, and so on.
+    """
     n_records = len(positions)
     counts, position = read_varints(buffer, positions)
-    if n_records and (int(counts.min()) < 0 or (counts > ends - position).any()):
+    if n_records and (int(counts.min()) < 0 or (2 * counts > ends - position).any()):
         raise CorruptBatchError("a record's header count does not fit its length")
-    record = np.flatnonzero(counts)
-    position = position[record]
-    left = counts[record].copy()
-    last = ends[record]
-    found: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []
-    while len(record):
-        key_size, key_start = read_varints(buffer, position)
-        value_at = key_start + key_size
-        if (key_size < 0).any() or (value_at >= last).any():
-            raise CorruptBatchError("a header's key does not fit its record")
-        value_size, value_start = read_varints(buffer, value_at)
-        position = value_start + np.maximum(value_size, 0)
-        if (value_size < -1).any() or (position > last).any():
-            raise CorruptBatchError("a header's value does not fit its record")
-        found.append((record, key_start, key_size, value_start, value_size))
-        left -= 1
-        more = (left > 0) & (position < last)
-        if (left[~more] > 0).any():
-            raise CorruptBatchError("a record has fewer headers than it says")
-        record, position, left, last = record[more], position[more], left[more], last[more]
-    empty = np.empty(0, dtype=np.int64)
-    records, key_start, key_size, value_start, value_size = (
-        (np.concatenate(parts) for parts in zip(*found, strict=True)) if found else (empty,) * 5
-    )
-    order = np.argsort(records, kind="stable")
-    entries = pa.StructArray.from_arrays(
-        [
-            _text(_binary(data, key_start[order], key_size[order])),
-            _binary(data, value_start[order], value_size[order]),
-        ],
-        names=["key", "value"],
-    )
-    offsets = np.zeros(n_records + 1, dtype=np.int32)
+    offsets = np.zeros(n_records + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
-    with_nulls = pa.array(offsets, mask=np.append(counts == 0, False)) if n_records else pa.array(offsets)
-    return pa.ListArray.from_arrays(with_nulls, entries)
+    n_headers = int(offsets[-1])
+    key_start, key_size, value_start, value_size = np.empty((4, n_headers), dtype=np.int64)
+    record = np.flatnonzero(counts)
+    position, last, left, slot = position[record], ends[record], counts[record], offsets[record]
+    while len(slot):
+        key_size[slot], key_start[slot] = size, start = read_varints(buffer, position)
+        if ((size < 0) | (size >= last - start)).any():
+            raise CorruptBatchError("a header's key does not fit its record")
+        value_size[slot], value_start[slot] = size, start = read_varints(buffer, start + size)
+        if ((size < -1) | (size > last - start)).any():
+            raise CorruptBatchError("a header's value does not fit its record")
+        more = np.flatnonzero(left > 1)
+        position = (start + np.maximum(size, 0))[more]
+        last, left, slot = last[more], left[more] - 1, slot[more] + 1
+        if (position >= last).any():
+            raise CorruptBatchError("a record has fewer headers than it says")
+    entries = pa.StructArray.from_arrays(
+        [_text(_binary(data, key_start, key_size)), _binary(data, value_start, value_size)], names=["key", "value"]
+    )
+    return pa.Array.from_buffers(
+        pa.list_(entries.type),
+        n_records,
+        [_bitmap(counts > 0), pa.py_buffer(offsets.astype(np.int32))],
+        children=[entries],
+    )
 
 
 def _text(array: Any) -> Any:
+    """Header keys as text. Java's client reads bytes that are no UTF-8 as U+FFFD too; the record must not be lost."""
     try:
         return array.cast(pa.string())
-    except pa.ArrowInvalid:  # a client that is not Java's wrote bytes that are no UTF-8
-        return pa.array([key.decode("utf-8", "replace") for key in array.to_pylist()], pa.string())
+    except pa.ArrowInvalid:
+        # Few different keys occur many times: only those are looked at.
+        encoded = array.dictionary_encode()
+        texts = [key.decode("utf-8", "replace") for key in encoded.dictionary.to_pylist()]
+        _logger.warning("%d header keys are not UTF-8: their bytes that are not appear as U+FFFD", len(texts))
+        return pa.array(texts, pa.string()).take(encoded.indices)

@@ -13,9 +13,6 @@ from pykafka_wire.wire.errors import CorruptBatchError
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
 
-#: A buffer that is read here has so many bytes of padding behind its last, so that no read of a varint that starts inside
-#: can leave it.
-PADDING = 16
 _MAX_VARINT_BYTES = 10
 
 
@@ -23,17 +20,17 @@ def read_varints(buffer: Octets, positions: Ints) -> tuple[Ints, Ints]:
     """``(values, positions behind them)`` of the zigzag varints at ``positions``; both int64[n], copies.
 
     Two bytes are read of each, since a second one costs less than finding out who has one; further bytes are read for a
-    shrinking subset.
+    shrinking subset. Behind the buffer's end its last byte stands for all others: who reads there notices by the position.
 
     Raises:
         CorruptBatchError: one is longer than ten bytes.
     """
-    first = buffer.take(positions)
+    first = buffer.take(positions, mode="clip")
     ends = positions + 1
     if int(first.max(initial=0)) < 0x80:
         short = (first >> 1).view(np.int8) ^ -(first & 1).view(np.int8)
         return short.astype(np.int64), ends
-    second = buffer.take(ends)
+    second = buffer.take(ends, mode="clip")
     two = first >> 7
     ends += two
     word = (second & -two).astype(np.uint16)
@@ -42,7 +39,7 @@ def read_varints(buffer: Octets, positions: Ints) -> tuple[Ints, Ints]:
     values = ((word >> 1).view(np.int16) ^ -(word & 1).view(np.int16)).astype(np.int64)
     more = np.flatnonzero(two & second >> 7)
     if len(more):
-        values[more], ends[more] = _read_long(buffer, word[more].astype(np.uint64) & 0x3FFF, ends[more])
+        values[more], ends[more] = _read_long(buffer, (word[more] & 0x3FFF).astype(np.uint64), ends[more])
     return values, ends
 
 
@@ -50,7 +47,7 @@ def _read_long(buffer: Octets, values: npt.NDArray[np.uint64], position: Ints) -
     """As :func:`read_varints`, of varints whose first two bytes are in ``values`` already."""
     going = np.arange(len(values))
     for shift in range(14, 7 * _MAX_VARINT_BYTES, 7):
-        octet = buffer.take(position[going])
+        octet = buffer.take(position[going], mode="clip")
         values[going] |= (octet & 0x7F).astype(np.uint64) << np.uint64(shift)
         position[going] += 1
         going = going[octet > 0x7F]

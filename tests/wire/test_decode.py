@@ -193,8 +193,8 @@ def test_a_corrupt_batch_is_named_by_its_offset():
     assert caught.value.offset == 77
 
 
-@pytest.mark.parametrize("magic", [0, 1, 3])
-def test_other_formats_are_refused_clearly(magic):
+@pytest.mark.parametrize("magic", [3, 127])
+def test_unknown_formats_are_refused_clearly(magic):
     batch = bytearray(encode_batch(plain(1)))
     batch[16] = magic
     with pytest.raises(UnsupportedVersionError, match=f"magic {magic}"):

@@ -1,0 +1,194 @@
+"""Messages of magic 0 and 1, as topics from before Kafka 0.11 hold them, turned into batches of magic 2.
+
+Owns these two formats, which only ever are read. One Python step a message: such topics are rare and get rarer, and what
+follows need not know of them. https://kafka.apache.org/documentation/#messageset
+
+=========  =======  ==  ===============================================================
+offset     int64    0   of a wrapper: the last inner message's
+size       int32    8   bytes that follow it
+crc        uint32   12  CRC-32 (not CRC-32C) of all that follows
+magic      int8     16
+attributes int8     17  bits 0-2 codec, bit 3 log-append time (magic 1)
+timestamp  int64    18  magic 1 only
+key        bytes        int32 length, -1 for null
+value      bytes        the same; of a wrapper, messages compressed as a whole (KIP-31)
+=========  =======  ==  ===============================================================
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+from pykafka_wire.wire import batches
+from pykafka_wire.wire.compression import Codec, codec_of, decompress
+from pykafka_wire.wire.errors import CorruptBatchError, WireError
+
+#: The shortest message's size: CRC, magic, attributes, two lengths.
+MIN_LENGTH: Final = 14
+
+_HEAD: Final = struct.Struct(">qiIbb")
+_INT64: Final = struct.Struct(">q")
+_INT32: Final = struct.Struct(">i")
+_CRC_FROM: Final = 16
+_FILLER_OFFSET: Final = -1
+_NO_TIMESTAMP: Final = -1
+_MAX_INT32: Final = 2**31 - 1
+
+
+class _Message(NamedTuple):
+    offset: int
+    magic: int
+    attributes: int
+    timestamp: int
+    key: memoryview | None
+    value: memoryview | None
+
+
+def convert(entry: memoryview, *, check_crc: bool, max_bytes: int) -> memoryview | None:
+    """A message, or all messages in a wrapper, as one uncompressed batch; None for a filler that stands for nothing.
+
+    The batch is laid out as magic 2 in all but the magic byte, which stays 0 or 1: with 0 there are no timestamps.
+
+    Raises:
+        CorruptBatchError: a CRC or a length does not hold.
+        UnsupportedVersionError: the codec is unknown.
+    """
+    outer = _read(entry, 0, len(entry), check_crc)
+    if outer.offset == _FILLER_OFFSET:
+        return None
+    try:
+        messages = _unwrap(outer, check_crc, max_bytes)
+    except WireError as error:
+        error.offset = outer.offset
+        raise
+    base_offset = messages[0].offset if messages else outer.offset
+    base_timestamp = messages[0].timestamp if messages else outer.timestamp
+    if not 0 <= outer.offset - base_offset <= _MAX_INT32:
+        raise CorruptBatchError(
+            f"messages from offset {base_offset} in a wrapper of offset {outer.offset}", offset=outer.offset
+        )
+    body = b"".join(_record(message, base_offset, base_timestamp) for message in messages)
+    appended = outer.magic == 1 and outer.attributes & batches.TIMESTAMP_TYPE
+    latest = max((message.timestamp for message in messages), default=_NO_TIMESTAMP)
+    covered = batches.AFTER_CRC.pack(
+        batches.TIMESTAMP_TYPE if appended else 0,
+        outer.offset - base_offset,
+        base_timestamp,
+        outer.timestamp if appended else latest,
+        *(-1, -1, -1, len(messages)),
+    )
+    covered += body
+    length = len(covered) + batches.CRC_COVERS_FROM - batches.LOG_OVERHEAD
+    return memoryview(batches.UP_TO_CRC.pack(base_offset, length, -1, outer.magic, crc32c(covered)) + covered)
+
+
+def _unwrap(outer: _Message, check_crc: bool, max_bytes: int) -> list[_Message]:
+    codec = codec_of(outer.attributes)
+    if codec is Codec.NONE:
+        return [outer]
+    if outer.value is None:
+        raise CorruptBatchError("a compressed message without a value")
+    packed = _mend_lz4(outer.value) if codec is Codec.LZ4 and outer.magic == 0 else outer.value
+    payload = memoryview(decompress(codec, packed, max_bytes))
+    messages: list[_Message] = []
+    at = 0
+    while at < len(payload):
+        if len(payload) - at < batches.LOG_OVERHEAD + MIN_LENGTH:
+            raise CorruptBatchError("a wrapper's messages end early")
+        (size,) = _INT32.unpack_from(payload, at + 8)
+        end = at + batches.LOG_OVERHEAD + size
+        if size < MIN_LENGTH or end > len(payload):
+            raise CorruptBatchError(f"a message of {size} bytes in a wrapper of {len(payload)}")
+        message = _read(payload, at, end, check_crc)
+        if message.magic != outer.magic or codec_of(message.attributes) is not Codec.NONE:
+            raise CorruptBatchError("a wrapper holds messages of another format, or another wrapper")
+        messages.append(message)
+        at = end
+    if outer.magic == 1 and messages:
+        # Relative offsets (KIP-31), counted so that the last is the wrapper's.
+        shift = outer.offset - messages[-1].offset
+        messages = [message._replace(offset=message.offset + shift) for message in messages]
+    return messages
+
+
+def _read(data: memoryview, at: int, end: int, check_crc: bool) -> _Message:
+    offset, _, crc, magic, attributes = _HEAD.unpack_from(data, at)
+    if check_crc and zlib.crc32(data[at + _CRC_FROM : end]) != crc:
+        raise CorruptBatchError("a message's CRC does not hold", offset=offset)
+    position = at + _HEAD.size
+    timestamp = _NO_TIMESTAMP
+    if magic == 1:
+        if end - position < _INT64.size:
+            raise CorruptBatchError("a message ends inside its header", offset=offset)
+        (timestamp,) = _INT64.unpack_from(data, position)
+        position += _INT64.size
+    fields: list[memoryview | None] = []
+    for _ in range(2):
+        size = _INT32.unpack_from(data, position)[0] if end - position >= _INT32.size else -2
+        position += _INT32.size
+        if not -1 <= size <= end - position:
+            raise CorruptBatchError("a message's key or value reaches beyond it", offset=offset)
+        fields.append(None if size < 0 else data[position : position + size])
+        position += max(size, 0)
+    if position != end:
+        raise CorruptBatchError(f"{end - position} bytes too many in a message", offset=offset)
+    return _Message(offset, magic, attributes, timestamp, *fields)
+
+
+def _record(message: _Message, base_offset: int, base_timestamp: int) -> bytes:
+    pieces = [b"\0", _varint(message.timestamp - base_timestamp), _varint(message.offset - base_offset)]
+    for piece in (message.key, message.value):
+        pieces += [_varint(-1)] if piece is None else [_varint(len(piece)), bytes(piece)]
+    pieces.append(b"\0")
+    body = b"".join(pieces)
+    return _varint(len(body)) + body
+
+
+def _varint(value: int) -> bytes:
+    unsigned = value << 1 if value >= 0 else ~(value << 1)
+    octets = bytearray()
+    while unsigned > 0x7F:
+        octets.append(unsigned & 0x7F | 0x80)
+        unsigned >>= 7
+    octets.append(unsigned)
+    return bytes(octets)
+
+
+# --- KAFKA-3160: clients of magic 0 hashed the frame's magic along with its descriptor --------------------------------
+
+_PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
+_MASK: Final = 0xFFFFFFFF
+
+
+def _mend_lz4(frame: memoryview) -> bytes:
+    """The frame with the checksum of its descriptor as the format wants it, whatever it was."""
+    mended = bytearray(frame)
+    if len(mended) >= 7:
+        flags = mended[4]
+        at = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+        if at < len(mended):
+            mended[at] = _xxh32(bytes(mended[4:at])) >> 8 & 0xFF
+    return bytes(mended)
+
+
+def _xxh32(data: bytes) -> int:
+    """XXH32 with seed 0 of fewer than 16 bytes."""
+    p1, p2, p3, p4, p5 = _PRIMES
+    value = p5 + len(data)
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        value = _rotate(value + int.from_bytes(data[at : at + 4], "little") * p3, 17) * p4
+    for octet in data[whole:]:
+        value = _rotate(value + octet * p5, 11) * p1
+    value &= _MASK
+    value = (value ^ value >> 15) * p2 & _MASK
+    value = (value ^ value >> 13) * p3 & _MASK
+    return value ^ value >> 16
+
+
+def _rotate(value: int, n_bits: int) -> int:
+    value &= _MASK
+    return (value << n_bits | value >> (32 - n_bits)) & _MASK
