@@ -22,7 +22,7 @@ import pyarrow as pa
 from crc32c import crc32c
 from pykafka_wire.wire import batches, legacy
 from pykafka_wire.wire.boundaries import MIN_RECORD_BYTES, record_bounds
-from pykafka_wire.wire.compression import MAX_DECOMPRESSED_BYTES, codec_of, decompress
+from pykafka_wire.wire.compression import MAX_DECOMPRESSED_BYTES, Decompressor, codec_of
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.varints import Ints, Octets, read_varints
 
@@ -283,10 +283,11 @@ def _payloads(
         sizes = headers["batch_length"][rows].astype(np.int64) - _MIN_LENGTH
     else:
         payloads: list[Any] = []
+        unpacker = Decompressor(max_bytes)
         for row, codec in zip(rows.tolist(), codecs, strict=True):
             packed = found.bodies[row][_RECORDS_AT:]
             try:
-                payloads.append(packed if codec == 0 else decompress(codec_of(codec), packed, max_bytes))
+                payloads.append(packed if codec == 0 else unpacker.decompress(codec_of(codec), packed))
             except WireError as error:
                 error.offset = int(headers["base_offset"][row])
                 raise
