@@ -88,7 +88,6 @@ def producer(kafka) -> Iterator[Producer]:
     cluster = Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers}))
     producer = Producer(cluster, cluster.settings)
     yield producer
-    producer.close()
     cluster.close()
 
 
