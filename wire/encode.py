@@ -6,6 +6,7 @@ Owns the layout of records and the cutting of rows into batches. It knows no bro
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -14,13 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pykafka_wire.wire import batches
 from pykafka_wire.wire.batches import EncodedBatch
-from pykafka_wire.wire.compression import Codec, compress
+from pykafka_wire.wire.compression import Codec, compressor
 from pykafka_wire.wire.varints import Ints, n_varint_bytes, write_varints, zigzag
 
 __all__ = ["EncodedBatch", "encode_batches"]
 
-#: The most that a record adds to its key, value and headers: its length, attributes, deltas, two lengths, header count.
-_MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
+#: Rows are encoded in groups of about so many bytes: Arrow's binary arrays hold less than 2 GiB. Smaller groups, which
+#: would fit into a processor's cache, were not faster.
+_GROUP_BYTES: Final = 64 * 1024 * 1024
 
 
 def encode_batches(
@@ -52,32 +54,101 @@ def encode_batches(
     header_bytes = None if headers is None else _encode_headers(headers)
     header_size = np.ones(n_rows, dtype=np.int64) if header_bytes is None else _sizes(header_bytes, n_rows)
     content = np.maximum(key_size, 0) + np.maximum(value_size, 0) + header_size
-    cuts = _cuts(content + _MAX_RECORD_OVERHEAD, max_batch_bytes - batches.HEADER_BYTES, max_records)
-    first_rows = np.array([first for first, _ in cuts], dtype=np.int64)
-    first_row = np.repeat(first_rows, [last - first for first, last in cuts])
-    records = _encode_records(key, value, header_bytes, key_size, value_size, content, timestamp, first_row)
-    _, offsets, data = records.buffers()
-    bounds = np.frombuffer(offsets, dtype=np.int32)
-    payload = memoryview(data)
-    return [
-        _batch(payload[int(bounds[first]) : int(bounds[last])], first, timestamp[first:last], codec, level)
-        for first, last in cuts
-    ]
+    pack = None if codec is Codec.NONE else compressor(codec, level)
+    encoded: list[EncodedBatch] = []
+    total = np.cumsum(content + _most_overhead(key_size, value_size, content, timestamp))
+    cuts = _cuts(total, max_batch_bytes - batches.HEADER_BYTES, max_records)
+    for first, last, group in _groups(total, cuts):
+        rows = slice(first, last)
+        encoded += _encode_group(
+            first,
+            group - first,
+            None if key is None else key[rows],
+            None if value is None else value[rows],
+            None if header_bytes is None else header_bytes[rows],
+            key_size[rows],
+            value_size[rows],
+            content[rows],
+            timestamp[rows],
+            codec,
+            pack,
+        )
+    return encoded
 
 
-def _cuts(weight: Ints, max_bytes: int, max_records: int | None) -> list[tuple[int, int]]:
-    """``(first, last)`` rows of each batch, half-open."""
-    total = np.cumsum(weight)
-    cuts = []
-    first = 0
-    while first < len(weight):
+def _most_overhead(key_size: Ints, value_size: Ints, content: Ints, timestamp: Ints) -> int:
+    """The most that a record adds to its key, value and headers: its length, attributes, deltas, two lengths."""
+    deltas = [int(timestamp.max()) - int(timestamp.min()), len(timestamp)]
+    sizes = [int(size.max()) for size in (key_size, value_size)]
+    most = np.array([[*deltas, *sizes, int(content.max()) + 64]], dtype=np.int64)[0]
+    return 1 + int(n_varint_bytes(zigzag(most)).sum())
+
+
+def _groups(total: Ints, cuts: Ints) -> Iterator[tuple[int, int, Ints]]:
+    """``(first row, last row, first rows of the batches)`` of each group of whole batches; rows half-open."""
+    ends = np.append(cuts[1:], len(total))
+    bytes_before = total[ends - 1]
+    nth = 0
+    while nth < len(cuts):
+        first = int(cuts[nth])
         before = int(total[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(total, before + max_bytes, side="right")))
-        if max_records is not None:
-            last = min(last, first + max_records)
-        cuts.append((first, last))
-        first = last
-    return cuts
+        after = max(nth + 1, int(bytes_before.searchsorted(before + _GROUP_BYTES, side="right")))
+        yield first, int(ends[after - 1]), cuts[nth:after]
+        nth = after
+
+
+def _encode_group(
+    first_row: int,
+    first_rows: Ints,
+    key: Any,
+    value: Any,
+    header_bytes: Any,
+    key_size: Ints,
+    value_size: Ints,
+    content: Ints,
+    timestamp: Ints,
+    codec: Codec,
+    pack: Callable[[memoryview], bytes] | None,
+) -> list[EncodedBatch]:
+    n_rows = np.diff(np.append(first_rows, len(timestamp)))
+    batch_start = np.repeat(first_rows, n_rows)
+    records = _encode_records(key, value, header_bytes, key_size, value_size, content, timestamp, batch_start)
+    _, offsets, data = records.buffers()
+    payload = memoryview(data)
+    bounds = np.frombuffer(offsets, dtype=np.int32)[np.append(first_rows, len(timestamp))].tolist()
+    encoded = []
+    for nth, (first, n_records, base_timestamp, max_timestamp) in enumerate(
+        zip(
+            (first_rows + first_row).tolist(),
+            n_rows.tolist(),
+            timestamp[first_rows].tolist(),
+            np.maximum.reduceat(timestamp, first_rows).tolist(),
+            strict=True,
+        )
+    ):
+        body = payload[bounds[nth] : bounds[nth + 1]]
+        encoded.append(
+            EncodedBatch(
+                data=_batch(body if pack is None else pack(body), codec, n_records, base_timestamp, max_timestamp),
+                n_records=n_records,
+                base_timestamp=base_timestamp,
+                max_timestamp=max_timestamp,
+                first_row=first,
+            )
+        )
+    return encoded
+
+
+def _cuts(total: Ints, max_bytes: int, max_records: int | None) -> Ints:
+    """The first row of each batch; int64[n_batches]. ``total`` is the sum of the rows' bytes up to and with each."""
+    cuts = []
+    first = before = 0
+    while first < len(total):
+        cuts.append(first)
+        last = max(first + 1, int(total.searchsorted(before + max_bytes, side="right")))
+        first = last if max_records is None else min(last, first + max_records)
+        before = int(total[first - 1])
+    return np.array(cuts, dtype=np.int64)
 
 
 def _encode_records(
@@ -88,12 +159,12 @@ def _encode_records(
     value_size: Ints,
     content: Ints,
     timestamp: Ints,
-    first_row: Ints,
+    batch_start: Ints,
 ) -> Any:
-    """pa.BinaryArray of each row as a record; ``first_row`` is the first row of each row's batch, int64[n_rows]."""
+    """pa.BinaryArray of each row as a record; ``batch_start`` is the first row of each row's batch, int64[n_rows]."""
     n = len(timestamp)
-    timestamp_delta = zigzag(timestamp - timestamp[first_row])
-    offset_delta = zigzag(np.arange(n, dtype=np.int64) - first_row)
+    timestamp_delta = zigzag(timestamp - timestamp[batch_start])
+    offset_delta = zigzag(np.arange(n, dtype=np.int64) - batch_start)
     zigzag_key, zigzag_value = zigzag(key_size), zigzag(value_size)
     sizes = [n_varint_bytes(v) for v in (timestamp_delta, offset_delta, zigzag_key, zigzag_value)]
     length = zigzag(content + (1 + sizes[0] + sizes[1] + sizes[2] + sizes[3]))
@@ -118,30 +189,28 @@ def _encode_records(
     )
 
 
-def _batch(payload: memoryview, first_row: int, timestamp: Ints, codec: Codec, level: int | None) -> EncodedBatch:
-    body = payload if codec is Codec.NONE else compress(codec, payload, level)
-    n = len(timestamp)
-    base_timestamp, max_timestamp = int(timestamp[0]), int(timestamp.max())
+def _batch(
+    body: bytes | memoryview, codec: Codec, n_records: int, base_timestamp: int, max_timestamp: int
+) -> bytearray:
+    """Header and records of one batch; its producer fields are blank."""
     header = batches.HEADER.pack(
         0,
         batches.HEADER_BYTES - batches.LOG_OVERHEAD + len(body),
         -1,
         2,
         0,
-        int(codec),
-        n - 1,
+        codec,
+        n_records - 1,
         base_timestamp,
         max_timestamp,
         -1,
         -1,
         -1,
-        n,
+        n_records,
     )
     data = bytearray().join((header, body))
     batches.seal(data)
-    return EncodedBatch(
-        data=data, n_records=n, base_timestamp=base_timestamp, max_timestamp=max_timestamp, first_row=first_row
-    )
+    return data
 
 
 def _join_varints(fields: list[tuple[npt.NDArray[np.uint64], Ints]]) -> Any:

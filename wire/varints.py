@@ -78,11 +78,15 @@ def write_varints(buffer: Octets, positions: Ints, unsigned: npt.NDArray[np.uint
     """Write each varint at its position; ``sizes`` as :func:`n_varint_bytes` gave them."""
     at, rest, left = positions, unsigned, sizes
     while True:
-        if int(left.max(initial=1)) == 1:
-            buffer[at] = rest.astype(np.uint8)
-            return
         more = left > 1
-        octets = rest.astype(np.uint8) & 0x7F
-        octets[more] |= 0x80
+        octets = rest.astype(np.uint8)
+        octets &= 0x7F
+        octets |= more.view(np.uint8) << 7
         buffer[at] = octets
-        at, rest, left = at[more] + 1, rest[more] >> np.uint64(7), left[more] - 1
+        if not more.any():
+            return
+        if more.all():
+            at, rest, left = at + 1, rest >> np.uint64(7), left - 1
+        else:
+            kept = np.flatnonzero(more)
+            at, rest, left = at.take(kept) + 1, rest.take(kept) >> np.uint64(7), left.take(kept) - 1
