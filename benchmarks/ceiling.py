@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 ROWS_PER_BATCH = 50_000
 
 
-class ReadyMade(DataSource):  # type: ignore[misc]  # pyspark is not checked
+class ReadyMade(DataSource):
     """Options: ``rows``, ``partitions``, ``valueBytes``. The columns are those of a Kafka source."""
 
     @classmethod
@@ -45,7 +45,7 @@ class ReadyMade(DataSource):  # type: ignore[misc]  # pyspark is not checked
         return Dropping()
 
 
-class ReadyMadeReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not checked
+class ReadyMadeReader(DataSourceReader):
     def __init__(self, schema: Any, n_rows: int, n_partitions: int, value_bytes: int) -> None:
         self._schema, self._n_rows, self._n_partitions, self._value_bytes = schema, n_rows, n_partitions, value_bytes
 
@@ -74,7 +74,7 @@ class ReadyMadeReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not
             left -= n
 
 
-class Dropping(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is not checked
+class Dropping(DataSourceArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         for _ in iterator:
             pass
@@ -83,5 +83,5 @@ class Dropping(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is not c
 
 def register(spark: SparkSession) -> None:
     """Make ``format("bench-ready-made")`` known in this session."""
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     spark.dataSource.register(ReadyMade)

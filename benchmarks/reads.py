@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ceiling
 from connectors import CEILING, CONNECTORS, OURS, Connector
-from memory import PeakMemory
+from processes import CpuTime, PeakMemory
 from pyspark.sql import DataFrame
 from rig import Dataset, Rig
 from runs import Contender, Run
@@ -56,12 +56,11 @@ class BatchRead:
         def contender(connector: Connector) -> Contender:
             def frame(columns: str | None) -> DataFrame:
                 reader = connector.reader(rig.spark.read, options)
-                return (reader.schema(columns) if columns else reader).load()
+                loaded: DataFrame = (reader.schema(columns) if columns else reader).load()
+                return loaded
 
             def run() -> Run:
-                started = time.perf_counter()
-                answer = self.query(frame(self.columns if connector.name == OURS else None))
-                return Run(value=self.dataset.n_records / (time.perf_counter() - started), answer=answer)
+                return self._timed(rig, lambda: self.query(frame(self.columns if connector.name == OURS else None)))
 
             def check() -> object:
                 expressions = (*_CHECK, "sum(size(headers))") if self.dataset.headers else _CHECK
@@ -78,13 +77,21 @@ class BatchRead:
             }
 
             def run_ceiling() -> Run:
-                started = time.perf_counter()
-                self.query(_READY_MADE.reader(rig.spark.read, ready_made).load())
-                return Run(value=self.dataset.n_records / (time.perf_counter() - started))
+                frame = _READY_MADE.reader(rig.spark.read, ready_made).load()
+                return replace(self._timed(rig, lambda: self.query(frame)), answer=None)
 
             yield [contender(CONNECTORS[0]), Contender(name=CEILING, run=run_ceiling)]
         else:
             yield [contender(connector) for connector in CONNECTORS]
+
+    def _timed(self, rig: Rig, read: Callable[[], object]) -> Run:
+        """CPU time stands beside the rate: it hardly changes when something else keeps the machine busy."""
+        with CpuTime(rig.jvm_pid) as cpu:
+            started = time.perf_counter()
+            answer = read()
+            took_s = time.perf_counter() - started
+        n_records = self.dataset.n_records
+        return Run(value=n_records / took_s, answer=answer, beside={"cpu_ns_per_record": cpu.seconds * 1e9 / n_records})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

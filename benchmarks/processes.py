@@ -1,4 +1,4 @@
-"""Peak memory of Spark's processes, sampled while something runs."""
+"""What Spark's processes use while something runs: CPU time, and peak memory, sampled."""
 
 from __future__ import annotations
 
@@ -46,3 +46,31 @@ class PeakMemory:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     self.worker_bytes = max(self.worker_bytes, process.memory_info().rss)
                     self._seen.add(process.pid)
+
+
+class CpuTime:
+    """CPU time of a JVM and of the Python processes below it, from entering to leaving.
+
+    Attributes:
+        seconds: user and system time. Python processes that both came and went in between are missed.
+    """
+
+    def __init__(self, jvm_pid: int) -> None:
+        self._jvm = psutil.Process(jvm_pid)
+        self._before: dict[int, float] = {}
+        self.seconds = 0.0
+
+    def __enter__(self) -> CpuTime:
+        self._before = self._used()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = sum(used - self._before.get(pid, 0.0) for pid, used in self._used().items())
+
+    def _used(self) -> dict[int, float]:
+        used = {}
+        for process in [self._jvm, *self._jvm.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                used[process.pid] = times.user + times.system
+        return used
