@@ -13,6 +13,7 @@ short-lived reader would only fill the broker's session cache (KIP-227).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import uuid
@@ -46,6 +47,7 @@ from pykafka_wire.wire.range_errors import (
     with_log_bounds,
 )
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
+from pykafka_wire.wire.transport import first_to_arrive
 
 __all__ = ["FetchCounters", "FetchedRecords", "fetch_ranges"]
 
@@ -186,8 +188,14 @@ class _Read:
         self._paused_s = 0.0
         self._moved_at = self._now()
         self._topic_ids: dict[str, uuid.UUID] = {}
+        self._leaders: dict[TopicPartition, tuple[int, int]] = {}
 
     def run(self) -> Iterator[FetchedRecords]:
+        topics = {progress.range.topic for progress in self._unfinished}
+        if topics:
+            # One request for all of them; what goes wrong with a topic is told when its first range is asked for.
+            with contextlib.suppress(UnknownTopicError):
+                self._cluster.topics(topics, max_age_ms=self._settings.metadata_max_age_ms)
         while self._unfinished:
             self._send()
             if not self._in_flight:
@@ -225,8 +233,8 @@ class _Read:
             if progress.not_before > now:
                 continue
             try:
-                leader = self._cluster.leader(progress.topic_partition, deadline=self._leader_deadline())
                 self._check_topic_id(progress)
+                leader = self._leader_of(progress.topic_partition)
             except (TransportError, BrokerError) as error:
                 if isinstance(error, NoBrokerAvailableError | UnknownTopicError) and not self._counters.n_responses:
                     raise  # the cluster has had its time: a wrong address or name is to be known within seconds
@@ -243,6 +251,17 @@ class _Read:
                 )
         for node, asked in by_node.items():
             self._send_to(node, list(asked.values()))
+
+    def _leader_of(self, tp: TopicPartition) -> tuple[int, int]:
+        """The leader, remembered until an answer says otherwise: this is asked for every range before every request."""
+        leader = self._leaders.get(tp)
+        if leader is None:
+            leader = self._leaders[tp] = self._cluster.leader(tp, deadline=self._leader_deadline())
+        return leader
+
+    def _invalidate(self, tp: TopicPartition) -> None:
+        self._leaders.pop(tp, None)
+        self._cluster.invalidate(tp)
 
     def _check_topic_id(self, progress: RangeProgress) -> None:
         """Raises TopicRecreatedError when the topic of this name is not the one that the range was planned on."""
@@ -323,12 +342,15 @@ class _Read:
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def _receive(self) -> Chunk:
-        """Waits for the answer that was sent for first, and moves its ranges over what it holds."""
-        node = next(iter(self._in_flight))
-        flight = self._in_flight.pop(node)
+        """Waits for an answer, whichever broker is first, and moves its ranges over what it holds."""
+        deadline = self._request_deadline()
+        flights = {flight.pending: flight for flight in self._in_flight.values()}
+        flight = flights[first_to_arrive(list(flights), deadline)]
+        node = flight.node
+        del self._in_flight[node]
         chunk = Chunk(node)
         try:
-            response = flight.pending.result(self._request_deadline())
+            response = flight.pending.result(deadline)
             self._counters.n_responses += 1
             if response.error_code:
                 raise broker_error(response.error_code, broker=node, api="Fetch", version=flight.pending.version)
@@ -343,6 +365,7 @@ class _Read:
                 if asked is None:
                     continue
                 if data.current_leader.leader_id >= 0:
+                    self._leaders.pop(asked.progress.topic_partition, None)
                     self._cluster.update_leader(
                         asked.progress.topic_partition,
                         data.current_leader.leader_id,
@@ -465,7 +488,7 @@ class _Read:
         if error.name == "CORRUPT_MESSAGE" and progress.failures:
             raise error
         if error.info.action is Action.REFRESH_METADATA:
-            self._cluster.invalidate(tp)
+            self._invalidate(tp)
         self._failed(progress, error)
 
     def _lost(self, node: int, batch: list[_Asked], error: WireError) -> None:
@@ -473,7 +496,7 @@ class _Read:
         logger.debug("broker %d: Fetch came to nothing: %s", node, error)
         for asked in batch:
             asked.progress.replica = -1
-            self._cluster.invalidate(asked.progress.topic_partition)
+            self._invalidate(asked.progress.topic_partition)
             self._failed(asked.progress, error)
 
     def _failed(self, progress: RangeProgress, error: WireError) -> None:

@@ -143,3 +143,6 @@ class PartitionQueue:
         self.in_flight.remove(batch)
         if not self.in_flight:
             self.node = -1
+            if not self.waiting:
+                # Until more comes the broker may forget us (producer.id.expiration.ms, a topic made anew): rule 5 again.
+                self._begun = False

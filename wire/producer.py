@@ -28,12 +28,11 @@ from typing import Final, NoReturn
 from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import ANY, Backoff, Cluster, Deadline, Pending, shared_cluster
 from pykafka_wire.wire.errors import (
+    UNKNOWN_TOPIC_GRACE_MS,
     Action,
-    BrokerError,
     DeadlineExceededError,
     NoBrokerAvailableError,
     ProtocolError,
-    RecordTooLargeError,
     TransportError,
     UnknownTopicError,
     WireError,
@@ -49,8 +48,10 @@ from pykafka_wire.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from pykafka_wire.wire.produce_errors import expired_error, refused_error, too_large_error
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
+from pykafka_wire.wire.transport import first_to_arrive
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +65,6 @@ _TOPIC_ID_VERSION: Final = 13
 _CORRUPT_TRIES: Final = 3
 #: How long to wait for one partition's leader while others could be written.
 _ELECTION_WAIT_MS: Final = 1_000
-#: The broker's default socket.request.max.bytes: a longer request is answered by closing the connection.
-_SOCKET_REQUEST_MAX_BYTES: Final = 104_857_600
 
 
 @dataclass(slots=True)
@@ -97,7 +96,6 @@ class _InFlight:
     node: int
     batches: dict[tuple[str | uuid.UUID, int], QueuedBatch]
     deadline: Deadline
-    n_bytes: int
 
 
 class Producer:
@@ -125,6 +123,10 @@ class Producer:
         self._buffered_bytes = 0
         self._unsent_bytes = 0
         self._error: WireError | None = None
+        #: What the cluster said, remembered until an answer contradicts it: both are needed for every batch.
+        self._leaders: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, uuid.UUID] = {}
+        self._unknown_since: dict[TopicPartition, float] = {}
         self._delivered: dict[TopicPartition, Delivered] = {}
 
     # --- the public surface -----------------------------------------------------------------------------------------
@@ -153,7 +155,8 @@ class Producer:
         for encoded in batches:
             size = len(encoded.data)
             if size > self._settings.max_request_size:
-                raise self._too_large(tp, encoded, None, "max.request.size", self._settings.max_request_size)
+                limit_bytes = self._settings.max_request_size
+                raise too_large_error(tp, encoded, "max.request.size", limit_bytes=limit_bytes)
             # One batch always gets in, whatever buffer.memory says.
             while self._buffered_bytes and self._buffered_bytes + size > self._settings.buffer_memory:
                 self._progress()
@@ -178,7 +181,7 @@ class Producer:
                     f"{self._buffered_bytes} bytes are still unacknowledged at the end of the time for flush",
                     api="Produce",
                 )
-            self._progress()
+            self._progress(deadline)
         delivered, self._delivered = self._delivered, {}
         return delivered
 
@@ -206,20 +209,25 @@ class Producer:
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
-    def _progress(self) -> None:
-        """Sends what may leave, then waits for one answer, or for the end of a pause when none is due."""
+    def _progress(self, deadline: Deadline | None = None) -> None:
+        """Sends what may leave, then waits for one answer, or for the end of a pause when none is due; not for longer
+        than until `deadline`."""
         self._send(everything=True)
-        flight = min(
-            (flights[0] for flights in self._in_flight.values() if flights),
-            key=lambda flight: flight.deadline.remaining_ms(),
-            default=None,
-        )
-        if flight is not None:
-            self._receive(flight)
+        flights = [flights[0] for flights in self._in_flight.values() if flights]
+        if flights:
+            flights.sort(key=lambda flight: flight.deadline.at)
+            until = flights[0].deadline if deadline is None else flights[0].deadline.sooner(deadline.remaining_ms())
+            arrived = first_to_arrive([flight.pending for flight in flights], until)
+            if deadline is None or not deadline.expired:
+                self._receive(next(flight for flight in flights if flight.pending is arrived))
             return
-        waiting = [queue.not_before for queue in self._queues.values() if queue.waiting]
-        if waiting:
-            time.sleep(max(0.0, min(waiting) - time.monotonic()))
+        paused = [queue.not_before for queue in self._queues.values() if queue.waiting]
+        if not paused:
+            return  # with acks=0 all is done once it is sent
+        pause_s = min(paused) - time.monotonic()
+        if deadline is not None:
+            pause_s = min(pause_s, deadline.remaining_ms() / 1000)
+        time.sleep(max(0.0, pause_s))
 
     def _send(self, *, everything: bool) -> None:
         """Sends requests to every leader that has room in flight; unless `everything`, only those that are worth it."""
@@ -243,15 +251,25 @@ class Producer:
         self._unsent_bytes = 0
 
     def _leader_of(self, queue: PartitionQueue) -> int | None:
+        """The node to send a queue's batches to, its topic's id known as well; None when there is none for now."""
         tp = queue.topic_partition
+        leader = self._leaders.get(tp)
+        if leader is not None and tp.topic in self._topic_ids:
+            return leader
         # One partition's election is to hold up no other, once the cluster is known to be there.
         deadline = Deadline.after_ms(_ELECTION_WAIT_MS) if self.counters.n_requests else None
         try:
-            return self._cluster.leader(tp, deadline=deadline)[0]
+            leader = self._leaders[tp] = self._cluster.leader(tp, deadline=deadline)[0]
+            self._topic_ids[tp.topic] = self._cluster.topic_id(tp.topic)
+            self._unknown_since.pop(tp, None)
+            return leader
         except WireError as error:
-            unreachable = isinstance(error, NoBrokerAvailableError) and not self.counters.n_requests
-            if not error.retriable or unreachable or isinstance(error, UnknownTopicError):
+            if not error.retriable or (isinstance(error, NoBrokerAvailableError) and not self.counters.n_requests):
                 self._fail(error)
+            if isinstance(error, UnknownTopicError):
+                since = self._unknown_since.setdefault(tp, time.monotonic())
+                if deadline is None or (time.monotonic() - since) * 1000 > UNKNOWN_TOPIC_GRACE_MS:
+                    self._fail(error)
             queue.waiting[0].last_error = error
             queue.not_before = time.monotonic() + self._backoff.delay_ms(1) / 1000
             return None
@@ -277,10 +295,9 @@ class Producer:
             self._identity = self._init_producer_id() if self._idempotent else ProducerIdentity()
         topics: dict[str, TopicProduceData] = {}
         batches: dict[tuple[str | uuid.UUID, int], QueuedBatch] = {}
-        n_bytes = 0
         for queue in chosen:
             tp = queue.topic_partition
-            topic_id = self._cluster.topic_id(tp.topic)
+            topic_id = self._topic_ids[tp.topic]
             topic = topics.get(tp.topic)
             if topic is None:
                 topic = topics[tp.topic] = TopicProduceData(name=tp.topic, topic_id=topic_id, partition_data=[])
@@ -289,7 +306,6 @@ class Producer:
             topic.partition_data.append(PartitionProduceData(index=tp.partition, records=batch.encoded.data))
             batches[tp] = batch
             batches[topic_id, tp.partition] = batch
-            n_bytes += batch.size
             # The others are served before it next time.
             self._queues[tp] = self._queues.pop(tp)
         by_id = all(topic.topic_id != ZERO_UUID for topic in topics.values())
@@ -300,14 +316,16 @@ class Producer:
         try:
             pending = self._cluster.send(node, request, version_cap=None if by_id else _TOPIC_ID_VERSION - 1)
         except TransportError as error:
-            self._lost(node, batches.values(), error, n_bytes)
+            self._lost(node, batches.values(), error)
             return False
+        except WireError as error:
+            self._fail(error)
         self.counters.n_requests += 1
         if self._acks == 0:
             for batch in set(batches.values()):
                 self._acknowledge(batch, -1)
         else:
-            self._in_flight[node].append(_InFlight(pending, node, batches, deadline, n_bytes))
+            self._in_flight[node].append(_InFlight(pending, node, batches, deadline))
         return True
 
     def _deadline(self, expires_at: float) -> Deadline:
@@ -332,21 +350,25 @@ class Producer:
 
     def _receive(self, flight: _InFlight) -> None:
         """Waits for the answer to `flight`, the oldest of its node."""
+        self._in_flight[flight.node].remove(flight)
         try:
             response = flight.pending.result(flight.deadline)
         except (TransportError, ProtocolError) as error:
-            self._in_flight[flight.node].remove(flight)
-            self._lost(flight.node, flight.batches.values(), error, flight.n_bytes)
+            self._lost(flight.node, flight.batches.values(), error)
             return
-        self._in_flight[flight.node].remove(flight)
+        except WireError as error:
+            self._fail(error)
         endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
         by_id = flight.pending.version >= _TOPIC_ID_VERSION
         unanswered = set(flight.batches.values())
         for topic in response.responses:
             for answer in topic.partition_responses:
-                batch = flight.batches[topic.topic_id if by_id else topic.name, answer.index]
+                batch = flight.batches.get((topic.topic_id if by_id else topic.name, answer.index))
+                if batch not in unanswered:
+                    continue  # nothing that was asked
                 unanswered.discard(batch)
                 if answer.current_leader.leader_id >= 0:
+                    self._leaders.pop(batch.topic_partition, None)
                     self._cluster.update_leader(
                         batch.topic_partition,
                         answer.current_leader.leader_id,
@@ -358,7 +380,7 @@ class Producer:
                 else:
                     self._refused(batch, answer, flight)
         if unanswered:
-            self._lost(flight.node, unanswered, TransportError("the answer leaves out a partition"), flight.n_bytes)
+            self._lost(flight.node, unanswered, ProtocolError("the answer leaves out a partition", broker=flight.node))
 
     def _acknowledge(self, batch: QueuedBatch, base_offset: int) -> None:
         tp, n_records = batch.topic_partition, batch.encoded.n_records
@@ -385,53 +407,33 @@ class Producer:
         """Acts on an error code: sends the batch again, or fails the producer."""
         tp = batch.topic_partition
         queue = self._queues[tp]
-        words = [answer.error_message or ""]
-        words += [
-            f"Record {record.batch_index} of the batch: {record.batch_index_error_message or 'refused'}."
-            for record in answer.record_errors[:10]
-        ]
-        error = broker_error(
-            answer.error_code,
-            topic=tp.topic,
-            partition=tp.partition,
-            broker=flight.node,
-            api="Produce",
-            version=flight.pending.version,
-            detail=" ".join(word for word in words if word),
-        )
-        if isinstance(error, RecordTooLargeError):
-            self._fail(self._too_large(tp, batch.encoded, error, "max.message.bytes", None))
+        error = refused_error(tp, batch.encoded, answer, node=flight.node, version=flight.pending.version)
         # inflight.py, rule 4: an echo of an earlier batch's failure.
         echo = error.name == "OUT_OF_ORDER_SEQUENCE_NUMBER" and queue.first_unacknowledged is not batch
         corrupt_again = error.name == "CORRUPT_MESSAGE" and batch.attempts >= _CORRUPT_TRIES
         if not (error.retriable or echo) or corrupt_again:
-            if error.name in ("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"):
-                error.remedy = (
-                    "Acknowledged records of this producer are missing on the broker: it lost data (an unclean leader "
-                    "election), or retention outran the producer. Nothing was written after the gap."
-                )
             self._fail(error)
         pause = True
         if error.info.action is Action.REFRESH_METADATA:
             hint = answer.current_leader.leader_id
             pause = hint < 0 or hint == flight.node
             if pause:
-                self._cluster.invalidate(tp)
+                self._invalidate(tp)
         self._retry(batch, error, pause=pause)
 
-    def _lost(self, node: int, batches: Collection[QueuedBatch], error: WireError, n_bytes: int) -> None:
+    def _lost(self, node: int, batches: Collection[QueuedBatch], error: WireError) -> None:
         """The fate of a request is unknown: its batches are sent again, as they are."""
-        logger.debug("broker %d: Produce of %d bytes came to nothing: %s", node, n_bytes, error)
+        logger.debug("broker %d: Produce came to nothing: %s", node, error)
         if isinstance(error, ProtocolError) and any(batch.attempts > 1 for batch in batches):
             self._fail(error)
-        if n_bytes > _SOCKET_REQUEST_MAX_BYTES and not error.remedy:
-            error.remedy = (
-                f"The request had {n_bytes} bytes: on one larger than its socket.request.max.bytes a broker closes the "
-                "connection without an answer. Lower max.request.size."
-            )
         for batch in set(batches):
-            self._cluster.invalidate(batch.topic_partition)
+            self._invalidate(batch.topic_partition)
             self._retry(batch, error, pause=True)
+
+    def _invalidate(self, tp: TopicPartition) -> None:
+        self._leaders.pop(tp, None)
+        self._topic_ids.pop(tp.topic, None)
+        self._cluster.invalidate(tp)
 
     def _retry(self, batch: QueuedBatch, error: WireError, *, pause: bool) -> None:
         now = time.monotonic()
@@ -445,45 +447,8 @@ class Producer:
 
     # --- failures ---------------------------------------------------------------------------------------------------
 
-    def _expired(self, batch: QueuedBatch) -> None:
-        tp = batch.topic_partition
-        self._fail(
-            DeadlineExceededError(
-                f"a batch of {batch.encoded.n_records} records was not acknowledged within the delivery timeout of "
-                f"{self._settings.delivery_timeout_ms} ms, {batch.attempts} tries",
-                topic=tp.topic,
-                partition=tp.partition,
-                api="Produce",
-                remedy=f"Last cause: {batch.last_error}" if batch.last_error else "",
-            ),
-            batch.last_error,
-        )
-
-    def _too_large(
-        self, tp: TopicPartition, encoded: EncodedBatch, cause: BrokerError | None, limit: str, limit_bytes: int | None
-    ) -> RecordTooLargeError:
-        """Names the place and the size of a batch that is too large."""
-        last_row = encoded.first_row + encoded.n_records - 1
-        rows = f"row {last_row}" if encoded.n_records == 1 else f"rows {encoded.first_row} to {last_row}"
-        bound = limit if limit_bytes is None else f"{limit} ({limit_bytes})"
-        error = RecordTooLargeError(
-            cause.code if cause else 10,
-            topic=tp.topic,
-            partition=tp.partition,
-            broker=cause.broker if cause else None,
-            api="Produce",
-            version=cause.version if cause else None,
-            detail=(
-                f"The batch of {encoded.n_records} records ({rows}) has {len(encoded.data)} bytes, more than {bound} "
-                f"allows. {cause.detail if cause else ''}"
-            ).strip(),
-        )
-        error.remedy = (
-            f"Raise kafka's {limit}, or make the records smaller."
-            if encoded.n_records == 1
-            else f"Raise {limit}, or lower batch.size."
-        )
-        return error
+    def _expired(self, batch: QueuedBatch) -> NoReturn:
+        self._fail(expired_error(batch, self._settings.delivery_timeout_ms), batch.last_error)
 
     def _fail(self, error: WireError, cause: WireError | None = None) -> NoReturn:
         """Fails the producer for good: what comes after a lost batch must not be written."""

@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -102,6 +102,11 @@ class Pending(Generic[ResponseT_co]):
         """What came of it, said by the channel."""
         self._response, self._error = response, error
 
+    @property
+    def readable_at(self) -> int | None:
+        """The descriptor that is readable once the answer begins to arrive; None if there is no need to wait for it."""
+        return None if self.done else self._channel.readable_at
+
 
 class Channel:
     """One open connection: requests out, answers in, in order. Threads may share it."""
@@ -123,7 +128,8 @@ class Channel:
         self._last_used = time.monotonic()
         self._opened_at = self._last_used
         self._socket: socket.socket | None = None
-        self.protocol: Connection = self._new_protocol()
+        # Stands in until an address is tried: each gets a conversation of its own, and its mechanism a new exchange.
+        self.protocol = Connection(client_id=settings.client_id, software_version=_SOFTWARE_VERSION)
 
     # --- opening and closing ------------------------------------------------------------------------------------------
 
@@ -213,6 +219,14 @@ class Channel:
         with self._held(deadline):
             while self._pending:
                 self._receive(deadline)
+
+    @property
+    def readable_at(self) -> int | None:
+        """The socket's descriptor; None if there are bytes already, or there is no socket to give any."""
+        connection = self._socket
+        if connection is None or (isinstance(connection, ssl.SSLSocket) and connection.pending()):
+            return None
+        return connection.fileno()
 
     def _new_protocol(self) -> Connection:
         mechanism: SaslMechanism | None = None
@@ -465,6 +479,22 @@ class Channel:
         poll = select.poll()  # select() refuses descriptors above 1023
         poll.register(connection, select.POLLIN)
         return bool(poll.poll(0))
+
+
+def first_to_arrive(pending: Sequence[Pending[ResponseT_co]], deadline: Deadline) -> Pending[ResponseT_co]:
+    """The first of `pending` whose answer has begun to arrive, or whose fate is known; the very first if none has when
+    `deadline` passes. At least one must be given; connections stay as they are."""
+    poll = select.poll()
+    waiting: dict[int, Pending[ResponseT_co]] = {}
+    for each in pending:
+        descriptor = each.readable_at
+        if descriptor is None:
+            return each
+        if descriptor not in waiting:  # a connection's answers come in order
+            waiting[descriptor] = each
+            poll.register(descriptor, select.POLLIN)
+    ready = poll.poll(deadline.remaining_ms())
+    return waiting[ready[0][0]] if ready else pending[0]
 
 
 def _timeout_s(deadline: Deadline) -> float:
