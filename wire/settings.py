@@ -1,18 +1,21 @@
 """Client settings under Kafka's own names: strings in, one frozen dataclass out, with errors that name the remedy.
 
-Owns which names there are, their types and defaults (those of Kafka 4.3's Java clients, unless a comment says why not).
-It opens no file and no socket. https://kafka.apache.org/documentation/#consumerconfigs and #producerconfigs
+Owns which names have an effect, their types and defaults (those of Kafka 4.3's Java clients, unless a comment says why
+not); :mod:`~pykafka_wire.wire.foreign_settings` has those that have none. A field of :class:`ClientSettings` is the row of
+a setting: its name with dots for underscores, its type, default and meaning. It opens no file and no socket: secrets given by
+reference stay references (:mod:`~pykafka_wire.wire.references`).
+https://kafka.apache.org/documentation/#consumerconfigs and #producerconfigs
 """
 
 from __future__ import annotations
 
 import difflib
-import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 
 from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.foreign_settings import IGNORED, REFUSED
 
 #: Kafka's default port; a bootstrap server must still name one, as with Java's client.
 Address = tuple[str, int]
@@ -24,7 +27,7 @@ def _text(value: str) -> str:
 
 def _boolean(value: str) -> bool:
     if value.lower() not in ("true", "false"):
-        raise ValueError("use true or false")
+        raise ValueError("Use true or false.")
     return value.lower() == "true"
 
 
@@ -33,9 +36,22 @@ def _whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
         try:
             number = int(value)
         except ValueError:
-            raise ValueError("use a whole number") from None
+            raise ValueError("Use a whole number.") from None
         if not least <= number <= most:
-            raise ValueError(f"use a whole number from {least} to {most}")
+            raise ValueError(f"Use a whole number from {least} to {most}.")
+        return number
+
+    return parse
+
+
+def _share(least: float, most: float) -> Callable[[str], float]:
+    def parse(value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError("Use a number.") from None
+        if not least <= number <= most:
+            raise ValueError(f"Use a number from {least} to {most}.")
         return number
 
     return parse
@@ -46,7 +62,7 @@ def _one_of(*choices: str) -> Callable[[str], str]:
         for choice in choices:
             if value.lower() == choice.lower():
                 return choice
-        raise ValueError(f"use one of {', '.join(choices)}")
+        raise ValueError(f"Use one of {', '.join(choices)}.")
 
     return parse
 
@@ -55,201 +71,140 @@ def _names(value: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
+def _tls_versions(value: str) -> tuple[str, ...]:
+    # The old ones are in many a file, as Kafka's default once was, and stay off: 1.2 is the oldest that is spoken.
+    old, spoken = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"), ("TLSv1.2", "TLSv1.3")
+    names = _names(value)
+    wanted = tuple(name for name in spoken if name in names)
+    if not wanted or not set(names) <= {*old, *spoken}:
+        raise ValueError("Use TLSv1.2, TLSv1.3 or both.")
+    return wanted
+
+
+def _identification(value: str) -> str:
+    if value.lower() not in ("https", ""):
+        raise ValueError("Use https; an empty value turns the check of host names off.")
+    return value.lower()
+
+
 def parse_addresses(value: str) -> tuple[Address, ...]:
     """``host:port`` pairs separated by commas; IPv6 hosts in brackets. Raises ValueError with the remedy."""
     addresses = []
     for part in _names(value):
         host, colon, port = part.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
         # A listener's name in front, as Kafka's own listeners setting has it, is a slip that Java forgives.
-        host = host.rpartition("://")[2]
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"{part!r} is no host:port; write for example broker1:9092,broker2:9092")
+        host = host.rpartition("://")[2].removeprefix("[").removesuffix("]")
+        if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+            raise ValueError(f"{part!r} is no host:port; write for example broker1:9092,broker2:9092.")
         addresses.append((host, int(port)))
     if not addresses:
-        raise ValueError("name at least one broker, as in broker1:9092")
+        raise ValueError("Name at least one broker, as in broker1:9092.")
     return tuple(dict.fromkeys(addresses))
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting: Kafka's name, the field that holds it, how it is read, and whether it is secret."""
+class _Row:
+    """What a field of ClientSettings says of its setting, beyond type and default."""
 
-    name: str
-    parse: Callable[[str], Any]
+    parse: Callable[[str], Any]  # Any: the field's type
+    where: str
+    meaning: str
     secret: bool = False
 
-    @property
-    def field(self) -> str:
-        return self.name.replace(".", "_")
+
+def _row(parse: Callable[[str], Any], where: str, meaning: str, *, secret: bool = False) -> dict[str, _Row]:
+    return {"row": _Row(parse, where, meaning, secret)}
 
 
 _MS: Final = _whole(0)
 _BYTES: Final = _whole(1)
-
-#: Every setting that has an effect.
-SETTINGS: Final[tuple[Setting, ...]] = (
-    Setting("bootstrap.servers", parse_addresses),
-    Setting("client.id", _text),
-    Setting("client.rack", _text),
-    Setting("security.protocol", _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
-    Setting("request.timeout.ms", _whole(1)),
-    Setting("default.api.timeout.ms", _whole(1)),
-    Setting("socket.connection.setup.timeout.ms", _whole(1)),
-    Setting("connections.max.idle.ms", _whole(-1)),
-    Setting("metadata.max.age.ms", _MS),
-    Setting("metadata.recovery.strategy", _one_of("rebootstrap", "none")),
-    Setting("metadata.recovery.rebootstrap.trigger.ms", _MS),
-    Setting("retry.backoff.ms", _MS),
-    Setting("retry.backoff.max.ms", _MS),
-    Setting("receive.buffer.bytes", _whole(-1)),
-    Setting("send.buffer.bytes", _whole(-1)),
-    Setting("fetch.max.bytes", _BYTES),
-    Setting("fetch.max.wait.ms", _MS),
-    Setting("max.partition.fetch.bytes", _BYTES),
-    Setting("check.crcs", _boolean),
-    Setting("isolation.level", _one_of("read_uncommitted", "read_committed")),
-    Setting("acks", _one_of("all", "-1", "1", "0")),
-    Setting("compression.type", _one_of("none", "gzip", "snappy", "lz4", "zstd")),
-    Setting("compression.level", _whole(-131072, 22)),
-    Setting("max.request.size", _BYTES),
-    Setting("buffer.memory", _BYTES),
-    Setting("delivery.timeout.ms", _whole(1)),
-    Setting("retries", _MS),
-    Setting("max.in.flight.requests.per.connection", _whole(1)),
-    Setting("enable.idempotence", _boolean),
-    Setting("transactional.id", _text),
-    Setting("transaction.timeout.ms", _whole(1)),
-    Setting("group.id", _text),
-    Setting("group.instance.id", _text),
-    Setting("session.timeout.ms", _whole(1)),
-    Setting("heartbeat.interval.ms", _whole(1)),
-    Setting("max.poll.interval.ms", _whole(1)),
-    Setting("sasl.mechanism", _one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")),
-    Setting("sasl.jaas.config", _text, secret=True),
-    Setting("sasl.username", _text),
-    Setting("sasl.password", _text, secret=True),
-    Setting("sasl.kerberos.service.name", _text),
-    Setting("sasl.oauthbearer.token.endpoint.url", _text),
-    Setting("sasl.oauthbearer.client.id", _text),
-    Setting("sasl.oauthbearer.client.secret", _text, secret=True),
-    Setting("sasl.oauthbearer.scope", _text),
-    Setting("sasl.oauthbearer.token.provider", _text),
-    Setting("sasl.oauthbearer.extensions", _text),
-    Setting("ssl.truststore.type", _one_of("PEM", "PKCS12", "JKS")),
-    Setting("ssl.truststore.location", _text),
-    Setting("ssl.truststore.password", _text, secret=True),
-    Setting("ssl.truststore.certificates", _text),
-    Setting("ssl.keystore.type", _one_of("PEM", "PKCS12", "JKS")),
-    Setting("ssl.keystore.location", _text),
-    Setting("ssl.keystore.password", _text, secret=True),
-    Setting("ssl.keystore.certificate.chain", _text),
-    Setting("ssl.keystore.key", _text, secret=True),
-    Setting("ssl.key.password", _text, secret=True),
-    Setting("ssl.endpoint.identification.algorithm", _text),
-    Setting("ssl.enabled.protocols", _names),
-    Setting("ssl.cipher.suites", _names),
-    Setting("trace", _text),
-)
-
-#: Settings of Java's clients that are accepted and change nothing here, with the reason.
-IGNORED: Final[dict[str, str]] = {
-    "linger.ms": "a task's rows come in large Arrow batches: there is nothing to wait for",
-    "batch.size": "record batches are cut from whole Arrow batches, up to the brokers' default limit of 1 MiB",
-    "fetch.min.bytes": "a read knows its end and never waits for more",
-    "max.poll.records": "responses are decoded whole",
-    "partitioner.class": "keys are hashed as Java's default partitioner does",
-    "max.block.ms": "see delivery.timeout.ms",
-    "reconnect.backoff.ms": "see retry.backoff.ms",
-    "reconnect.backoff.max.ms": "see retry.backoff.max.ms",
-    "socket.connection.setup.timeout.max.ms": "each attempt has socket.connection.setup.timeout.ms",
-    "metadata.max.idle.ms": "only topics in use are asked for",
-    "allow.auto.create.topics": "topics are never created by asking for them",
-    "client.dns.lookup": "every address of a name is tried",
-    "exclude.internal.topics": "a pattern never matches internal topics",
-    "partition.assignment.strategy": "Spark assigns partitions to tasks",
-    "security.providers": "it names Java classes",
-    "ssl.protocol": "TLS 1.2 or newer is negotiated; see ssl.enabled.protocols",
-    "ssl.provider": "it names a Java security provider",
-    "metric.reporters": "it names Java classes",
-    "metrics.num.samples": "no Java metrics are kept",
-    "metrics.recording.level": "no Java metrics are kept",
-    "metrics.sample.window.ms": "no Java metrics are kept",
-    "enable.metrics.push": "no metrics are pushed",
-    "auto.include.jmx.reporter": "there is no JMX",
-}
+_SECURITY: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+_STORES: Final = _one_of("PEM", "PKCS12", "JKS")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ClientSettings:
-    """Settings of one client, by Kafka's names with underscores. Secrets are left out of its repr; picklable, hashable.
+    """Settings of one client, by Kafka's names with underscores; picklable and hashable. Its repr masks secrets.
 
     ``None`` in a numeric field means that this client chooses. ``unknown`` holds the names that were given and that no
-    client here knows, ``ignored`` those of :data:`IGNORED`.
+    client here knows, ``ignored`` those of :data:`~pykafka_wire.wire.foreign_settings.IGNORED`.
     """
 
-    bootstrap_servers: tuple[Address, ...]
-    client_id: str = "pykafka-wire"
-    client_rack: str = ""
-    security_protocol: str = "PLAINTEXT"
-    request_timeout_ms: int = 30_000
-    default_api_timeout_ms: int = 60_000
-    #: Java's default is 10 s; a dead first address of a bootstrap list would then hold a start for as long.
-    socket_connection_setup_timeout_ms: int = 4_000
-    connections_max_idle_ms: int = 540_000
-    metadata_max_age_ms: int = 300_000
-    metadata_recovery_strategy: str = "rebootstrap"
-    metadata_recovery_rebootstrap_trigger_ms: int = 300_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    receive_buffer_bytes: int | None = None
-    send_buffer_bytes: int | None = None
-    fetch_max_bytes: int | None = None
-    fetch_max_wait_ms: int = 500
-    max_partition_fetch_bytes: int | None = None
-    check_crcs: bool = True
-    isolation_level: str = "read_uncommitted"
-    acks: str = "all"
-    compression_type: str = "none"
-    compression_level: int | None = None
-    max_request_size: int = 1_048_576
-    buffer_memory: int = 33_554_432
-    delivery_timeout_ms: int = 120_000
-    retries: int = 2**31 - 1
-    max_in_flight_requests_per_connection: int = 5
-    enable_idempotence: bool = True
-    transactional_id: str | None = None
-    transaction_timeout_ms: int = 60_000
-    group_id: str | None = None
-    group_instance_id: str | None = None
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    sasl_mechanism: str | None = None
-    sasl_jaas_config: str | None = field(default=None, repr=False)
-    sasl_username: str | None = None
-    sasl_password: str | None = field(default=None, repr=False)
-    sasl_kerberos_service_name: str | None = None
-    sasl_oauthbearer_token_endpoint_url: str | None = None
-    sasl_oauthbearer_client_id: str | None = None
-    sasl_oauthbearer_client_secret: str | None = field(default=None, repr=False)
-    sasl_oauthbearer_scope: str | None = None
-    sasl_oauthbearer_token_provider: str | None = None
-    sasl_oauthbearer_extensions: str | None = None
-    ssl_truststore_type: str = "PEM"
-    ssl_truststore_location: str | None = None
-    ssl_truststore_password: str | None = field(default=None, repr=False)
-    ssl_truststore_certificates: str | None = field(default=None, repr=False)
-    ssl_keystore_type: str = "PEM"
-    ssl_keystore_location: str | None = None
-    ssl_keystore_password: str | None = field(default=None, repr=False)
-    ssl_keystore_certificate_chain: str | None = field(default=None, repr=False)
-    ssl_keystore_key: str | None = field(default=None, repr=False)
-    ssl_key_password: str | None = field(default=None, repr=False)
-    ssl_endpoint_identification_algorithm: str = "https"
-    ssl_enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
-    ssl_cipher_suites: tuple[str, ...] = ()
-    trace: str = ""
+    # fmt: off
+    bootstrap_servers: tuple[Address, ...] = field(metadata=_row(parse_addresses, "all", "`host:port,host:port`; tried in turn until one answers"))
+    client_id: str = field(default="pykafka-wire", metadata=_row(_text, "all", "how brokers call this client in logs and quotas"))
+    client_rack: str = field(default="", metadata=_row(_text, "reads", "read from a replica in this rack where there is one"))
+    security_protocol: str = field(default="PLAINTEXT", metadata=_row(_one_of(*_SECURITY), "all", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`"))
+    request_timeout_ms: int = field(default=30_000, metadata=_row(_whole(1), "all", "for one request and its answer, in ms"))
+    default_api_timeout_ms: int = field(default=60_000, metadata=_row(_whole(1), "all", "for a call with all its retries, in ms"))
+    # Java's default is 10 s; a dead first address of a bootstrap list would then hold a start for as long.
+    socket_connection_setup_timeout_ms: int = field(default=4_000, metadata=_row(_whole(1), "all", "for connecting and the handshakes, in ms"))
+    connections_max_idle_ms: int = field(default=540_000, metadata=_row(_whole(-1), "all", "a connection idle for longer is not used again, in ms; -1 for ever"))
+    metadata_max_age_ms: int = field(default=300_000, metadata=_row(_MS, "all", "metadata is asked for anew after this long, in ms"))
+    metadata_recovery_strategy: str = field(default="rebootstrap", metadata=_row(_one_of("rebootstrap", "none"), "all", "whether to start over from `bootstrap.servers` when no known broker answers"))
+    metadata_recovery_rebootstrap_trigger_ms: int = field(default=300_000, metadata=_row(_MS, "all", "how long no broker must have answered for that, in ms"))
+    retry_backoff_ms: int = field(default=100, metadata=_row(_MS, "all", "the first pause before a retry, in ms; each next one is twice as long"))
+    retry_backoff_max_ms: int = field(default=1_000, metadata=_row(_MS, "all", "the longest pause before a retry, in ms"))
+    receive_buffer_bytes: int | None = field(default=None, metadata=_row(_whole(-1), "all", "the socket's receive buffer; -1 or none: the system's choice"))
+    send_buffer_bytes: int | None = field(default=None, metadata=_row(_whole(-1), "all", "the socket's send buffer; -1 or none: the system's choice"))
+    fetch_max_bytes: int | None = field(default=None, metadata=_row(_BYTES, "reads", "most bytes of one Fetch response; none: chosen by the read"))
+    fetch_max_wait_ms: int = field(default=500, metadata=_row(_MS, "reads", "how long a broker may wait for records, in ms"))
+    max_partition_fetch_bytes: int | None = field(default=None, metadata=_row(_BYTES, "reads", "most bytes of one topic-partition in it; none: chosen by the read"))
+    check_crcs: bool = field(default=True, metadata=_row(_boolean, "reads", "check the CRC of every record batch"))
+    isolation_level: str = field(default="read_uncommitted", metadata=_row(_one_of("read_uncommitted", "read_committed"), "reads", "`read_committed` leaves out aborted and open transactions"))
+    acks: str = field(default="all", metadata=_row(_one_of("all", "-1", "1", "0"), "writes", "which replicas must have a batch before it counts as written"))
+    compression_type: str = field(default="none", metadata=_row(_one_of("none", "gzip", "snappy", "lz4", "zstd"), "writes", "`none`, `gzip`, `snappy`, `lz4` or `zstd`"))
+    compression_gzip_level: int | None = field(default=None, metadata=_row(_whole(-1, 9), "writes", "level of gzip; none: this client's choice"))
+    compression_lz4_level: int | None = field(default=None, metadata=_row(_whole(1, 17), "writes", "level of lz4; none: this client's choice"))
+    compression_zstd_level: int | None = field(default=None, metadata=_row(_whole(-131_072, 22), "writes", "level of zstd; none: this client's choice"))
+    max_request_size: int = field(default=1_048_576, metadata=_row(_BYTES, "writes", "most bytes of one record batch and of one topic-partition's part of a request"))
+    buffer_memory: int = field(default=33_554_432, metadata=_row(_BYTES, "writes", "bytes that may wait for acknowledgement"))
+    delivery_timeout_ms: int = field(default=120_000, metadata=_row(_whole(1), "writes", "for a batch with all its retries, in ms"))
+    retries: int = field(default=2**31 - 1, metadata=_row(_MS, "writes", "how often a batch is sent again at most"))
+    max_in_flight_requests_per_connection: int = field(default=5, metadata=_row(_whole(1), "writes", "unanswered Produce requests to one broker"))
+    enable_idempotence: bool = field(default=True, metadata=_row(_boolean, "writes", "no duplicates and no reordering when a batch is sent again"))
+    transactional_id: str | None = field(default=None, metadata=_row(_text, "writes", "the producer's identity over restarts"))
+    transaction_timeout_ms: int = field(default=60_000, metadata=_row(_whole(1), "writes", "a coordinator aborts a transaction open for longer, in ms"))
+    group_id: str | None = field(default=None, metadata=_row(_text, "reads", "the consumer group"))
+    group_instance_id: str | None = field(default=None, metadata=_row(_text, "groups", "static membership: the member's identity over restarts"))
+    session_timeout_ms: int = field(default=45_000, metadata=_row(_whole(1), "groups", "a member silent for longer is left out, in ms"))
+    heartbeat_interval_ms: int = field(default=3_000, metadata=_row(_whole(1), "groups", "time between heartbeats, in ms"))
+    max_poll_interval_ms: int = field(default=300_000, metadata=_row(_whole(1), "groups", "time between polls after which a member counts as stuck, in ms"))
+    auto_offset_reset: str = field(default="latest", metadata=_row(_one_of("earliest", "latest", "none"), "groups", "where to start where the group has committed nothing"))
+    enable_auto_commit: bool = field(default=True, metadata=_row(_boolean, "groups", "commit positions while polling"))
+    auto_commit_interval_ms: int = field(default=5_000, metadata=_row(_MS, "groups", "time between such commits, in ms"))
+    sasl_mechanism: str | None = field(default=None, metadata=_row(_one_of(*_MECHANISMS), "SASL", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER` or `GSSAPI`"))
+    sasl_jaas_config: str | None = field(default=None, metadata=_row(_text, "SASL", "a login module with its options, as Java's clients have it", secret=True))
+    sasl_username: str | None = field(default=None, metadata=_row(_text, "SASL", "the user, for PLAIN and SCRAM; goes before the JAAS line's"))
+    sasl_password: str | None = field(default=None, metadata=_row(_text, "SASL", "its password", secret=True))
+    sasl_kerberos_service_name: str | None = field(default=None, metadata=_row(_text, "SASL", "the first part of the brokers' principal; `kafka` where nothing says otherwise"))
+    sasl_oauthbearer_token_provider: str | None = field(default=None, metadata=_row(_text, "SASL", "`module:function` that returns a token, or a token and when it expires"))
+    sasl_oauthbearer_config: str | None = field(default=None, metadata=_row(_text, "SASL", "the text that the token provider is called with", secret=True))
+    sasl_oauthbearer_token_endpoint_url: str | None = field(default=None, metadata=_row(_text, "SASL", "where tokens are had for client credentials (`https:`), or the file that holds one (`file:`)"))
+    sasl_oauthbearer_client_credentials_client_id: str | None = field(default=None, metadata=_row(_text, "SASL", "the client's id there; goes before the JAAS line's `clientId`"))
+    sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, metadata=_row(_text, "SASL", "its secret", secret=True))
+    sasl_oauthbearer_scope: str | None = field(default=None, metadata=_row(_text, "SASL", "the scope to ask for there"))
+    sasl_oauthbearer_extensions: str | None = field(default=None, metadata=_row(_text, "SASL", "SASL extensions, `name=value,name=value` (KIP-342)"))
+    sasl_oauthbearer_header_urlencode: bool = field(default=False, metadata=_row(_boolean, "SASL", "percent-encode id and secret in the Authorization header, as RFC 6749 has it"))
+    sasl_oauthbearer_allow_http_loopback: bool = field(default=False, metadata=_row(_boolean, "SASL", "for tests: take an endpoint without TLS on this machine"))
+    sasl_login_read_timeout_ms: int = field(default=10_000, metadata=_row(_whole(1), "SASL", "for an answer of the token endpoint, in ms"))
+    sasl_login_refresh_window_factor: float = field(default=0.8, metadata=_row(_share(0.5, 1.0), "SASL", "the share of a token's life after which a new one is got"))
+    ssl_truststore_type: str | None = field(default=None, metadata=_row(_STORES, "TLS", "`PEM` or `PKCS12`; none: told by the content"))
+    ssl_truststore_location: str | None = field(default=None, metadata=_row(_text, "TLS", "file with the certificates to trust; none: the system's"))
+    ssl_truststore_password: str | None = field(default=None, metadata=_row(_text, "TLS", "its password", secret=True))
+    ssl_truststore_certificates: str | None = field(default=None, metadata=_row(_text, "TLS", "the certificates to trust, as PEM", secret=True))
+    ssl_keystore_type: str | None = field(default=None, metadata=_row(_STORES, "TLS", "`PEM` or `PKCS12`; none: told by the content"))
+    ssl_keystore_location: str | None = field(default=None, metadata=_row(_text, "TLS", "file with the client's key and certificates"))
+    ssl_keystore_password: str | None = field(default=None, metadata=_row(_text, "TLS", "its password", secret=True))
+    ssl_keystore_certificate_chain: str | None = field(default=None, metadata=_row(_text, "TLS", "the client's certificates, as PEM", secret=True))
+    ssl_keystore_key: str | None = field(default=None, metadata=_row(_text, "TLS", "the client's key, as PEM", secret=True))
+    ssl_key_password: str | None = field(default=None, metadata=_row(_text, "TLS", "the key's password", secret=True))
+    ssl_endpoint_identification_algorithm: str = field(default="https", metadata=_row(_identification, "TLS", "`https` checks that certificates name the host; empty does not, and warns"))
+    ssl_enabled_protocols: tuple[str, ...] = field(default=("TLSv1.2", "TLSv1.3"), metadata=_row(_tls_versions, "TLS", "`TLSv1.2`, `TLSv1.3` or both"))
+    ssl_cipher_suites: tuple[str, ...] = field(default=(), metadata=_row(_names, "TLS", "cipher suites by Java's or OpenSSL's names; none: OpenSSL's choice"))
+    trace: str = field(default="", metadata=_row(_text, "all", "`stderr` or a file: one line for each request and response"))
+    # fmt: on
     unknown: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
@@ -260,42 +215,40 @@ class ClientSettings:
         Raises:
             SettingsError: a value does not fit its setting, or two settings contradict each other.
         """
-        known = {setting.name: setting for setting in SETTINGS}
         values: dict[str, Any] = {}
         unknown: list[str] = []
         ignored: list[str] = []
-        for name, raw in sorted(options.items()):
-            name = name.lower()
-            setting = known.get(name)
-            if setting is None:
+        for given, raw in sorted(options.items()):
+            name = given.lower()
+            setting = _BY_NAME.get(name)
+            if setting is not None:
+                text = raw if setting.secret else raw.strip()  # a blank may be part of a password
+                if text.strip() or name == "ssl.endpoint.identification.algorithm":
+                    values[setting.field] = setting.parse(text)
+            elif name in REFUSED:
+                _refuse(name, raw.strip())
+            else:
                 (ignored if name in IGNORED else unknown).append(name)
-                continue
-            text = raw.strip()
-            if not text and name != "ssl.endpoint.identification.algorithm":
-                continue
-            try:
-                values[setting.field] = setting.parse(text)
-            except ValueError as error:
-                shown = "has a value that does not fit" if setting.secret else f"is {text!r}"
-                raise SettingsError(f"{name} {shown}: {error}.", setting=name) from None
         if "bootstrap_servers" not in values:
-            raise SettingsError("bootstrap.servers is missing: name at least one broker.", setting="bootstrap.servers")
+            raise SettingsError(
+                "bootstrap.servers is missing.", setting="bootstrap.servers", remedy="Name at least one broker."
+            )
         settings = cls(**values, unknown=tuple(unknown), ignored=tuple(ignored))
         settings._check()
         return settings
 
     def _check(self) -> None:
-        if self.security_protocol.startswith("SASL") and self.sasl_mechanism is None:
+        if self.uses_sasl and self.sasl_mechanism is None and self.sasl_jaas_config is None:
             raise SettingsError(
-                f"security.protocol is {self.security_protocol} and sasl.mechanism is missing: set it, for example to "
-                "SCRAM-SHA-512.",
+                f"security.protocol is {self.security_protocol} and sasl.mechanism is missing.",
                 setting="sasl.mechanism",
+                remedy="Set it, for example to SCRAM-SHA-512.",
             )
         if self.enable_idempotence and self.acks in ("all", "-1") and self.max_in_flight_requests_per_connection > 5:
             raise SettingsError(
-                "max.in.flight.requests.per.connection is above 5, and brokers keep order and find duplicates for 5: "
-                "lower it, or set enable.idempotence to false.",
+                "max.in.flight.requests.per.connection is above 5, and brokers keep order and find duplicates for 5.",
                 setting="max.in.flight.requests.per.connection",
+                remedy="Lower it, or set enable.idempotence to false.",
             )
 
     @property
@@ -309,17 +262,115 @@ class ClientSettings:
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     @property
-    def cache_key(self) -> str:
-        """A digest of every setting, secrets included: two clients with the same one may share connections."""
-        text = "\0".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
-        return hashlib.sha256(text.encode()).hexdigest()
+    def compression_level(self) -> int | None:
+        """The level for ``compression.type``, None for the codec's own (KIP-390)."""
+        levels = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}
+        name = levels.get(self.compression_type)
+        level: int | None = getattr(self, name) if name else None
+        return level
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user should be told of these settings, sentence by sentence; whoever makes a client logs them, once."""
+        found = []
+        if self.sasl_mechanism in ("PLAIN", "OAUTHBEARER") and self.security_protocol == "SASL_PLAINTEXT":
+            what = "the password" if self.sasl_mechanism == "PLAIN" else "the token"
+            found.append(f"sasl.mechanism={self.sasl_mechanism} without TLS: whoever sees the network sees {what}")
+        if self.uses_tls and not self.ssl_endpoint_identification_algorithm:
+            found.append(
+                "ssl.endpoint.identification.algorithm is empty: nobody checks that a certificate names its host"
+            )
+        if self.sasl_oauthbearer_allow_http_loopback:
+            found.append("sasl.oauthbearer.allow.http.loopback is for tests: client secrets may go out without TLS")
+        if not self.uses_sasl and (self.sasl_mechanism or self.sasl_jaas_config or self.sasl_password):
+            found.append(f"sasl.* settings have no effect with security.protocol={self.security_protocol}")
+        if not self.uses_tls and (self.ssl_truststore_location or self.ssl_truststore_certificates):
+            found.append(f"ssl.* settings have no effect with security.protocol={self.security_protocol}")
+        return tuple(found)
+
+    def __repr__(self) -> str:
+        shown = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value != each.default:
+                row = each.metadata.get("row")
+                shown.append(f"{each.name}={'***' if row is not None and row.secret else repr(value)}")
+        return f"ClientSettings({', '.join(shown)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: Kafka's name, the field that holds it, its default as a user would write it, and what it means.
+
+    ``where`` says what it counts for: all, reads, writes, groups, SASL or TLS.
+    """
+
+    name: str
+    field: str
+    default: str
+    where: str
+    meaning: str
+    secret: bool
+    _parse: Callable[[str], Any]
+
+    def parse(self, text: str) -> Any:
+        """The value of a text. Raises SettingsError that names the setting, the value unless it is secret, and the remedy."""
+        try:
+            return self._parse(text)
+        except ValueError as error:
+            shown = "has a value that does not fit" if self.secret else f"is {text!r}"
+            raise SettingsError(f"{self.name} {shown}.", setting=self.name, remedy=str(error)) from None
+
+
+def _written(value: object) -> str:
+    if value is MISSING:
+        return "required"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(value) or "none"
+    return "none" if value in (None, "") else str(value)
+
+
+#: Every setting that has an effect, in the order of the fields.
+SETTINGS: Final[tuple[Setting, ...]] = tuple(
+    Setting(
+        each.name.replace("_", "."),
+        each.name,
+        _written(each.default),
+        each.metadata["row"].where,
+        each.metadata["row"].meaning,
+        each.metadata["row"].secret,
+        each.metadata["row"].parse,
+    )
+    for each in fields(ClientSettings)
+    if "row" in each.metadata
+)
+_BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
+
+
+def settings_table(prefix: str = "kafka.") -> str:
+    """The settings as a Markdown table, and below it the names that are accepted and change nothing."""
+    lines = ["| Setting | Default | For | Meaning |", "|---|---|---|---|"]
+    for each in SETTINGS:
+        secret = " (secret)" if each.secret else ""
+        lines.append(f"| `{prefix}{each.name}` | {each.default} | {each.where} | {each.meaning}{secret} |")
+    lines += ["", "Accepted, and without effect:", "", "| Setting | Why |", "|---|---|"]
+    lines += [f"| `{prefix}{name}` | {reason} |" for name, reason in IGNORED.items()]
+    return "\n".join(lines) + "\n"
 
 
 def unknown_settings(settings: ClientSettings) -> str:
-    """The sentence that warns of names nobody knows, with the nearest known one; empty where there are none."""
-    known = [setting.name for setting in SETTINGS] + list(IGNORED)
+    """The names nobody knows, each with the nearest known one; empty where there are none."""
+    known = [*_BY_NAME, *IGNORED]
     parts = []
     for name in settings.unknown:
         near = difflib.get_close_matches(name, known, n=1)
         parts.append(f"{name} (did you mean {near[0]}?)" if near else name)
     return ", ".join(parts)
+
+
+def _refuse(name: str, value: str) -> None:
+    refused = REFUSED[name]
+    if value and not value.endswith(refused.harmless or ("\0",)):
+        raise SettingsError(f"{name} cannot be set here.", setting=name, remedy=refused.remedy)

@@ -1,146 +1,291 @@
 """TLS contexts from Kafka's ``ssl.*`` settings: certificate and host name are checked unless a user says otherwise.
 
-Owns how trust and identity are loaded; sockets are :mod:`~pykafka_wire.wire.transport`'s. PEM as value or as file, and
-PKCS12 with the extra ``pkcs12``. https://kafka.apache.org/documentation/#security_ssl
+Owns how trust and identity are loaded; sockets are :mod:`~pykafka_wire.wire.transport`'s, which gives the host that was asked
+for, or that a broker advertises, as the name to check. PEM as value or file, PKCS12 with the extra ``pkcs12``. What a file
+holds is told by its content, for Java's clients take PKCS12 under the type JKS as well.
+https://kafka.apache.org/documentation/#security_ssl
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
+import os
+import re
 import ssl
 import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.sasl import resolve_secret
+from pykafka_wire.wire.references import resolve
 from pykafka_wire.wire.settings import ClientSettings
 
-logger = logging.getLogger(__name__)
-
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_JKS_REMEDY: Final = (
-    "convert it with: keytool -importkeystore -srckeystore {location} -destkeystore store.p12 -deststoretype PKCS12, "
-    "then set {prefix}.type to PKCS12 and {prefix}.location to store.p12"
+#: The first bytes of Java's own key stores: JKS and JCEKS.
+_JAVA_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+#: A PKCS12 store is a DER sequence.
+_DER_SEQUENCE: Final = 0x30
+#: Suites of TLS 1.2 by their IANA names, which are Java's: key exchange, cipher, mode, and a hash that OpenSSL's names of
+#: some leave out.
+_SUITE: Final = re.compile(
+    r"TLS_(?:(ECDHE|DHE)_)?(RSA|ECDSA|DSS)_WITH_(AES|CAMELLIA|ARIA|CHACHA20)_(128|256|POLY1305)(?:_(GCM|CBC|CCM))?_?(SHA\d*)?"
 )
 
 
-@lru_cache(maxsize=16)
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """A trust store or key store with its references resolved: what :func:`_build` depends on."""
+
+    prefix: str
+    kind: str | None
+    location: str | None
+    #: Tells one content of the file from another.
+    stamp: tuple[int, int]
+    password: str | None = field(repr=False)
+    certificates: str | None = field(repr=False)
+    key: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
+
+
 def context(settings: ClientSettings) -> ssl.SSLContext:
-    """A client's TLS context; one per settings, so that sessions are resumed.
+    """A client's TLS context; the same one until a store's file or a secret changes.
 
     Raises:
-        SettingsError: a store, certificate or key cannot be read, or a protocol version is not offered.
+        SettingsError: a store, certificate or key cannot be read.
     """
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    wanted = sorted(_VERSIONS[name] for name in settings.ssl_enabled_protocols if name in _VERSIONS)
-    if not wanted:
-        raise SettingsError(
-            f"ssl.enabled.protocols is {','.join(settings.ssl_enabled_protocols)}: use TLSv1.2, TLSv1.3 or both.",
-            setting="ssl.enabled.protocols",
-        )
+    trust = _Store(
+        "ssl.truststore",
+        settings.ssl_truststore_type,
+        settings.ssl_truststore_location,
+        _stamp(settings.ssl_truststore_location),
+        _resolved(settings.ssl_truststore_password, "ssl.truststore.password"),
+        _resolved(settings.ssl_truststore_certificates, "ssl.truststore.certificates"),
+    )
+    identity = _Store(
+        "ssl.keystore",
+        settings.ssl_keystore_type,
+        settings.ssl_keystore_location,
+        _stamp(settings.ssl_keystore_location),
+        _resolved(settings.ssl_keystore_password, "ssl.keystore.password"),
+        _resolved(settings.ssl_keystore_certificate_chain, "ssl.keystore.certificate.chain"),
+        _resolved(settings.ssl_keystore_key, "ssl.keystore.key"),
+        _resolved(settings.ssl_key_password, "ssl.key.password"),
+    )
+    return _build(
+        trust,
+        identity,
+        bool(settings.ssl_endpoint_identification_algorithm),
+        settings.ssl_enabled_protocols,
+        settings.ssl_cipher_suites,
+    )
+
+
+@lru_cache(maxsize=16)
+def _build(
+    trust: _Store, identity: _Store, check_hostname: bool, protocols: tuple[str, ...], suites: tuple[str, ...]
+) -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # certificates required, host names checked
+    made.check_hostname = check_hostname
+    wanted = sorted(_VERSIONS[name] for name in protocols)
     made.minimum_version, made.maximum_version = wanted[0], wanted[-1]
-    if settings.ssl_cipher_suites:
-        try:
-            made.set_ciphers(":".join(settings.ssl_cipher_suites))
-        except ssl.SSLError as error:
-            raise SettingsError(
-                "ssl.cipher.suites names no cipher of OpenSSL's.", setting="ssl.cipher.suites"
-            ) from error
-    if not settings.ssl_endpoint_identification_algorithm:
-        logger.warning("ssl.endpoint.identification.algorithm is empty: host names of brokers are not checked")
-        made.check_hostname = False
-    _load_trust(made, settings)
-    _load_identity(made, settings)
+    if suites:
+        _choose_suites(made, suites)
+    _load_trust(made, trust)
+    _load_identity(made, identity)
     return made
 
 
-def _load_trust(made: ssl.SSLContext, settings: ClientSettings) -> None:
-    prefix = "ssl.truststore"
+def _choose_suites(made: ssl.SSLContext, suites: tuple[str, ...]) -> None:
+    """Java lists suites of TLS 1.2 and 1.3 together; Python's ssl can choose among those of 1.2 only."""
+    modern = [name for name in suites if re.fullmatch(r"TLS_(?!.*_WITH_).*", name)]
+    older = [_openssl_name(name) for name in suites if name not in modern]
     try:
-        if settings.ssl_truststore_certificates:
-            made.load_verify_locations(cadata=_pem(settings.ssl_truststore_certificates))
-        elif settings.ssl_truststore_location:
-            _refuse_jks(settings.ssl_truststore_type, settings.ssl_truststore_location, prefix)
-            if settings.ssl_truststore_type == "PKCS12":
-                made.load_verify_locations(cadata=_pkcs12(settings, prefix)[2])
+        if not older:
+            made.minimum_version = ssl.TLSVersion.TLSv1_3
+        else:
+            made.set_ciphers(":".join(older))
+            if not modern:
+                made.maximum_version = ssl.TLSVersion.TLSv1_2
+    except (ssl.SSLError, ValueError) as error:
+        raise SettingsError(
+            f"ssl.cipher.suites is {','.join(suites)}, of which OpenSSL has none.",
+            setting="ssl.cipher.suites",
+            remedy="See `openssl ciphers -stdname` for the names.",
+        ) from error
+
+
+def _openssl_name(name: str) -> str:
+    """OpenSSL's name of a suite of TLS 1.2 whose IANA name is given; any other name as it is."""
+    match = _SUITE.fullmatch(name)
+    if match is None:
+        return name
+    exchange, authentication, cipher, size, mode, digest = match.groups()
+    parts = [exchange, authentication] if exchange else []
+    if size == "POLY1305":
+        return "-".join([*parts, cipher, size])
+    parts.append(f"{cipher}{size}")
+    if mode in ("GCM", "CCM"):
+        parts.append(mode)
+    return "-".join([*parts, *([digest] if digest and mode != "CCM" else [])])
+
+
+def _load_trust(made: ssl.SSLContext, store: _Store) -> None:
+    with _explained(store):
+        if store.certificates:
+            made.load_verify_locations(cadata=_pem(store.certificates))
+        elif store.location:
+            content = _content(store)
+            if content[0] == _DER_SEQUENCE:
+                made.load_verify_locations(cadata=_pkcs12(store, content)[2])
             else:
-                made.load_verify_locations(cafile=settings.ssl_truststore_location)
+                made.load_verify_locations(cadata=content.decode("ascii", "ignore"))
         else:
             made.load_default_certs()
-    except (OSError, ssl.SSLError, ValueError) as error:
-        raise SettingsError(f"{prefix} cannot be read: {_reason(error)}.", setting=prefix) from error
+            return
+    # Java trusts what is in the store, be it a root, an authority below it, or a broker's own certificate.
+    made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
-def _load_identity(made: ssl.SSLContext, settings: ClientSettings) -> None:
-    prefix = "ssl.keystore"
-    password = settings.ssl_key_password and resolve_secret(settings.ssl_key_password, "ssl.key.password")
-    try:
-        if settings.ssl_keystore_key or settings.ssl_keystore_certificate_chain:
-            chain = _pem(
-                resolve_secret(settings.ssl_keystore_certificate_chain or "", "ssl.keystore.certificate.chain")
+def _load_identity(made: ssl.SSLContext, store: _Store) -> None:
+    if store.key or store.certificates:
+        missing = "ssl.keystore.key" if not store.key else "ssl.keystore.certificate.chain"
+        if not (store.key and store.certificates):
+            raise SettingsError(
+                f"{missing} is missing: a client's certificate and its key go together.", setting=missing
             )
-            key = _pem(resolve_secret(settings.ssl_keystore_key or "", "ssl.keystore.key"))
-            _load_pem(made, f"{key}\n{chain}\n", password)
-        elif settings.ssl_keystore_location:
-            _refuse_jks(settings.ssl_keystore_type, settings.ssl_keystore_location, prefix)
-            if settings.ssl_keystore_type == "PKCS12":
-                key, chain, _ = _pkcs12(settings, prefix)
-                _load_pem(made, f"{key}\n{chain}\n", None)
+        with _explained(store):
+            _load_pem(made, f"{_pem(store.key)}\n{_pem(store.certificates)}\n", _key_password(store))
+    elif store.location:
+        with _explained(store):
+            content = _content(store)
+            if content[0] == _DER_SEQUENCE:
+                key, chain, _ = _pkcs12(store, content)
+                if not key or not chain:
+                    raise ValueError("it holds no private key with a certificate")
+                _load_pem(made, f"{key}\n{chain}\n", _key_password(store))
             else:
-                made.load_cert_chain(settings.ssl_keystore_location, password=password)
-    except (OSError, ssl.SSLError, ValueError) as error:
-        raise SettingsError(f"{prefix} cannot be read: {_reason(error)}.", setting=prefix) from error
+                made.load_cert_chain(store.location, password=_key_password(store))
 
 
-def _load_pem(made: ssl.SSLContext, pem: str, password: str | None) -> None:
-    """Python's ssl takes keys from files only: one that nobody else can read, gone as soon as it was read."""
-    with tempfile.NamedTemporaryFile("w", suffix=".pem", delete=False) as file:  # mode 0600
-        file.write(pem)
+def _load_pem(made: ssl.SSLContext, pem: str, password: Callable[[], str]) -> None:
+    """Python's ssl takes keys from files only: one in memory where the system has such, else one that nobody else can
+    read, gone as soon as it was read."""
+    content = pem.encode()
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("pykafka-wire", os.MFD_CLOEXEC)
+        try:
+            with open(descriptor, "wb", closefd=False) as memory:
+                memory.write(content)
+            path = Path(f"/proc/self/fd/{descriptor}")
+            if path.exists():
+                made.load_cert_chain(path, password=password)
+                return
+        finally:
+            os.close(descriptor)
+    descriptor, name = tempfile.mkstemp(suffix=".pem")  # mode 0600
     try:
-        made.load_cert_chain(file.name, password=password)
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        made.load_cert_chain(name, password=password)
     finally:
         with contextlib.suppress(OSError):
-            Path(file.name).unlink()
+            Path(name).unlink()
 
 
-def _pkcs12(settings: ClientSettings, prefix: str) -> tuple[str, str, str]:
-    """``(key, chain, trusted certificates)`` of a PKCS12 store, as PEM."""
+def _key_password(store: _Store) -> Callable[[], str]:
+    # Without a callback OpenSSL would ask at the terminal.
+    def password() -> str:
+        if store.key_password is None:
+            raise SettingsError(
+                "the client's key is encrypted, and ssl.key.password is missing.", setting="ssl.key.password"
+            )
+        return store.key_password
+
+    return password
+
+
+def _pkcs12(store: _Store, content: bytes) -> tuple[str, str, str]:
+    """``(key, chain, trusted certificates)`` of a PKCS12 store, as PEM; the key under the store's key password, if any."""
     try:
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError as error:
         raise SettingsError(
-            f"{prefix}.type is PKCS12, which needs the package cryptography: pip install 'pykafka-wire[pkcs12]'.",
-            setting=f"{prefix}.type",
+            f"{store.prefix}.location is a PKCS12 store, which needs the package cryptography.",
+            setting=f"{store.prefix}.location",
+            remedy="pip install 'pykafka-wire[pkcs12]' wherever the query runs, or convert the store to PEM.",
         ) from error
-    field = prefix.replace(".", "_")
-    location, secret = getattr(settings, f"{field}_location"), getattr(settings, f"{field}_password")
-    password = resolve_secret(secret, f"{prefix}.password").encode() if secret else None
-    store = pkcs12.load_pkcs12(Path(location).read_bytes(), password)
-    key = (
-        store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-        if store.key is not None
-        else ""
-    )
-    certificates = [c.certificate.public_bytes(Encoding.PEM).decode() for c in store.additional_certs]
-    own = [store.cert.certificate.public_bytes(Encoding.PEM).decode()] if store.cert is not None else []
-    return key, "".join(own + certificates), "".join(certificates or own)
+    pem = serialization.Encoding.PEM
+    loaded = pkcs12.load_pkcs12(content, store.password.encode() if store.password is not None else None)
+    key = ""
+    if loaded.key is not None:
+        plain, form = serialization.NoEncryption(), serialization.PrivateFormat.PKCS8
+        key = loaded.key.private_bytes(pem, form, plain).decode()
+    own = [loaded.cert.certificate.public_bytes(pem).decode()] if loaded.cert is not None else []
+    others = [each.certificate.public_bytes(pem).decode() for each in loaded.additional_certs]
+    return key, "".join(own + others), "".join(others or own)
 
 
-def _refuse_jks(kind: str, location: str, prefix: str) -> None:
-    if kind == "JKS":
+def _content(store: _Store) -> bytes:
+    """A store's file; raises SettingsError for one that only Java reads."""
+    assert store.location is not None
+    content = Path(store.location).read_bytes()
+    if not content:
+        raise ValueError("it is empty")
+    if content.startswith(_JAVA_MAGIC) or (store.kind == "JKS" and content[0] != _DER_SEQUENCE):
+        converted = Path(store.location).with_suffix(".p12")
         raise SettingsError(
-            f"{prefix}.type is JKS, which only Java reads: {_JKS_REMEDY.format(location=location, prefix=prefix)}.",
-            setting=f"{prefix}.type",
+            f"{store.prefix}.location is a JKS store, which only Java reads.",
+            setting=f"{store.prefix}.location",
+            remedy=f"Convert it: keytool -importkeystore -srckeystore {store.location} -destkeystore {converted} "
+            f"-deststoretype PKCS12; then set {store.prefix}.location to {converted}.",
         )
+    return content
+
+
+@contextlib.contextmanager
+def _explained(store: _Store) -> Iterator[None]:
+    """Whatever goes wrong in reading a store becomes an error that names its setting, and nothing that it holds."""
+    try:
+        yield
+    except SettingsError:
+        raise
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        what = f"{store.prefix}.location ({store.location})" if not store.certificates else f"{store.prefix}.* (PEM)"
+        if isinstance(error, ssl.SSLError):
+            reason = (error.reason or str(error)).replace("_", " ").lower()
+        else:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SettingsError(
+            f"{what} cannot be read: {reason}.",
+            setting=f"{store.prefix}.location" if not store.certificates else store.prefix,
+            remedy="Check that it is PEM or PKCS12, complete, and that its password is right.",
+        ) from error
+
+
+def _stamp(location: str | None) -> tuple[int, int]:
+    if location is None:
+        return (0, 0)
+    with contextlib.suppress(OSError):
+        status = Path(location).stat()
+        return status.st_mtime_ns, status.st_size
+    return (0, 0)
+
+
+def _resolved(value: str | None, setting: str) -> str | None:
+    return None if value is None else resolve(value, setting)
 
 
 def _pem(text: str) -> str:
-    # A properties file or an option has the lines of a PEM joined by spaces or by a literal \n.
-    return text.replace("\\n", "\n").strip()
+    """PEM as OpenSSL wants it: an option or a line of a properties file has its line breaks as blanks or as ``\\n``."""
+    text = text.replace("\\n", "\n").strip()
 
+    def block(match: re.Match[str]) -> str:
+        return f"-----BEGIN {match[1]}-----\n" + "\n".join(match[2].split()) + f"\n-----END {match[1]}-----\n"
 
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
+    if re.search(r"^(Proc-Type|DEK-Info):", text, re.MULTILINE):
+        return text  # the old form of encryption has header lines of its own
+    return re.sub(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", block, text, flags=re.DOTALL)

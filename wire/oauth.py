@@ -1,0 +1,348 @@
+"""Bearer tokens for OAUTHBEARER: where they come from, and how long one is used.
+
+Owns the token provider named by import path, the client-credentials flow (RFC 6749, section 4.4), tokens kept in files, and
+the cache of the current token, one for each process and settings. It checks no signature: brokers do.
+
+- ``sasl.oauthbearer.token.provider=module:function``: called with ``sasl.oauthbearer.config`` where that is set, else with
+  nothing. It returns the token, or ``(token, expires_at)``, or ``(token, expires_at, extensions)``; ``expires_at`` is in
+  seconds or milliseconds since the epoch. ``aws_msk_iam_sasl_signer:MSKAuthTokenProvider.generate_auth_token`` is one, with a
+  region as its config.
+- ``sasl.oauthbearer.token.endpoint.url=https://…``: client credentials. The endpoint's certificate is checked against the
+  system's trust (or SSL_CERT_FILE's), or the ``ssl.truststore.*`` options of the JAAS line, as Java's clients have it.
+- ``sasl.oauthbearer.token.endpoint.url=file:///…``: a file that someone keeps up to date.
+
+A token is used for 80 % of its life (``sasl.login.refresh.window.factor``), then the next connection gets a new one; where
+that fails, the old one serves until it expires. Executors get their own. One whose life is not known serves one connection.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import http.client
+import ipaddress
+import json
+import logging
+import os
+import re
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Final
+
+from pykafka_wire.wire import jaas
+from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError, WireError
+from pykafka_wire.wire.references import load_callable, resolve
+from pykafka_wire.wire.settings import ClientSettings
+
+logger = logging.getLogger(__name__)
+
+#: A token endpoint's answer is some KiB; Java's client reads as much.
+_MAX_ANSWER_BYTES: Final = 1024 * 1024
+#: Seconds since the epoch have ten digits until 2286, milliseconds have had more since 1970.
+_MILLISECONDS_FROM: Final = 1e11
+#: HTTP codes by which a server says: later.
+_LATER: Final = frozenset({408, 425, 429})
+_PROVIDER: Final = "sasl.oauthbearer.token.provider"
+_ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
+_EXTENSIONS: Final = "sasl.oauthbearer.extensions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A bearer token, the seconds that it lives from when it was had (None where nobody says), and SASL extensions."""
+
+    value: str = field(repr=False)
+    lifetime_s: float | None = None
+    extensions: Mapping[str, str] = field(default_factory=dict)
+
+
+class TokenSource:
+    """The current token of some settings. Threads share it: one gets a new token, the others wait for it."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._token: Token | None = None
+        self._had_at = 0.0
+        self._failure: WireError | None = None
+        self._failed_at = 0.0
+
+    def token(self) -> Token:
+        """A token that is good for now.
+
+        Raises:
+            SettingsError: nothing says where tokens come from, or a provider cannot be called.
+            AuthenticationError: the token endpoint refused the client, or the provider failed.
+            TransportError: the token endpoint could not be reached.
+        """
+        with self._lock:
+            if self._token is not None and self._age() < self._settings.sasl_login_refresh_window_factor:
+                return self._token
+            try:
+                self._token, self._had_at = self._fetch(), time.monotonic()
+            except WireError as error:
+                if self._token is None or self._age() >= 1:
+                    raise
+                logger.warning("no new bearer token, the old one is used on: %s", error)
+            return self._token
+
+    def forget(self, token: Token) -> None:
+        """A broker refused this token: the next one is a new one."""
+        with self._lock:
+            if self._token is token:
+                self._token = None
+
+    def _age(self) -> float:
+        """How much of the current token's life is over, from 0 to 1 and beyond."""
+        assert self._token is not None
+        lifetime_s = self._token.lifetime_s
+        return 1.0 if not lifetime_s or lifetime_s <= 0 else (time.monotonic() - self._had_at) / lifetime_s
+
+    def _fetch(self) -> Token:
+        # Every connection asks. Those that fail at the same time ask the endpoint once: it locks out whom it sees too often.
+        quiet_s = self._settings.retry_backoff_max_ms / 1000
+        if self._failure is not None and time.monotonic() - self._failed_at < quiet_s:
+            raise copy.copy(self._failure)
+        try:
+            token = obtain(self._settings)
+        except WireError as error:
+            self._failure, self._failed_at = error, time.monotonic()
+            raise
+        self._failure = None
+        return token
+
+
+def token_source(settings: ClientSettings) -> TokenSource:
+    """This process's token source for some settings: a forked child has its own, for a thread may have held the lock."""
+    return _source(os.getpid(), settings)
+
+
+@lru_cache(maxsize=32)
+def _source(pid: int, settings: ClientSettings) -> TokenSource:
+    return TokenSource(settings)
+
+
+def obtain(settings: ClientSettings) -> Token:
+    """A new token. Raises as :meth:`TokenSource.token` does."""
+    line = settings.sasl_jaas_config
+    options = jaas.parse_jaas(resolve(line, jaas.SETTING)).options if line else {}
+    extensions = {
+        name.removeprefix("extension_"): value for name, value in options.items() if name.startswith("extension_")
+    } | _extensions(settings.sasl_oauthbearer_extensions or "")
+    if settings.sasl_oauthbearer_token_provider:
+        token = _from_provider(settings)
+        return replace(token, extensions={**extensions, **token.extensions})
+    url = settings.sasl_oauthbearer_token_endpoint_url
+    if url is None:
+        raise SettingsError(
+            "OAUTHBEARER needs a token, and nothing says where to get one.",
+            setting=_PROVIDER,
+            remedy=f"Set {_PROVIDER} to module:function, or {_ENDPOINT} with the client's id and secret.",
+        )
+    if urllib.parse.urlsplit(url).scheme == "file":
+        value = resolve(f"file:{urllib.parse.unquote(urllib.parse.urlsplit(url).path)}", _ENDPOINT).strip()
+        return Token(value=value, lifetime_s=_lifetime(value), extensions=extensions)
+    return replace(_by_client_credentials(settings, options, url), extensions=extensions)
+
+
+def _from_provider(settings: ClientSettings) -> Token:
+    path = settings.sasl_oauthbearer_token_provider or ""
+    provider = load_callable(path, _PROVIDER)
+    config = settings.sasl_oauthbearer_config
+    try:
+        given = provider() if config is None else provider(resolve(config, "sasl.oauthbearer.config"))
+    except WireError:
+        raise
+    except OSError as error:  # the network's errors are among these, those of requests too
+        raise TransportError(f"the token provider {path} failed ({type(error).__name__})") from error
+    except Exception as error:
+        # Only the kind of error: its text is the provider's own and may hold anything.
+        raise AuthenticationError(
+            f"the token provider {path} failed ({type(error).__name__})",
+            remedy="Call it where the query runs to see why.",
+        ) from error
+    parts = given if isinstance(given, tuple) else (given,)
+    value = parts[0] if parts else None
+    expires_at = parts[1] if len(parts) > 1 else None
+    extensions = parts[2] if len(parts) > 2 else {}
+    if not isinstance(value, str) or not value or not isinstance(expires_at, int | float | None):
+        raise SettingsError(
+            f"{_PROVIDER}: {path} returned {type(given).__name__}.",
+            setting=_PROVIDER,
+            remedy="It must return the token as str, or a tuple of the token and when it expires, since the epoch.",
+        )
+    if not isinstance(extensions, Mapping):
+        raise SettingsError(f"{_PROVIDER}: {path} returned extensions that are no mapping.", setting=_PROVIDER)
+    if expires_at is None:
+        return Token(value=value, lifetime_s=_lifetime(value), extensions=dict(extensions))
+    seconds = expires_at / 1000 if expires_at > _MILLISECONDS_FROM else expires_at
+    return Token(value=value, lifetime_s=seconds - time.time(), extensions=dict(extensions))
+
+
+def _by_client_credentials(settings: ClientSettings, options: Mapping[str, str], url: str) -> Token:
+    _check_url(url, settings)
+    given_id = settings.sasl_oauthbearer_client_credentials_client_id or options.get("clientId")
+    given_secret = settings.sasl_oauthbearer_client_credentials_client_secret or options.get("clientSecret")
+    if not given_id or not given_secret:
+        missing = "client.id" if not given_id else "client.secret"
+        raise SettingsError(
+            f"the token endpoint needs an id and a secret, and sasl.oauthbearer.client.credentials.{missing} is missing.",
+            setting=f"sasl.oauthbearer.client.credentials.{missing}",
+            remedy="Set it, or clientId and clientSecret in sasl.jaas.config.",
+        )
+    client_id = resolve(given_id, "sasl.oauthbearer.client.credentials.client.id")
+    secret = resolve(given_secret, "sasl.oauthbearer.client.credentials.client.secret")
+    form = {"grant_type": "client_credentials"}
+    if scope := settings.sasl_oauthbearer_scope or options.get("scope"):
+        form["scope"] = scope
+    pair = [client_id, secret]
+    if settings.sasl_oauthbearer_header_urlencode:
+        pair = [urllib.parse.quote_plus(part) for part in pair]
+    request = urllib.request.Request(
+        url,
+        data=urllib.parse.urlencode(form).encode(),
+        headers={
+            "Authorization": "Basic " + base64.b64encode(":".join(pair).encode()).decode(),
+            "Accept": "application/json",
+            "Cache-Control": "no-cache",
+        },
+    )
+    answer = _post(request, _trust(settings, options), settings.sasl_login_read_timeout_ms / 1000)
+    value, expires_in = answer.get("access_token"), answer.get("expires_in")
+    if not isinstance(value, str) or not value:
+        raise AuthenticationError("the token endpoint's answer has no access_token", remedy=f"Check {_ENDPOINT}.")
+    # Brokers go by the token's own expiry; a clock that is wrong here does not spoil what the endpoint says of it.
+    if isinstance(expires_in, str) and expires_in.isascii() and expires_in.isdigit():
+        expires_in = int(expires_in)  # some endpoints write a number as text
+    known = isinstance(expires_in, int | float) and not isinstance(expires_in, bool)
+    return Token(value=value, lifetime_s=float(expires_in) if known else _lifetime(value))  # type: ignore[arg-type]
+
+
+def _check_url(url: str, settings: ClientSettings) -> None:
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme == "https" and parts.hostname:
+        return
+    if parts.scheme == "http" and parts.hostname and _is_loopback(parts.hostname):
+        if settings.sasl_oauthbearer_allow_http_loopback:
+            return
+        remedy = "Use https:, or for a test on this machine set sasl.oauthbearer.allow.http.loopback to true."
+    else:
+        remedy = "Use an https: URL, for the client's secret goes there."
+    raise SettingsError(f"{_ENDPOINT} is {parts.scheme}://{parts.hostname}, which is not https.", setting=_ENDPOINT, remedy=remedy)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _trust(settings: ClientSettings, options: Mapping[str, str]) -> ssl.SSLContext:
+    from pykafka_wire.wire import tls
+
+    return tls.context(
+        ClientSettings(
+            bootstrap_servers=settings.bootstrap_servers,
+            ssl_truststore_type=options.get("ssl.truststore.type"),
+            ssl_truststore_location=options.get("ssl.truststore.location"),
+            ssl_truststore_password=options.get("ssl.truststore.password"),
+            ssl_truststore_certificates=options.get("ssl.truststore.certificates"),
+        )
+    )
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The secret goes where the settings say and nowhere else."""
+
+    def redirect_request(self, *args: Any, **more: Any) -> None:  # Any: whatever the base class passes
+        return None
+
+
+def _post(request: urllib.request.Request, trust: ssl.SSLContext, timeout_s: float) -> dict[str, Any]:
+    """The JSON object that the endpoint answers with."""
+    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trust), _NoRedirect)
+    where = urllib.parse.urlsplit(request.full_url)
+    endpoint = f"the token endpoint {where.scheme}://{where.netloc.rpartition('@')[2]}{where.path}"
+    give_up_at = time.monotonic() + timeout_s
+    try:
+        with opener.open(request, timeout=timeout_s) as response:
+            body = _read(response, give_up_at)
+    except urllib.error.HTTPError as error:
+        with error:
+            reason = _refusal(error)
+        if error.code >= 500 or error.code in _LATER:
+            raise TransportError(f"{endpoint} answered {error.code}{reason}") from error
+        raise AuthenticationError(
+            f"{endpoint} refused the client: {error.code}{reason}",
+            remedy="Check the client's id, its secret and the scope.",
+        ) from error
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, ssl.SSLCertVerificationError):
+            raise AuthenticationError(
+                f"the certificate of {endpoint} was not accepted: {error.reason.verify_message}",
+                remedy="Set SSL_CERT_FILE, or ssl.truststore.location in the JAAS line, to the certificates to trust.",
+            ) from error
+        raise TransportError(f"{endpoint} could not be reached: {error.reason}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise TransportError(f"{endpoint} did not answer: {error or type(error).__name__}") from error
+    try:
+        answer = json.loads(body)
+    except ValueError as error:
+        raise AuthenticationError(f"{endpoint} answered with no JSON", remedy=f"Check {_ENDPOINT}.") from error
+    if not isinstance(answer, dict):
+        raise AuthenticationError(f"{endpoint} answered with no JSON object", remedy=f"Check {_ENDPOINT}.")
+    return answer
+
+
+def _read(response: http.client.HTTPResponse, give_up_at: float) -> bytes:
+    body = b""
+    while piece := response.read1(65_536):
+        body += piece
+        if len(body) > _MAX_ANSWER_BYTES:
+            raise AuthenticationError("the token endpoint's answer is longer than 1 MiB", remedy=f"Check {_ENDPOINT}.")
+        if time.monotonic() > give_up_at:
+            raise TimeoutError("no complete answer in time")
+    return body
+
+
+def _refusal(error: urllib.error.HTTPError) -> str:
+    """The error's name and description (RFC 6749, section 5.2), shortened; nothing else of the answer is shown."""
+    try:
+        answer = json.loads(error.read(65_536))
+        parts = [answer.get(name) for name in ("error", "error_description")]
+    except (ValueError, AttributeError, OSError, http.client.HTTPException):
+        return ""
+    shown = [re.sub(r"[^\x20-\x7e]", " ", part)[:200] for part in parts if isinstance(part, str)]
+    return f" ({': '.join(shown)})" if shown else ""
+
+
+def _lifetime(token: str) -> float | None:
+    """Seconds until the expiry that a JWT names (RFC 7519, section 4.1.4); None for a token that names none."""
+    parts = token.split(".")
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        expiry = claims["exp"]
+    except (IndexError, ValueError, KeyError, TypeError):
+        return None
+    return expiry - time.time() if isinstance(expiry, int | float) else None
+
+
+def _extensions(text: str) -> dict[str, str]:
+    found = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals and part.strip():
+            raise SettingsError(
+                f"{_EXTENSIONS} is malformed.", setting=_EXTENSIONS, remedy="Write name=value,name=value."
+            )
+        if equals:
+            found[name.strip()] = value.strip()
+    return found

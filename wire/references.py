@@ -1,0 +1,100 @@
+"""Secrets by reference, so that neither a query's text nor a pickle holds them.
+
+Owns the forms ``file:/path`` (the file's content, without its last line break), ``env:NAME``, and
+``provider:module:function`` (called with the setting's name, returns the text); ``literal:`` stands before a text that only
+looks like one. A reference is resolved where and when a connection is opened, on an executor too, so that a rotated secret
+is taken up by the next connection. It knows no setting but by name, and no error here shows a secret.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pykafka_wire.wire.errors import SettingsError
+
+
+def resolve(value: str, setting: str) -> str:
+    """The text that ``value`` refers to, or ``value`` itself where it is no reference.
+
+    Raises:
+        SettingsError: the file cannot be read, the variable is not set, or the provider cannot be called or fails.
+    """
+    kind, colon, rest = value.partition(":")
+    if not colon or "\n" in value:
+        return value
+    if kind == "literal":
+        return rest
+    if kind == "file":
+        return _file(rest, setting)
+    if kind == "env":
+        if rest not in os.environ:
+            raise SettingsError(
+                f"{setting} refers to the environment variable {rest}, which is not set.",
+                setting=setting,
+                remedy="Set it where the query runs, on executors too; a text that begins with env: is written literal:env:….",
+            )
+        return os.environ[rest]
+    if kind == "provider":
+        return _provided(rest, setting)
+    return value
+
+
+def load_callable(path: str, setting: str) -> Callable[..., Any]:  # Any: what a user's function takes and returns
+    """What an import path ``module:function`` or ``module:object.method`` names.
+
+    Raises:
+        SettingsError: it cannot be imported, or cannot be called.
+    """
+    module_name, colon, attributes = path.strip().partition(":")
+    if not colon or not module_name or not attributes:
+        raise SettingsError(f"{setting} is {path!r}.", setting=setting, remedy="Write module:function.")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for attribute in attributes.split("."):
+            found = getattr(found, attribute)
+    except (ImportError, AttributeError) as error:
+        raise SettingsError(
+            f"{setting} names {path}, which cannot be imported: {error}.",
+            setting=setting,
+            remedy="Install its package wherever the query runs, on executors too.",
+        ) from error
+    if not callable(found):
+        raise SettingsError(f"{setting} names {path}, which cannot be called.", setting=setting)
+    called: Callable[..., Any] = found
+    return called
+
+
+def _file(path: str, setting: str) -> str:
+    # file:///path is a URL of the same file.
+    where = Path(path.removeprefix("//") if path.startswith("///") else path)
+    try:
+        text = where.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise SettingsError(
+            f"{setting} refers to the file {where}, which cannot be read: {reason}.",
+            setting=setting,
+            remedy="It must be there wherever the query runs, on executors too; "
+            "a text that begins with file: is written literal:file:….",
+        ) from error
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _provided(path: str, setting: str) -> str:
+    provider = load_callable(path, setting)
+    try:
+        text = provider(setting)
+    except Exception as error:
+        # Only the kind of error: its text is the provider's own and may hold anything.
+        raise SettingsError(
+            f"{setting}: the provider {path} failed ({type(error).__name__}).", setting=setting
+        ) from error
+    if not isinstance(text, str):
+        raise SettingsError(
+            f"{setting}: the provider {path} returned {type(text).__name__}, not a text.", setting=setting
+        )
+    return text
