@@ -18,14 +18,15 @@ from confluent_kafka import Consumer, TopicPartition
 from connectors import OURS
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
+from rig import QUIET, Dataset, Rig
+from runs import Contender, Run
+
 from pykafka_wire.wire import topics as wire_topics
 from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.decode import Columns
 from pykafka_wire.wire.fetcher import fetch_ranges
 from pykafka_wire.wire.settings import ClientSettings
-from rig import QUIET, Dataset, Rig
-from runs import Contender, Run
 
 CONFLUENT = "confluent-kafka"
 KAFKA_PYTHON = "kafka-python"

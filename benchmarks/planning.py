@@ -11,12 +11,13 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 from connectors import CONNECTORS, OURS, Connector
-from pykafka_wire.options import parse_source_options
-from pykafka_wire.schema import source_schema
-from pykafka_wire.source.batch import KafkaBatchReader
 from pyspark.sql.types import StructType
 from rig import QUIET, Dataset, Rig
 from runs import Contender, Run
+
+from pykafka_wire.options import parse_source_options
+from pykafka_wire.schema import source_schema
+from pykafka_wire.source.batch import KafkaBatchReader
 
 #: One record of metadata each; a controller takes at most 10,000 in one request.
 _PARTITIONS_PER_TOPIC = 1_000

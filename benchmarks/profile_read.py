@@ -20,15 +20,16 @@ from typing import Any
 
 import pyarrow as pa
 from items import CODECS
+from pyspark.sql.types import StructType
+from rich.console import Console
+from rig import Dataset, Rig
+
 from pykafka_wire.options import parse_source_options
 from pykafka_wire.schema import arrow_schema, source_schema
 from pykafka_wire.source import read
 from pykafka_wire.source.batch import KafkaBatchReader
 from pykafka_wire.source.partition import KafkaInputPartition
 from pykafka_wire.wire import fetched
-from pyspark.sql.types import StructType
-from rich.console import Console
-from rig import Dataset, Rig
 
 
 class Phases:

@@ -16,11 +16,12 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 from connectors import CONNECTORS
 from items import Item
-from pykafka_wire.local.jars import JVM_CONNECTOR, KAFKA_VERSION
 from rich.console import Console
 from rich.table import Table
 from rig import BROKER_PROPERTIES, SPARK_CONF
 from runs import Compared, Summary
+
+from pykafka_wire.local.jars import JVM_CONNECTOR, KAFKA_VERSION
 
 _PACKAGES = (
     *("pykafka-wire", "pyspark", "pyarrow", "numpy", "delta-spark", "confluent-kafka", "kafka-python"),

@@ -22,10 +22,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.jars import delta_jars, jvm_connector_jars
 from pykafka_wire.local.java import ensure_java, export_java_home
-from pyspark.sql import DataFrame, SparkSession
 
 KEY_BYTES = 8
 # One JSON field, `"f0":"0123ABCD",`.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pykafka_wire.errors import OptionError
-from pykafka_wire.options import parse_sink_options, parse_source_options
-from pykafka_wire.schema import source_schema
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -13,6 +10,10 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.options import parse_sink_options, parse_source_options
+from pykafka_wire.schema import source_schema
 
 
 class PykafkaWireDataSource(DataSource):

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
+
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.wire.decode import Columns
-from pyspark.sql.types import StructType
 
 #: Source columns in order: Spark's type name and the Arrow type that Spark expects for it
 #: (``to_arrow_schema(schema, timezone="UTC")``).

@@ -20,14 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pykafka_wire.local import KafkaTools, LocalCluster, NamedCluster, delta_jars, ensure_java
-from pykafka_wire.wire.admin import create_topics
-from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.settings import ClientSettings
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from pykafka_wire.local import KafkaTools, LocalCluster, NamedCluster, delta_jars, ensure_java
+from pykafka_wire.wire.admin import create_topics
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.settings import ClientSettings
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 N_RECORDS = 1_000_000

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 
-from pykafka_wire.local import delta_jars
 from pyspark.sql import SparkSession
+
+from pykafka_wire.local import delta_jars
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+
 from pykafka_wire.local import (
     JarResolutionError,
     JavaNotFoundError,

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyspark
 import pytest
+
 from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.local.settings import ClusterPlan, Listener, broker_properties, controller_properties
 from pykafka_wire.wire.settings import ClientSettings

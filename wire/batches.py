@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
+
 from pykafka_wire.wire.errors import CorruptBatchError
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from pykafka_wire.wire.errors import CorruptBatchError
 from pykafka_wire.wire.varints import Ints, Octets
 

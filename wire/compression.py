@@ -16,6 +16,7 @@ import snappy
 import zstandard
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
+
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
 
 #: What one batch may unpack to. Brokers bound what is stored, not what it unpacks to: this bounds a decompression bomb.

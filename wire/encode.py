@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from pykafka_wire.wire import batches
 from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.compression import Codec, compressor

@@ -22,6 +22,7 @@ import zlib
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
+
 from pykafka_wire.wire import batches
 from pykafka_wire.wire.compression import Codec, codec_of, decompress
 from pykafka_wire.wire.errors import CorruptBatchError, WireError

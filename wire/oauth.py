@@ -235,7 +235,9 @@ def _check_url(url: str, settings: ClientSettings) -> None:
         remedy = "Use https:, or for a test on this machine set sasl.oauthbearer.allow.http.loopback to true."
     else:
         remedy = "Use an https: URL, for the client's secret goes there."
-    raise SettingsError(f"{_ENDPOINT} is {parts.scheme}://{parts.hostname}, which is not https.", setting=_ENDPOINT, remedy=remedy)
+    raise SettingsError(
+        f"{_ENDPOINT} is {parts.scheme}://{parts.hostname}, which is not https.", setting=_ENDPOINT, remedy=remedy
+    )
 
 
 def _is_loopback(host: str) -> bool:

@@ -23,6 +23,7 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 import numpy as np
+
 from pykafka_wire.wire.errors import (
     AuthenticationError,
     CorrelationError,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
 from pykafka_wire.wire.errors import CorruptBatchError
 
 Ints = npt.NDArray[np.int64]

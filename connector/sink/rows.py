@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pykafka_wire.errors import SchemaError, WriteError
 from pyspark.sql.types import StructType
+
+from pykafka_wire.errors import SchemaError, WriteError
 
 #: Columns of the sink and the types each may have (Spark's ``simpleString``); other columns are left alone.
 _SINK_TYPES: Final[dict[str, tuple[str, ...]]] = {

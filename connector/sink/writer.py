@@ -16,6 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
 from pykafka_wire.errors import WriteError
 from pykafka_wire.options import SinkOptions
 from pykafka_wire.sink.rows import Rows, SinkColumns
@@ -23,8 +26,6 @@ from pykafka_wire.wire.cluster import shared_cluster
 from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.partitioner import partitions_of
 from pykafka_wire.wire.producer import Producer, shared_producer
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter

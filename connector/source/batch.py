@@ -6,6 +6,9 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
 from pykafka_wire.errors import DataLossError, Loss, describe_loss
 from pykafka_wire.options import SourceOptions
 from pykafka_wire.schema import arrow_schema, check_source_schema
@@ -16,8 +19,6 @@ from pykafka_wire.source.resolve import earliest_offsets, find_topics, resolve, 
 from pykafka_wire.source.sizing import BytesPerOffset
 from pykafka_wire.wire.cluster import Cluster, shared_cluster
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 _log = logging.getLogger(__name__)
 

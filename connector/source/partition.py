@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pykafka_wire.wire.topics import OffsetRange
 from pyspark.sql.datasource import InputPartition
+
+from pykafka_wire.wire.topics import OffsetRange
 
 
 class KafkaInputPartition(InputPartition):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+
 from pykafka_wire.errors import DataLossError, Loss, describe_loss
 from pykafka_wire.options import SourceOptions
 from pykafka_wire.schema import decoded_columns

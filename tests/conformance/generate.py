@@ -14,7 +14,6 @@ from typing import Any
 
 from pykafka_wire.wire.primitives import ZERO_UUID
 from pykafka_wire.wire.schema import Struct
-
 from tests.conformance.kafka import KafkaField, KafkaMessage
 
 Tree = dict[str, Any]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.offsets import QueryOffsets, decode_uuid, encode_uuid, nest_by_topic
 from pykafka_wire.wire.topics import TopicPartition

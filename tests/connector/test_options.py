@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 import pytest
+
 from pykafka_wire.errors import OptionError
 from pykafka_wire.option_table import OPTIONS
 from pykafka_wire.options import SourceOptions, parse_sink_options, parse_source_options

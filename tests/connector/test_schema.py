@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pykafka_wire.errors import SchemaError
-from pykafka_wire.schema import SOURCE_COLUMNS, arrow_schema, check_source_schema, decoded_columns, source_schema
-from pykafka_wire.wire.decode import Columns
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -16,6 +13,10 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+from pykafka_wire.errors import SchemaError
+from pykafka_wire.schema import SOURCE_COLUMNS, arrow_schema, check_source_schema, decoded_columns, source_schema
+from pykafka_wire.wire.decode import Columns
 
 #: As "Structured Streaming + Kafka Integration Guide" documents them.
 JVM_COLUMNS = StructType(

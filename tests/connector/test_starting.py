@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pykafka_wire.errors import OptionError
 from pykafka_wire.starting import (
     EARLIEST,

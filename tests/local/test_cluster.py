@@ -17,6 +17,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+
 from pykafka_wire.local import LocalCluster, LocalClusterError, NamedCluster
 from pykafka_wire.local import cluster as cluster_module
 

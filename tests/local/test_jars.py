@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from pykafka_wire.local import cache_dir, delta_jars
 from pykafka_wire.local.jars import Coordinate, JarResolutionError, ivy_jar, kafka_jars, release, resolve
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+
 from pykafka_wire.local import java as java_module
 from pykafka_wire.local.java import JavaNotFoundError, ensure_java, export_java_home, find_java, parse_version
 

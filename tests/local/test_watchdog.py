@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from pykafka_wire.local.process import Watchdog
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.producer import Producer
@@ -94,6 +95,7 @@ def producer(kafka) -> Iterator[Producer]:
 def write_one(producer: Producer, topic: str, partition: int) -> None:
     import numpy as np
     import pyarrow as pa
+
     from pykafka_wire.wire.compression import Codec
 
     batches = encode_batches(

@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass, field
 
 from crc32c import crc32c
+
 from pykafka_wire.wire.compression import Codec, compress, decompress
 
 

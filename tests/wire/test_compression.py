@@ -10,6 +10,7 @@ import lz4.frame
 import pytest
 import snappy
 import zstandard
+
 from pykafka_wire.wire.compression import Codec, codec_of, compress, decompress
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from pykafka_wire.wire.deadline import Backoff, Deadline
 from pykafka_wire.wire.settings import ClientSettings
 

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from pykafka_wire.wire.batches import HEADER_BYTES, read_header, stamp_producer
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.decode import Columns, RecordSlice, decode
 from pykafka_wire.wire.encode import encode_batches
-
 from tests.wire.oracle import Record, decode_batches, encode_batch
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

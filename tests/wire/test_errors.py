@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
+
 from pykafka_wire.wire import errors
 from pykafka_wire.wire.errors import (
     ERRORS,
@@ -20,7 +21,6 @@ from pykafka_wire.wire.errors import (
     broker_error,
     error_info,
 )
-
 from tests.conformance import kafka
 
 

@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.decode import Columns, RecordSlice
 from pykafka_wire.wire.encode import encode_batches

@@ -12,6 +12,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
+
 from pykafka_wire.wire.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.decode import Columns

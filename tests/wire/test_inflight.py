@@ -7,6 +7,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.encode import encode_batches

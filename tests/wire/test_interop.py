@@ -15,6 +15,7 @@ import kafka as kafka_python
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from pykafka_wire.wire.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.compression import Codec

@@ -6,6 +6,7 @@ import time
 import uuid
 
 import pytest
+
 from pykafka_wire.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

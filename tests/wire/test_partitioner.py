@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pykafka_wire.wire.partitioner import murmur2, partitions_of
 
 #: From the unit tests of Kafka's Java client (UtilsTest), as signed ints.

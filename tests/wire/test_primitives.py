@@ -5,6 +5,7 @@ import uuid
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pykafka_wire.wire import primitives
 from pykafka_wire.wire.errors import ProtocolError
 from pykafka_wire.wire.primitives import ZERO_UUID

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
+
 from pykafka_wire.wire.admin import LATEST, list_offsets
 from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import Cluster

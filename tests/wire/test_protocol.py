@@ -7,6 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+
 from pykafka_wire.wire.errors import (
     AuthenticationError,
     BrokerError,
@@ -37,7 +38,6 @@ from pykafka_wire.wire.protocol import (
     State,
 )
 from pykafka_wire.wire.schema import Message, Request
-
 from tests.wire.fake_broker import VERSIONS, frame_of, versions_response
 
 

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+
 from pykafka_wire.wire import messages
 from pykafka_wire.wire.fields import Field
 from pykafka_wire.wire.messages import consumer_protocol
@@ -19,7 +20,6 @@ from pykafka_wire.wire.messages.produce import PartitionProduceData
 from pykafka_wire.wire.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykafka_wire.wire.primitives import ZERO_UUID
 from pykafka_wire.wire.schema import Message, Struct
-
 from tests.conformance import kafka
 
 CLASSES: dict[str, type[Message]] = {

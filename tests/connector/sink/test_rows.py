@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pykafka_wire.errors import SchemaError, WriteError
-from pykafka_wire.sink.rows import Rows, SinkColumns
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -22,6 +20,9 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+from pykafka_wire.errors import SchemaError, WriteError
+from pykafka_wire.sink.rows import Rows, SinkColumns
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 ARROW_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

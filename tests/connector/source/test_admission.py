@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from pykafka_wire.source.admission import AdmissionControl, max_rows_limit, reads_all_available
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from pykafka_wire.source.admission import AdmissionControl, max_rows_limit, reads_all_available
 
 
 class Clock:

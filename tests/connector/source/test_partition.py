@@ -5,9 +5,10 @@ from __future__ import annotations
 import pickle
 import uuid
 
+from pyspark.sql.datasource import InputPartition
+
 from pykafka_wire.source.partition import KafkaInputPartition
 from pykafka_wire.wire.topics import OffsetRange
-from pyspark.sql.datasource import InputPartition
 
 
 def range_of(partition: int) -> OffsetRange:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pykafka_wire.source.plan import TASK_BYTES, TASK_OFFSETS, pack_ranges, share_offsets, split_ranges
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
