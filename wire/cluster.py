@@ -75,6 +75,8 @@ class Cluster:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
+        for warning in settings.warnings:
+            logger.warning("%s", warning)
         self._trace = Trace(settings.trace)
         self._backoff = Backoff(settings)
         self._pid = os.getpid()

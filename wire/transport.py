@@ -141,13 +141,17 @@ class Channel:
             AuthenticationError: the broker refused us, or its certificate does not hold.
         """
         failures = []
+        started = time.monotonic()
+        mechanism = self._new_mechanism()
+        # A token endpoint's time is not the broker's.
+        deadline = Deadline(deadline.at + time.monotonic() - started)
         addresses = self._addresses()
         for n_tried, (family, address) in enumerate(addresses):
             # An address that swallows packets leaves the others their share of a short deadline.
             share_ms = deadline.remaining_ms() / (len(addresses) - n_tried)
             attempt = deadline.sooner(min(share_ms, self._settings.socket_connection_setup_timeout_ms))
             try:
-                self._connect(family, address, attempt)
+                self._connect(family, address, attempt, mechanism)
                 self._handshake(attempt)
             except (TransportError, ProtocolError, OSError) as error:
                 self.close()
@@ -156,6 +160,10 @@ class Channel:
                 failures.append(f"{address[0]}: {reason}" + (f" {remedy}" if remedy else ""))
                 if deadline.expired:
                     break
+            except AuthenticationError as error:
+                self.close()
+                error.broker = error.broker if error.broker is not None else self.label
+                raise
             except BaseException:
                 self.close()
                 raise
@@ -228,13 +236,16 @@ class Channel:
             return None
         return connection.fileno()
 
-    def _new_protocol(self) -> Connection:
-        mechanism: SaslMechanism | None = None
-        if self._settings.uses_sasl:
-            from pykafka_wire.wire import sasl
-
-            mechanism = sasl.mechanism(self._settings, self._host)
+    def _new_protocol(self, mechanism: SaslMechanism | None = None) -> Connection:
         return Connection(client_id=self._settings.client_id, software_version=_SOFTWARE_VERSION, mechanism=mechanism)
+
+    def _new_mechanism(self) -> SaslMechanism | None:
+        """The SASL mechanism with its credentials, read anew for each connection."""
+        if not self._settings.uses_sasl:
+            return None
+        from pykafka_wire.wire import sasl
+
+        return sasl.mechanism(self._settings, self._host)
 
     def _addresses(self) -> list[tuple[int, Any]]:
         try:
@@ -245,8 +256,8 @@ class Channel:
             ) from error
         return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
 
-    def _connect(self, family: int, address: Any, deadline: Deadline) -> None:
-        self.protocol = self._new_protocol()
+    def _connect(self, family: int, address: Any, deadline: Deadline, mechanism: SaslMechanism | None) -> None:
+        self.protocol = self._new_protocol(mechanism)
         connection = socket.socket(family, socket.SOCK_STREAM)
         self._socket = connection
         for size, option in (
