@@ -195,7 +195,7 @@ def create_topics(
 def delete_topics(
     cluster: Cluster, names: Iterable[str], *, missing_ok: bool = False, deadline: Deadline | None = None
 ) -> None:
-    """Delete topics by name; they are gone when this returns, for the broker that was asked.
+    """Delete topics by name. The controller has deleted them when this returns; brokers hear of it a moment later.
 
     Raises:
         BrokerError: a topic could not be deleted.

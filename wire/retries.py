@@ -24,8 +24,9 @@ from pykafka_wire.wire.errors import (
 class Attempt(AbstractContextManager["Attempt"]):
     """One try, as a ``with`` block: swallows what another try may mend, and keeps it for the error at the end."""
 
-    def __init__(self, graces: Graces) -> None:
-        self.error: WireError | None = None
+    def __init__(self, graces: Graces, error: WireError | None = None) -> None:
+        #: The last failure that tells something, this try's or an earlier one's.
+        self.error = error
         self._graces = graces
 
     def may_retry(self, code: int) -> bool:
@@ -49,7 +50,9 @@ class Attempt(AbstractContextManager["Attempt"]):
             return False
         if isinstance(error, BrokerError) and not (error.retriable and self.may_retry(error.code)):
             return False
-        self.error = error
+        # That time ran out in the last try says less than what went wrong before.
+        if self.error is None or not isinstance(error, DeadlineExceededError):
+            self.error = error
         return True
 
 
@@ -71,8 +74,11 @@ def tries(backoff: Backoff, deadline: Deadline) -> Iterator[Attempt]:
     """Attempts with growing pauses until the deadline; at least one."""
     graces = Graces()
     n_failures = 0
+    error: WireError | None = None
     while True:
-        yield Attempt(graces)
+        attempt = Attempt(graces, error)
+        yield attempt
+        error = attempt.error
         n_failures += 1
         pause_ms = backoff.delay_ms(n_failures)
         if deadline.remaining_ms() <= pause_ms:

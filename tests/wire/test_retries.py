@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from pykafka_wire.wire import errors
 from pykafka_wire.wire.deadline import Backoff, Deadline
 from pykafka_wire.wire.errors import (
@@ -102,3 +103,13 @@ def test_each_code_has_a_grace_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_passed_deadline_still_gets_one_try() -> None:
     assert run(TransportError("reset"), within_ms=0)[0] == 1
+
+
+def test_the_reason_of_an_earlier_try_outlives_a_last_one_that_ran_out_of_time() -> None:
+    failures: list[WireError] = [broker_error(15, broker=1), DeadlineExceededError("no answer in time")]
+    attempt = None
+    for attempt in tries(QUICK, Deadline.after_ms(30)):
+        with attempt:
+            raise failures[0] if len(failures) == 1 else failures.pop(0)
+    assert attempt is not None
+    assert "COORDINATOR_NOT_AVAILABLE" in str(attempt.gave_up("FindCoordinator"))

@@ -1,0 +1,204 @@
+"""Who is asked for metadata, in what order, for how long, and what is said when nobody answers."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pykafka_wire.wire import bootstrap
+from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
+from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.messages.metadata import MetadataRequest, MetadataResponse
+from pykafka_wire.wire.settings import ClientSettings
+from tests.wire.fake_broker import CLOSE, VERSIONS, FakeBroker, versions_response
+
+
+@pytest.fixture
+def brokers() -> Iterator[list[FakeBroker]]:
+    """Three brokers of one cluster."""
+    three = [FakeBroker(node_id) for node_id in (1, 2, 3)]
+    for broker in three:
+        broker.peers = {each.node_id: each for each in three}
+    yield three
+    for broker in three:
+        broker.close()
+
+
+def cluster_of(*addresses: str, **settings: Any) -> Cluster:
+    pairs = tuple((host, int(port)) for host, _, port in (address.rpartition(":") for address in addresses))
+    return Cluster(ClientSettings(bootstrap_servers=pairs, **settings))
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_dead_and_stopped_servers_are_passed_over(brokers: list[FakeBroker]) -> None:
+    brokers[0].silent = brokers[1].silent = True
+    started = time.monotonic()
+    with cluster_of(free_address(), *(each.address for each in brokers)) as cluster:
+        assert set(cluster.brokers()) == {1, 2, 3}
+    # Each of the four servers had 1.5 s at most.
+    assert time.monotonic() - started < 5
+
+
+def test_a_server_that_speaks_something_else_is_passed_over(brokers: list[FakeBroker]) -> None:
+    brokers[0].on[ApiVersionsRequest] = lambda request, version: b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    with cluster_of(brokers[0].address, brokers[1].address) as cluster:
+        assert set(cluster.brokers()) == {1, 2, 3}
+
+
+def test_a_server_that_has_not_joined_its_cluster_is_passed_over(brokers: list[FakeBroker]) -> None:
+    brokers[0].on[MetadataRequest] = lambda request, version: MetadataResponse()
+    with cluster_of(brokers[0].address, brokers[1].address) as cluster:
+        assert set(cluster.brokers()) == {1, 2, 3}
+
+
+def test_when_nobody_answers_each_address_is_named_with_its_reason(
+    brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "_FIRST_CONTACT_MS", 300)
+    monkeypatch.setattr(bootstrap, "_LEAST_PATIENCE_MS", 100)
+    dead = free_address()
+    brokers[0].silent = True
+    brokers[1].on[ApiVersionsRequest] = lambda request, version: b"SSH-2.0-OpenSSH_9.2\r\n"
+    brokers[2].on[MetadataRequest] = lambda request, version: MetadataResponse()
+    addresses = [dead, *(each.address for each in brokers), "no-such-host.invalid:9092"]
+    started = time.monotonic()
+    with pytest.raises(NoBrokerAvailableError) as raised:
+        cluster_of(*addresses, socket_connection_setup_timeout_ms=200).topics(["t"])
+    assert time.monotonic() - started < 5
+    reasons = dict(raised.value.attempts)
+    assert list(reasons) == addresses
+    assert "connection refused" in reasons[dead]
+    assert "did not answer in time" in reasons[brokers[0].address]
+    assert "no Kafka at all" in reasons[brokers[1].address]
+    assert reasons[brokers[2].address] == "it knows of no broker yet"
+    assert "cannot be resolved" in reasons["no-such-host.invalid:9092"]
+    assert all(address in str(raised.value) for address in addresses)
+
+
+def test_a_cluster_that_is_not_there_is_known_within_seconds() -> None:
+    started = time.monotonic()
+    with pytest.raises(NoBrokerAvailableError):
+        cluster_of(free_address()).topics(["t"])
+    assert time.monotonic() - started < 8
+
+
+def test_a_refusal_is_final(brokers: list[FakeBroker]) -> None:
+    """No other server is tried with credentials that one refused: accounts get locked."""
+    brokers[0].on[ApiVersionsRequest] = lambda request, version: versions_response()
+    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    from pykafka_wire.wire.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+
+    brokers[0].on[SaslHandshakeRequest] = lambda request, version: SaslHandshakeResponse(error_code=33)
+    cluster = cluster_of(brokers[0].address, brokers[1].address, sasl_username="u", sasl_password="p", **settings)
+    with pytest.raises(AuthenticationError):
+        cluster.brokers()
+    assert [each.n_connections for each in brokers] == [1, 0, 0]
+
+
+def test_a_bootstrap_connection_to_a_broker_is_kept(brokers: list[FakeBroker]) -> None:
+    with cluster_of(brokers[0].address) as cluster:
+        cluster.brokers()
+        cluster.send(1, MetadataRequest(topics=[])).result(Deadline.after_ms(5_000))
+        assert brokers[0].n_connections == 1
+
+
+def test_a_bootstrap_connection_to_another_name_is_closed(brokers: list[FakeBroker]) -> None:
+    with cluster_of(f"localhost:{brokers[0].port}") as cluster:
+        cluster.brokers()
+        cluster.send(1, MetadataRequest(topics=[])).result(Deadline.after_ms(5_000))
+        assert brokers[0].n_connections == 2
+
+
+def test_known_brokers_are_asked_before_the_bootstrap_servers(brokers: list[FakeBroker]) -> None:
+    with FakeBroker(9) as seed:
+        seed.peers = brokers[0].peers
+        with cluster_of(seed.address) as cluster:
+            cluster.brokers()
+            seed.close()
+            brokers[0].close()
+            assert cluster.topics([]) == {}
+            cluster.invalidate("t")
+            assert cluster.topics(None) == {}
+
+
+def move(seed: FakeBroker) -> FakeBroker:
+    """The broker that `seed` names dies; from now on it names another one."""
+    old, new = seed.peers[1], FakeBroker(1)
+    seed.peers = {1: new}
+    old.close()
+    return new
+
+
+def test_when_no_known_broker_answers_the_bootstrap_servers_are_asked_again() -> None:
+    with FakeBroker(9) as seed, FakeBroker(1) as old:
+        seed.peers = {1: old}
+        with cluster_of(seed.address) as cluster:
+            assert cluster.brokers()[1].port == old.port
+            with move(seed) as new:
+                cluster.topics(None)
+                assert cluster.brokers()[1].port == new.port
+
+
+def test_with_recovery_turned_off_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeBroker(9) as seed, FakeBroker(1) as old:
+        seed.peers = {1: old}
+        with cluster_of(seed.address, metadata_recovery_strategy="none") as cluster:
+            cluster.brokers()
+            with move(seed), pytest.raises(NoBrokerAvailableError) as raised:
+                cluster.topics(None, deadline=Deadline.after_ms(500))
+            assert [address for address, _ in raised.value.attempts] == [old.address]
+
+
+def test_brokers_that_stay_silent_for_long_are_forgotten() -> None:
+    """KIP-1102: what answers at their addresses may be another cluster's by now."""
+    with FakeBroker(9) as seed, FakeBroker(1) as old:
+        seed.peers = {1: old}
+        settings: dict[str, Any] = {
+            "socket_connection_setup_timeout_ms": 200,
+            "metadata_recovery_rebootstrap_trigger_ms": 300,
+        }
+        with cluster_of(seed.address, **settings) as cluster:
+            cluster.brokers()
+            old.silent = seed.silent = True
+            with pytest.raises(NoBrokerAvailableError):
+                cluster.topics(None, deadline=Deadline.after_ms(600))
+            seed.silent = False
+            with FakeBroker(1) as new:
+                seed.peers = {1: new}
+                n_before = old.n_connections
+                cluster.topics(None)
+                assert old.n_connections == n_before
+                assert cluster.brokers()[1].port == new.port
+
+
+def test_a_broker_may_ask_for_a_new_bootstrap() -> None:
+    """KIP-1102: REBOOTSTRAP_REQUIRED comes from Metadata version 13 on."""
+    with FakeBroker(9) as seed, FakeBroker(1) as old, FakeBroker(1) as new:
+        for each in (seed, old, new):
+            each.on[ApiVersionsRequest] = lambda request, version: versions_response({**VERSIONS, 3: (0, 13)})
+        seed.peers = {1: old}
+        new.topics = seed.topics = {"t": {0: (1, 5)}}
+        with cluster_of(seed.address) as cluster:
+            cluster.brokers()
+            old.on[MetadataRequest] = lambda request, version: MetadataResponse(error_code=129)
+            seed.peers = {1: new}
+            assert list(cluster.topics(["t"])) == ["t"]
+            assert cluster.brokers()[1].port == new.port
+
+
+def test_a_connection_that_breaks_under_the_question_is_not_the_end(brokers: list[FakeBroker]) -> None:
+    answers = iter([CLOSE, CLOSE])
+    brokers[0].on[MetadataRequest] = lambda request, version: (
+        next(answers, None) or brokers[0].metadata(request, version)
+    )
+    with cluster_of(brokers[0].address) as cluster:
+        assert set(cluster.brokers()) == {1, 2, 3}

@@ -1,0 +1,583 @@
+"""Routing and retries: on scripted brokers what real ones cannot be made to do, and on real ones that it holds."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from pykafka_wire.local import LocalCluster
+from pykafka_wire.wire import errors
+from pykafka_wire.wire.admin import LATEST, list_offsets
+from pykafka_wire.wire.cluster import ANY, CONTROLLER, Cluster, Deadline, shared_cluster
+from pykafka_wire.wire.errors import (
+    BrokerError,
+    DeadlineExceededError,
+    TransportError,
+    UnknownTopicError,
+)
+from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from pykafka_wire.wire.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from pykafka_wire.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from pykafka_wire.wire.messages.metadata import MetadataRequest
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
+from tests.wire.fake_broker import FakeBroker, frame_of
+
+T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
+QUICK = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
+    """Two scripted brokers; 1 leads t-0 and t-2, 2 leads t-1, all answer ListOffsets with 10 x node id."""
+    with FakeBroker(1) as one, FakeBroker(2) as two:
+        topics = {"t": {0: (1, 4), 1: (2, 4), 2: (1, 4)}}
+        for broker in (one, two):
+            broker.peers = {1: one, 2: two}
+            broker.topics = topics
+            broker.on[ListOffsetsRequest] = offsets_of(broker, {})
+        yield one, two
+
+
+@pytest.fixture
+def cluster(pair: tuple[FakeBroker, FakeBroker]) -> Iterator[Cluster]:
+    with cluster_of(pair) as cluster:
+        yield cluster
+
+
+def cluster_of(brokers: Sequence[FakeBroker], **settings: Any) -> Cluster:
+    pairs = tuple(("127.0.0.1", broker.port) for broker in brokers)
+    return Cluster(ClientSettings(bootstrap_servers=pairs, **QUICK, **settings))
+
+
+def offsets_of(broker: FakeBroker, codes: dict[int, list[int]]) -> Callable[[ListOffsetsRequest, int], Any]:
+    """A ListOffsets handler: each partition's codes one after the other, then offsets. A code of -99 leaves it out."""
+
+    def answer(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for p in topic.partitions:
+                code = codes[p.partition_index].pop(0) if codes.get(p.partition_index) else 0
+                if code != -99:
+                    partitions.append(
+                        ListOffsetsPartitionResponse(
+                            partition_index=p.partition_index,
+                            error_code=code,
+                            offset=10 * broker.node_id,
+                            leader_epoch=p.current_leader_epoch,
+                        )
+                    )
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+        return ListOffsetsResponse(topics=topics)
+
+    return answer
+
+
+def ends(cluster: Cluster, *partitions: TopicPartition, ms: float = 10_000) -> dict[TopicPartition, int]:
+    found = list_offsets(cluster, dict.fromkeys(partitions, LATEST), deadline=Deadline.after_ms(ms))
+    return {tp: listed.offset for tp, listed in found.items()}
+
+
+def asked_for(broker: FakeBroker) -> list[list[str]]:
+    """The topics of the Metadata requests that reached a broker."""
+    return [
+        [topic.name or "" for topic in request.topics or []]
+        for request in broker.requests
+        if isinstance(request, MetadataRequest)
+    ]
+
+
+# --- metadata ---------------------------------------------------------------------------------------------------------
+
+
+def test_metadata_is_asked_for_needed_topics_only_and_creates_none(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
+) -> None:
+    one, two = pair
+    one.topics["u"] = {0: (1, 0)}
+    cluster.topics(["t"])
+    cluster.topics(["t"], max_age_ms=60_000)
+    cluster.leader(T1)
+    assert asked_for(one) + asked_for(two) == [["t"]]
+    assert all(not r.allow_auto_topic_creation for r in one.requests if isinstance(r, MetadataRequest))
+    cluster.topics(["t"])
+    assert len(asked_for(one) + asked_for(two)) == 2
+
+
+def test_a_topic_that_never_was_fails_after_a_grace(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(errors.ERRORS, 3, errors.ERRORS[3]._replace(grace_ms=200))
+    started = time.monotonic()
+    with pytest.raises(UnknownTopicError) as raised:
+        cluster.topics(["t", "nope"])
+    assert 0.15 < time.monotonic() - started < 3
+    assert (raised.value.topic, raised.value.api) == ("nope", "Metadata")
+
+
+def test_a_topic_that_appears_within_its_grace_is_found(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    cluster.brokers()
+    timer = threading.Timer(0.2, lambda: pair[0].topics.update(new={0: (1, 0)}))
+    timer.start()
+    assert list(cluster.topics(["new"])) == ["new"]
+    timer.join()
+
+
+def test_a_deleted_topic_is_unknown_even_if_it_was_known(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(errors.ERRORS, 3, errors.ERRORS[3]._replace(grace_ms=0))
+    cluster.topics(["t"])
+    del pair[0].topics["t"]
+    assert cluster.topics(None) == {}
+    with pytest.raises(UnknownTopicError):
+        cluster.topics(["t"], max_age_ms=60_000)
+
+
+def test_a_leader_is_waited_for(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    topic = pair[0].topics["t"]
+    topic[0] = (-1, 4)
+    timer = threading.Timer(0.2, lambda: topic.update({0: (2, 5)}))
+    timer.start()
+    assert cluster.leader(T0) == (2, 5)
+    timer.join()
+
+
+def test_a_partition_that_stays_without_a_leader_is_named(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
+) -> None:
+    pair[0].topics["t"][0] = (-1, 4)
+    with pytest.raises(DeadlineExceededError, match="no leader") as raised:
+        cluster.leader(T0, deadline=Deadline.after_ms(150))
+    assert (raised.value.topic, raised.value.partition) == ("t", 0)
+
+
+def test_a_partition_that_never_was_fails_after_a_grace(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(errors.ERRORS, 3, errors.ERRORS[3]._replace(grace_ms=100))
+    with pytest.raises(UnknownTopicError, match="has 3 partitions") as raised:
+        cluster.leader(TopicPartition("t", 7))
+    assert raised.value.partition == 7
+
+
+def test_leaders_are_asked_for_anew_once_metadata_is_old(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    with cluster_of(pair, metadata_max_age_ms=50) as cluster:
+        assert cluster.leader(T0) == (1, 4)
+        pair[0].topics["t"][0] = (2, 5)
+        time.sleep(0.06)
+        assert cluster.leader(T0) == (2, 5)
+
+
+def test_topics_out_of_date_are_asked_for_together(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    one, two = pair
+    one.topics["u"] = {0: (1, 0)}
+    cluster.topics(["t", "u"])
+    cluster.invalidate(T0)
+    cluster.invalidate(TopicPartition("u", 0))
+    cluster.leader(T0)
+    cluster.leader(TopicPartition("u", 0))
+    assert [sorted(each) for each in asked_for(one) + asked_for(two)] == [["t", "u"], ["t", "u"]]
+
+
+def test_a_hint_redirects_at_once_and_brings_its_endpoint(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
+) -> None:
+    with FakeBroker(3) as three:
+        three.on[ListOffsetsRequest] = offsets_of(three, {})
+        cluster.topics(["t"])
+        cluster.invalidate(T0)
+        cluster.update_leader(T0, 3, 5, ("127.0.0.1", three.port))
+        assert ends(cluster, T0) == {T0: 30}
+        cluster.update_leader(T0, 1, 5)
+        assert cluster.leader(T0) == (3, 5)
+
+
+# --- requests by leader -----------------------------------------------------------------------------------------------
+
+
+def test_each_leader_gets_one_request_for_all_of_its_partitions(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
+) -> None:
+    assert ends(cluster, T0, T1, T2) == {T0: 10, T1: 20, T2: 10}
+    assert [broker.count(ListOffsetsRequest) for broker in pair] == [1, 1]
+
+
+def test_all_leaders_are_asked_at_the_same_time(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    both_asked = threading.Barrier(2)
+    for broker in pair:
+        answer = offsets_of(broker, {})
+        broker.on[ListOffsetsRequest] = lambda r, v, answer=answer: both_asked.wait(5) >= 0 and answer(r, v)
+    assert ends(cluster, T0, T1) == {T0: 10, T1: 20}
+
+
+@pytest.mark.parametrize("code", [5, 6, 74, 75, 78, 7, 56], ids=lambda code: errors.error_info(code).name)
+def test_a_retriable_partition_is_asked_for_again_and_only_that_one(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, code: int
+) -> None:
+    one, _ = pair
+    one.on[ListOffsetsRequest] = offsets_of(one, {0: [code, code]})
+    assert ends(cluster, T0, T1, T2) == {T0: 10, T1: 20, T2: 10}
+    asked = [
+        [p.partition_index for p in r.topics[0].partitions] for r in one.requests if isinstance(r, ListOffsetsRequest)
+    ]
+    assert asked == [[0, 2], [0], [0]]
+
+
+def test_a_leader_that_moved_is_found_by_new_metadata(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    one, _ = pair
+    ends(cluster, T0)
+    one.topics["t"][0] = (2, 5)
+    one.on[ListOffsetsRequest] = offsets_of(one, {0: [6] * 100})
+    assert ends(cluster, T0) == {T0: 20}
+
+
+def test_a_fatal_code_is_raised_at_once_with_its_place(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    one, _ = pair
+    one.on[ListOffsetsRequest] = offsets_of(one, {2: [29]})
+    with pytest.raises(BrokerError) as raised:
+        ends(cluster, T0, T1, T2)
+    error = raised.value
+    assert (error.name, error.topic, error.partition) == ("TOPIC_AUTHORIZATION_FAILED", "t", 2)
+    assert (error.broker, error.api, error.version) == (1, "ListOffsets", 9)
+    assert one.count(ListOffsetsRequest) == 1
+    assert ends(cluster, T0, T1) == {T0: 10, T1: 20}  # the answer left unread by the failure is no one else's
+
+
+def test_a_partition_left_out_of_an_answer_is_asked_for_again(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
+) -> None:
+    one, _ = pair
+    one.on[ListOffsetsRequest] = offsets_of(one, {0: [-99]})
+    assert ends(cluster, T0, T2) == {T0: 10, T2: 10}
+
+
+def test_a_code_that_does_not_go_away_ends_at_the_deadline(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
+) -> None:
+    one, _ = pair
+    one.on[ListOffsetsRequest] = offsets_of(one, {0: [6] * 10_000})
+    started = time.monotonic()
+    with pytest.raises(DeadlineExceededError) as raised:
+        ends(cluster, T0, T1, ms=300)
+    assert time.monotonic() - started < 3
+    assert (raised.value.topic, raised.value.partition) == ("t", 0)
+    assert isinstance(raised.value.__cause__, BrokerError)
+    # Pauses grow: hundreds of requests would be a storm.
+    assert one.count(ListOffsetsRequest) < 60
+
+
+def test_a_broken_connection_is_made_again(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    assert ends(cluster, T0) == {T0: 10}
+    pair[0].drop()
+    assert ends(cluster, T0, T1) == {T0: 10, T1: 20}
+
+
+def test_a_wrong_correlation_id_closes_the_connection_and_is_retried(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
+) -> None:
+    one, _ = pair
+    assert ends(cluster, T0) == {T0: 10}
+    n_before = one.n_connections
+    good = offsets_of(one, {})
+    answers = iter([frame_of(ListOffsetsRequest, 9, 4711, ListOffsetsResponse())])
+    one.on[ListOffsetsRequest] = lambda request, version: next(answers, None) or good(request, version)
+    assert ends(cluster, T0) == {T0: 10}
+    assert one.n_connections == n_before + 1
+
+
+def test_a_leader_that_stops_is_given_up_for_its_successor(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    one, _ = pair
+    with cluster_of(pair, request_timeout_ms=200, socket_connection_setup_timeout_ms=200) as cluster:
+        ends(cluster, T0, T1)
+        one.silent = True
+        one.topics["t"][0] = (2, 5)
+        assert ends(cluster, T0, T1) == {T0: 20, T1: 20}
+
+
+# --- any broker, the controller, coordinators -------------------------------------------------------------------------
+
+
+def test_any_broker_will_do_and_a_stopped_one_is_not_asked_twice(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    one, two = pair
+    with cluster_of((two,), request_timeout_ms=200, socket_connection_setup_timeout_ms=200) as cluster:
+        cluster.brokers()
+        one.silent = True
+        two.drop()
+        for _ in range(5):
+            assert cluster.request(ANY, MetadataRequest(topics=[])).controller_id == 1
+        assert one.n_connections <= 1
+
+
+def test_a_request_timeout_is_followed_by_another_try(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    _, two = pair
+    silences = iter([None])
+    answer = two.metadata
+    with cluster_of((two,), request_timeout_ms=150) as cluster:
+        cluster.brokers()
+        two.on[MetadataRequest] = lambda request, version: next(silences, answer(request, version))
+        assert cluster.request(2, MetadataRequest(topics=[])).controller_id == 1
+
+
+def test_retriable_codes_in_a_response_are_retried(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    one, _ = pair
+    cluster.topics(["t"])
+    codes = [41, 7]
+    one.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
+        coordinators=[Coordinator(key="k", error_code=codes.pop(0) if codes else 0, node_id=2)]
+    )
+    response = cluster.request(
+        CONTROLLER,
+        FindCoordinatorRequest(coordinator_keys=["k"]),
+        error_codes=lambda answer: [each.error_code for each in answer.coordinators],
+    )
+    assert response.coordinators[0].node_id == 2
+    assert one.count(FindCoordinatorRequest) == 3
+
+
+def test_a_node_that_is_gone_is_named(cluster: Cluster) -> None:
+    with pytest.raises(TransportError, match="no broker 7"):
+        cluster.send(7, MetadataRequest(topics=[]))
+
+
+def coordinate(pair: tuple[FakeBroker, FakeBroker], nodes: list[int], codes: dict[int, list[int]]) -> None:
+    """FindCoordinator names `nodes` one after the other; commits to a node meet its codes one after the other."""
+    remaining = list(nodes)
+
+    def find(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
+        node = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        if node < 0:
+            return FindCoordinatorResponse(coordinators=[Coordinator(key="g", error_code=15, node_id=-1)])
+        port = pair[node - 1].port
+        return FindCoordinatorResponse(coordinators=[Coordinator(key="g", node_id=node, host="127.0.0.1", port=port)])
+
+    def commit(node: int) -> Callable[[OffsetCommitRequest, int], OffsetCommitResponse]:
+        def answer(request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
+            code = codes[node].pop(0) if codes.get(node) else 0
+            partitions = [OffsetCommitResponsePartition(partition_index=0, error_code=code)]
+            return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=partitions)])
+
+        return answer
+
+    for broker in pair:
+        broker.on[FindCoordinatorRequest] = find
+        broker.on[OffsetCommitRequest] = commit(broker.node_id)
+
+
+def commit(cluster: Cluster, ms: float = 10_000) -> None:
+    commit_offsets(cluster, "g", {T0: CommittedOffset(5)}, deadline=Deadline.after_ms(ms))
+
+
+def test_a_coordinator_that_moved_is_found_again(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    coordinate(pair, [-1, 1, 2], {1: [16]})
+    commit(cluster)
+    assert [broker.count(OffsetCommitRequest) for broker in pair] == [1, 1]
+    commit(cluster)
+    assert [broker.count(OffsetCommitRequest) for broker in pair] == [1, 2]
+    assert sum(broker.count(FindCoordinatorRequest) for broker in pair) == 3
+
+
+def test_a_coordinator_that_is_loading_is_asked_again(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    coordinate(pair, [1], {1: [14, 14]})
+    commit(cluster)
+    assert pair[0].count(OffsetCommitRequest) == 3
+    assert sum(broker.count(FindCoordinatorRequest) for broker in pair) == 1
+
+
+def test_a_coordinator_that_died_is_found_again(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    coordinate(pair, [1, 2], {})
+    commit(cluster)
+    pair[0].close()
+    commit(cluster)
+    assert pair[1].count(OffsetCommitRequest) == 1
+
+
+def test_a_refused_commit_is_raised_at_once(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    coordinate(pair, [1], {1: [30]})
+    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED") as raised:
+        commit(cluster)
+    assert (raised.value.topic, raised.value.partition) == ("t", 0)
+    assert pair[0].count(OffsetCommitRequest) == 1
+
+
+def test_a_commit_for_a_deleted_topic_fails_after_a_grace(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(errors.ERRORS, 3, errors.ERRORS[3]._replace(grace_ms=100))
+    coordinate(pair, [1], {1: [3] * 10_000})
+    started = time.monotonic()
+    with pytest.raises(UnknownTopicError):
+        commit(cluster)
+    assert time.monotonic() - started < 3
+
+
+def test_no_coordinator_until_the_deadline_is_said(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    coordinate(pair, [-1], {})
+    with pytest.raises(DeadlineExceededError, match="COORDINATOR_NOT_AVAILABLE"):
+        commit(cluster, ms=200)
+
+
+def test_a_coordinator_has_a_connection_of_its_own(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    coordinate(pair, [2], {})
+    with cluster_of((pair[1],)) as cluster:
+        cluster.brokers()
+        assert pair[1].n_connections == 1
+        commit(cluster)
+        assert pair[1].n_connections == 2
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_opens_connections_of_its_own(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    assert ends(cluster, T0) == {T0: 10}
+    n_before = pair[0].n_connections
+    out, into = os.pipe()
+    # Whatever thread holds a lock at the fork, the child does not have it.
+    with cluster._lock, cluster._connections._lock:
+        pid = os.fork()
+        if pid == 0:
+            ok = ends(cluster, T0, ms=5_000) == {T0: 10}
+            os.write(into, b"1" if ok else b"0")
+            os._exit(0)
+    assert os.read(out, 1) == b"1"
+    os.waitpid(pid, 0)
+    os.close(out)
+    os.close(into)
+    assert pair[0].n_connections == n_before + 1
+    assert ends(cluster, T0) == {T0: 10}
+    assert pair[0].n_connections == n_before + 1
+
+
+def test_equal_settings_share_a_cluster_and_other_credentials_do_not() -> None:
+    def settings(password: str) -> ClientSettings:
+        return ClientSettings(bootstrap_servers=(("h", 1),), sasl_username="u", sasl_password=password)
+
+    first = shared_cluster(settings("one"))
+    assert shared_cluster(settings("one")) is first
+    assert shared_cluster(settings("two")) is not first
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_shares_no_cluster_with_its_parent() -> None:
+    settings = ClientSettings(bootstrap_servers=(("h", 2),))
+    parents = shared_cluster(settings)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(1 if shared_cluster(settings) is parents else 0)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_threads_use_one_cluster(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(60):
+                assert ends(cluster, T0, T1) == {T0: 10, T1: 20}
+                if number == 0 and turn % 20 == 10:
+                    pair[0].drop()
+                if number == 1:
+                    cluster.topics(["t"])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+
+
+# --- real brokers -----------------------------------------------------------------------------------------------------
+
+
+def real(brokers: Any, **options: str) -> Cluster:
+    return Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers, **options}))
+
+
+def await_brokers(brokers: LocalCluster) -> None:
+    """Waits until both brokers are back, as the cluster sees it."""
+    deadline = time.monotonic() + 30
+    with real(brokers) as cluster:
+        while set(cluster.brokers()) != {1, 2}:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+            cluster.topics(None)
+
+
+@pytest.mark.broker
+def test_a_real_topic_is_found_with_its_id_and_leaders(kafka: Any, topic: Any) -> None:
+    name = topic(partitions=3)
+    with real(kafka) as cluster:
+        found = cluster.topics([name])[name]
+        assert found.topic_id != ZERO_UUID
+        assert list(found.partitions) == [0, 1, 2]
+        assert cluster.topic_id(name) == found.topic_id
+        assert cluster.topic_name(found.topic_id) == name
+        assert cluster.leader(TopicPartition(name, 2))[0] in cluster.brokers()
+        assert cluster.controller() in cluster.brokers()
+        assert cluster.finalized_feature("metadata.version") > 0
+        assert cluster.finalized_feature("no.such.feature") == 0
+        assert cluster.supports(ANY, MetadataRequest, 12)
+        assert name in cluster.topics(None)
+
+
+@pytest.mark.broker
+def test_an_unknown_real_topic_fails_within_seconds_and_is_not_made(kafka: Any) -> None:
+    with real(kafka) as cluster:
+        started = time.monotonic()
+        with pytest.raises(UnknownTopicError):
+            cluster.topics(["never-was"])
+        assert time.monotonic() - started < 10
+        assert "never-was" not in cluster.topics(None)
+
+
+@pytest.mark.broker
+def test_all_goes_on_while_one_of_two_real_brokers_is_stopped(two_brokers: LocalCluster, place_topic: Any) -> None:
+    name = f"stopped-{os.getpid()}-{time.monotonic_ns()}"
+    place_topic(two_brokers, name, {0: [1, 2], 1: [2, 1]})
+    partitions = [TopicPartition(name, 0), TopicPartition(name, 1)]
+    two_brokers.nodes[0].pause()
+    try:
+        started = time.monotonic()
+        with real(two_brokers) as cluster:
+            assert 2 in cluster.brokers()
+            assert time.monotonic() - started < 10
+            assert ends(cluster, *partitions, ms=60_000) == dict.fromkeys(partitions, 0)
+            assert all(cluster.leader(tp)[0] == 2 for tp in partitions)
+            group = f"g-{name}"
+            commit_offsets(cluster, group, {partitions[0]: CommittedOffset(0)})
+            assert fetch_offsets(cluster, group, None) == {partitions[0]: CommittedOffset(0, -1, "")}
+    finally:
+        two_brokers.nodes[0].resume()
+        await_brokers(two_brokers)
+
+
+@pytest.mark.broker
+def test_all_goes_on_after_one_of_two_real_brokers_is_killed(two_brokers: LocalCluster, place_topic: Any) -> None:
+    name = f"killed-{os.getpid()}-{time.monotonic_ns()}"
+    place_topic(two_brokers, name, {0: [1, 2], 1: [2, 1]})
+    partitions = [TopicPartition(name, 0), TopicPartition(name, 1)]
+    with real(two_brokers) as cluster:
+        assert ends(cluster, *partitions) == dict.fromkeys(partitions, 0)
+        two_brokers.nodes[1].kill()
+        assert ends(cluster, *partitions, ms=60_000) == dict.fromkeys(partitions, 0)
+        two_brokers.nodes[1].start()
+        await_brokers(two_brokers)
+        assert ends(cluster, *partitions, ms=60_000) == dict.fromkeys(partitions, 0)

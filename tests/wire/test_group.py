@@ -1,0 +1,143 @@
+"""Committed offsets, on a real broker, and in the form that old coordinators know."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, UnknownTopicError
+from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pykafka_wire.wire.messages.group_offsets import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
+from tests.wire.fake_broker import VERSIONS, FakeBroker, versions_response
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def cluster(kafka: Any) -> Iterator[Cluster]:
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.mark.broker
+def test_what_is_committed_is_fetched_and_seen_by_others(kafka: Any, topic: Any, cluster: Cluster, group: str) -> None:
+    name = topic(partitions=3)
+    zero, one, two = (TopicPartition(name, partition) for partition in range(3))
+    committed = {zero: CommittedOffset(5, 2, "a note"), one: CommittedOffset(0)}
+    commit_offsets(cluster, group, committed)
+    assert fetch_offsets(cluster, group, [zero, one, two]) == committed
+    assert fetch_offsets(cluster, group, None) == committed
+    assert fetch_offsets(cluster, group, [two], require_stable=True) == {}
+    assert fetch_offsets(cluster, group, []) == {}
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    seen = consumer.committed([confluent_kafka.TopicPartition(name, p) for p in range(3)], timeout=30)
+    consumer.close()
+    assert [each.offset for each in seen] == [5, 0, confluent_kafka.OFFSET_INVALID]
+    assert (seen[0].metadata, seen[0].leader_epoch) == ("a note", 2)
+
+
+@pytest.mark.broker
+def test_what_others_commit_is_fetched(kafka: Any, topic: Any, cluster: Cluster, group: str) -> None:
+    name = topic()
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    consumer.commit(offsets=[confluent_kafka.TopicPartition(name, 0, 42)], asynchronous=False)
+    consumer.close()
+    tp = TopicPartition(name, 0)
+    assert fetch_offsets(cluster, group, [tp])[tp].offset == 42
+
+
+@pytest.mark.broker
+def test_a_group_that_never_was_has_committed_nothing(cluster: Cluster, group: str) -> None:
+    assert fetch_offsets(cluster, group, None) == {}
+
+
+@pytest.mark.broker
+def test_nothing_to_commit_asks_nobody(group: str) -> None:
+    with Cluster(ClientSettings(bootstrap_servers=(("no-such-host.invalid", 9092),))) as cluster:
+        commit_offsets(cluster, group, {})
+
+
+@pytest.mark.broker
+def test_a_commit_with_a_member_that_is_not_there_is_refused(topic: Any, cluster: Cluster, group: str) -> None:
+    offsets = {TopicPartition(topic(), 0): CommittedOffset(1)}
+    with pytest.raises(BrokerError) as raised:
+        commit_offsets(cluster, group, offsets, generation=3, member_id="nobody")
+    assert raised.value.name in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "GROUP_ID_NOT_FOUND")
+    assert "1 of 1 offsets were refused" in raised.value.detail
+
+
+@pytest.mark.broker
+def test_a_commit_for_a_topic_that_is_not_there_names_it(topic: Any, cluster: Cluster, group: str) -> None:
+    offsets = {TopicPartition(topic(), 0): CommittedOffset(1), TopicPartition("never-was", 3): CommittedOffset(1)}
+    with pytest.raises(UnknownTopicError, match="1 of 2 offsets were refused") as raised:
+        commit_offsets(cluster, group, offsets)
+    assert (raised.value.topic, raised.value.partition) == ("never-was", 3)
+
+
+@pytest.mark.broker
+def test_stable_offsets_are_waited_for_until_the_deadline(kafka: Any, topic: Any, cluster: Cluster, group: str) -> None:
+    """KIP-447: an offset in an open transaction is not one to start from."""
+    name = topic()
+    tp = TopicPartition(name, 0)
+    commit_offsets(cluster, group, {tp: CommittedOffset(1)})
+    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    consumer = confluent_kafka.Consumer({**servers, "group.id": group})
+    producer = confluent_kafka.Producer({**servers, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    pending = [confluent_kafka.TopicPartition(name, 0, 2)]
+    producer.send_offsets_to_transaction(pending, consumer.consumer_group_metadata(), 30)
+    assert fetch_offsets(cluster, group, [tp])[tp].offset == 1
+    with pytest.raises(DeadlineExceededError, match="UNSTABLE_OFFSET_COMMIT"):
+        fetch_offsets(cluster, group, [tp], require_stable=True, deadline=Deadline.after_ms(500))
+    producer.commit_transaction(30)
+    consumer.close()
+    assert fetch_offsets(cluster, group, [tp], require_stable=True)[tp].offset == 2
+
+
+@pytest.mark.parametrize("highest", [5, 7])
+def test_an_old_coordinator_is_asked_in_the_form_that_it_knows(highest: int) -> None:
+    with FakeBroker(1) as old:
+        answer = OffsetFetchResponse(
+            topics=[
+                OffsetFetchResponseTopic(
+                    name="t",
+                    partitions=[
+                        OffsetFetchResponsePartition(
+                            partition_index=0, committed_offset=7, committed_leader_epoch=3, metadata=None
+                        )
+                    ],
+                )
+            ]
+        )
+        versions = {**VERSIONS, 9: (1, highest), 10: (0, 2)}
+        old.on[ApiVersionsRequest] = lambda request, version: versions_response(versions)
+        old.on[OffsetFetchRequest] = lambda request, version: answer
+        old.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
+            node_id=1, host="127.0.0.1", port=old.port
+        )
+        with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", old.port),))) as cluster:
+            found = fetch_offsets(cluster, "g", [T0], require_stable=True)
+        assert found == {T0: CommittedOffset(7, 3, "")}
+        (asked,) = (each for each in old.requests if isinstance(each, OffsetFetchRequest))
+        assert asked.group_id == "g"
+        assert asked.require_stable is (highest >= 7)

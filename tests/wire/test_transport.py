@@ -1,0 +1,349 @@
+"""Sockets: nothing takes longer than its deadline, and whatever breaks says how."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.errors import CorrelationError, DeadlineExceededError, ProtocolError, TransportError, WireError
+from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.messages.find_coordinator import FindCoordinatorRequest
+from pykafka_wire.wire.messages.metadata import MetadataRequest, MetadataResponse
+from pykafka_wire.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from pykafka_wire.wire.protocol import State
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.trace import Trace
+from pykafka_wire.wire.transport import Channel
+from tests.wire.fake_broker import CLOSE, FakeBroker, frame_of, versions_response
+
+ASK = MetadataRequest(topics=[])
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def channel_to() -> Iterator[Callable[..., Channel]]:
+    """Makes channels, and closes them in the end."""
+    made: list[Channel] = []
+
+    def make(port: int, host: str = "127.0.0.1", **settings: Any) -> Channel:
+        chosen = ClientSettings(bootstrap_servers=((host, port),), **settings)
+        made.append(Channel(host, port, chosen, Trace(""), f"{host}:{port}"))
+        return made[-1]
+
+    yield make
+    for channel in made:
+        channel.close()
+
+
+def soon(ms: float = 5_000) -> Deadline:
+    return Deadline.after_ms(ms)
+
+
+def produce_of(n_bytes: int) -> ProduceRequest:
+    data = [PartitionProduceData(index=0, records=b"r" * n_bytes)]
+    return ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+
+
+@contextlib.contextmanager
+def script(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A port whose one connection is served by a function of bytes."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def run() -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                serve(connection)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.close()
+        thread.join(5)
+
+
+def test_requests_in_flight_are_answered_in_order(broker: FakeBroker, channel_to: Callable[..., Channel]) -> None:
+    channel = channel_to(broker.port).open(soon())
+    pendings = [channel.send(ASK) for _ in range(5)]
+    assert pendings[4].result(soon()).controller_id == 1  # the last one first: the others are there by then
+    assert all(pending.done for pending in pendings)
+    assert [pending.version for pending in pendings] == [12] * 5
+
+
+def test_many_segments_go_out_and_arrive_whole(broker: FakeBroker, channel_to: Callable[..., Channel]) -> None:
+    broker.on[ProduceRequest] = lambda request, version: ProduceResponse()
+    channel = channel_to(broker.port).open(soon())
+    data = [PartitionProduceData(index=p, records=os.urandom(3_000)) for p in range(3_000)]
+    request = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    channel.send(request).result(soon(20_000))
+    (arrived,) = broker.requests
+    assert arrived == request
+
+
+def test_every_address_of_a_name_is_tried(
+    broker: FakeBroker, channel_to: Callable[..., Channel], monkeypatch: Any
+) -> None:
+    addresses = [("127.0.0.3", 1), ("127.0.0.2", broker.port), ("127.0.0.1", broker.port)]
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda *a, **k: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", each) for each in addresses]
+    )
+    channel = channel_to(broker.port, host="kafka.example").open(soon())
+    assert channel.send(ASK).result(soon()).controller_id == 1
+    broker.close()
+    with pytest.raises(TransportError) as raised:
+        channel_to(broker.port, host="kafka.example").open(soon())
+    assert str(raised.value).count("connection refused") == 3
+    assert all(address in str(raised.value) for address, _ in addresses)
+
+
+def test_a_name_that_does_not_resolve_is_named(channel_to: Callable[..., Channel]) -> None:
+    with pytest.raises(TransportError, match=r"the name no-such-host\.invalid cannot be resolved"):
+        channel_to(9092, host="no-such-host.invalid").open(soon())
+
+
+def test_a_stopped_broker_costs_its_share_of_the_deadline_only(
+    broker: FakeBroker, channel_to: Callable[..., Channel]
+) -> None:
+    broker.silent = True
+    started = time.monotonic()
+    with pytest.raises(TransportError, match="did not answer in time"):
+        channel_to(broker.port, socket_connection_setup_timeout_ms=200).open(soon(10_000))
+    assert time.monotonic() - started < 2
+
+
+def test_an_answer_that_does_not_come_ends_in_time_and_ends_the_connection(
+    broker: FakeBroker, channel_to: Callable[..., Channel]
+) -> None:
+    channel = channel_to(broker.port).open(soon())
+    broker.silent = True
+    first, second = channel.send(ASK), channel.send(ASK)
+    started = time.monotonic()
+    with pytest.raises(DeadlineExceededError, match="did not answer in time") as raised:
+        first.result(soon(150))
+    assert time.monotonic() - started < 2
+    assert (raised.value.api, raised.value.broker) == ("Metadata", channel.label)
+    assert second.done
+    assert not channel.usable
+    assert channel.failed_at is not None
+
+
+def test_one_byte_now_and_then_does_not_put_the_deadline_off(channel_to: Callable[..., Channel]) -> None:
+    whole = frame_of(ApiVersionsRequest, 4, 0, versions_response())
+
+    def drip(connection: socket.socket) -> None:
+        for i in range(len(whole)):
+            connection.sendall(whole[i : i + 1])
+            time.sleep(0.02)
+
+    with script(drip) as port:
+        started = time.monotonic()
+        with pytest.raises(TransportError, match="did not answer in time"):
+            channel_to(port, socket_connection_setup_timeout_ms=300).open(soon())
+        assert time.monotonic() - started < 2
+
+
+def test_a_broker_that_takes_a_byte_now_and_then_does_not_put_the_deadline_off(
+    channel_to: Callable[..., Channel],
+) -> None:
+    def sip(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(frame_of(ApiVersionsRequest, 4, 0, versions_response()))
+        while connection.recv(4096):
+            time.sleep(0.02)
+
+    with script(sip) as port:
+        channel = channel_to(port, request_timeout_ms=400, send_buffer_bytes=4096).open(soon())
+        started = time.monotonic()
+        with pytest.raises(DeadlineExceededError, match="did not take the request in time"):
+            channel.send(produce_of(50_000_000))
+        assert time.monotonic() - started < 3
+        assert not channel.usable
+
+
+def test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error(channel_to: Callable[..., Channel]) -> None:
+    session = [
+        frame_of(ApiVersionsRequest, 4, 0, versions_response({3: (0, 12)})),
+        frame_of(MetadataRequest, 12, 1, MetadataResponse(controller_id=7)),
+    ]
+    n_handshake = len(session[0])
+
+    def cut_after(n_bytes: int) -> Callable[[socket.socket], None]:
+        def serve(connection: socket.socket) -> None:
+            connection.recv(4096)
+            connection.sendall(session[0][:n_bytes])
+            if n_bytes >= n_handshake:
+                connection.recv(4096)
+                connection.sendall(session[1][: n_bytes - n_handshake])
+
+        return serve
+
+    outcomes = []
+    for n_bytes in range(sum(map(len, session)) + 1):
+        with script(cut_after(n_bytes)) as port:
+            started = time.monotonic()
+            try:
+                outcomes.append(str(channel_to(port).open(soon()).send(ASK).result(soon()).controller_id))
+            except WireError as error:
+                outcomes.append(type(error).__name__)
+            assert time.monotonic() - started < 2
+    assert outcomes[-1] == "7"
+    assert set(outcomes[:-1]) == {"TransportError"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (b"\xff\xff\xff\xff", ProtocolError, "a frame of -1 bytes"),
+        (b"\x7f\xff\xff\xff", ProtocolError, "a frame of 2147483647 bytes"),
+        (frame_of(MetadataRequest, 12, 99, MetadataResponse()), CorrelationError, "request 99, where 1 is due"),
+        (b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00", ProtocolError, "ends too soon"),
+        (CLOSE, TransportError, "closed the connection"),
+    ],
+    ids=["negative length", "oversize length", "wrong correlation id", "truncated", "closed"],
+)
+def test_a_broken_answer_ends_the_connection(
+    broker: FakeBroker, channel_to: Callable[..., Channel], answer: Any, error: type[WireError], message: str
+) -> None:
+    broker.on[MetadataRequest] = lambda request, version: answer
+    channel = channel_to(broker.port).open(soon())
+    with pytest.raises(error, match=message):
+        channel.send(ASK).result(soon())
+    assert channel.protocol.state is State.CLOSED
+    with pytest.raises(TransportError):
+        channel.send(ASK)
+
+
+def test_a_reset_under_a_large_request_names_the_brokers_limit(
+    broker: FakeBroker, channel_to: Callable[..., Channel]
+) -> None:
+    broker.on[ProduceRequest] = lambda request, version: CLOSE
+    channel = channel_to(broker.port).open(soon())
+    with pytest.raises(TransportError, match=r"socket\.request\.max\.bytes; the largest unanswered one had 2000\d\d\d"):
+        channel.send(produce_of(2_000_000)).result(soon())
+
+
+def test_a_throttled_client_waits_before_its_next_request(
+    broker: FakeBroker, channel_to: Callable[..., Channel]
+) -> None:
+    broker.on[MetadataRequest] = lambda request, version: MetadataResponse(throttle_time_ms=300)
+    channel = channel_to(broker.port).open(soon())
+    channel.send(ASK).result(soon())
+    started = time.monotonic()
+    channel.send(ASK)
+    assert 0.25 < time.monotonic() - started < 2
+
+
+def test_an_absurd_throttle_time_ends_at_the_deadline(broker: FakeBroker, channel_to: Callable[..., Channel]) -> None:
+    broker.on[MetadataRequest] = lambda request, version: MetadataResponse(throttle_time_ms=2**31 - 1)
+    channel = channel_to(broker.port).open(soon())
+    channel.send(ASK).result(soon())
+    with pytest.raises(DeadlineExceededError, match="throttles this client"):
+        channel.send(ASK, deadline=soon(100))
+
+
+def test_time_throttled_does_not_count_against_a_request_in_flight(
+    broker: FakeBroker, channel_to: Callable[..., Channel]
+) -> None:
+    def throttle(request: Any, version: int) -> MetadataResponse:
+        if broker.count(MetadataRequest) > 1:
+            time.sleep(0.4)  # the broker does not read what came after while it throttles
+        return MetadataResponse(throttle_time_ms=400)
+
+    broker.on[MetadataRequest] = throttle
+    channel = channel_to(broker.port).open(soon())
+    first, second = channel.send(ASK), channel.send(ASK)
+    first.result(soon())
+    assert second.result(soon(150), soon()).throttle_time_ms == 400
+
+
+def test_a_connection_that_the_broker_closed_meanwhile_is_not_usable(
+    broker: FakeBroker, channel_to: Callable[..., Channel]
+) -> None:
+    channel = channel_to(broker.port).open(soon())
+    assert channel.usable
+    broker.drop()
+    until = time.monotonic() + 5
+    while channel.usable and time.monotonic() < until:
+        time.sleep(0.005)
+    assert not channel.usable
+
+
+def test_a_connection_idle_for_too_long_is_not_usable(broker: FakeBroker, channel_to: Callable[..., Channel]) -> None:
+    channel = channel_to(broker.port, connections_max_idle_ms=50).open(soon())
+    assert channel.usable
+    time.sleep(0.06)
+    assert not channel.usable
+    assert channel_to(broker.port, connections_max_idle_ms=-1).open(soon()).usable
+
+
+def test_two_threads_share_a_connection(broker: FakeBroker, channel_to: Callable[..., Channel]) -> None:
+    broker.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorRequest.response(throttle_time_ms=0)
+    channel = channel_to(broker.port).open(soon())
+    failures: list[BaseException] = []
+
+    def ask(request: Any, kind: type) -> None:
+        try:
+            for _ in range(200):
+                assert isinstance(channel.send(request).result(soon(20_000)), kind)
+        except BaseException as error:
+            failures.append(error)
+
+    kinds: list[tuple[Any, Any]] = [
+        (ASK, MetadataResponse),
+        (FindCoordinatorRequest(coordinator_keys=["g"]), FindCoordinatorRequest.response),
+    ] * 2
+    threads = [threading.Thread(target=ask, args=each) for each in kinds]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert failures == []
+
+
+def test_a_thread_does_not_wait_past_its_deadline_for_another(
+    broker: FakeBroker, channel_to: Callable[..., Channel]
+) -> None:
+    channel = channel_to(broker.port).open(soon())
+    broker.silent = True
+    pending = channel.send(ASK)
+    waiter = threading.Thread(target=_swallow, args=(pending,))
+    waiter.start()
+    time.sleep(0.1)
+    started = time.monotonic()
+    with pytest.raises(DeadlineExceededError):
+        channel.send(ASK, deadline=soon(100))
+    assert time.monotonic() - started < 1
+    waiter.join(5)
+
+
+def _swallow(pending: Any) -> None:
+    with contextlib.suppress(WireError):
+        pending.result(soon(1_000))
+
+
+# Python 3.12 warns of forks beside threads, as the fake broker's.
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_childs_copy_goes_without_a_trace(broker: FakeBroker, channel_to: Callable[..., Channel]) -> None:
+    channel = channel_to(broker.port).open(soon())
+    pid = os.fork()
+    if pid == 0:
+        channel.abandon()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert channel.send(ASK).result(soon()).controller_id == 1
+    assert broker.n_connections == 1
