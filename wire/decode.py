@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
+
 from pykafka_wire.wire import batches, legacy
 from pykafka_wire.wire.boundaries import MIN_RECORD_BYTES, record_bounds
 from pykafka_wire.wire.compression import MAX_DECOMPRESSED_BYTES, Decompressor, codec_of
@@ -425,7 +426,7 @@ def _headers(buffer: Octets, data: Any, positions: Ints, ends: Ints) -> Any:
     """
     n_records = len(positions)
     counts, position = read_varints(buffer, positions)
-    if n_records and (int(counts.min()) < 0 or (2 * counts > ends - position).any()):
+    if n_records and (int(counts.min()) < 0 or (counts > (ends - position) // 2).any()):
         raise CorruptBatchError("a record's header count does not fit its length")
     offsets = np.zeros(n_records + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
@@ -464,5 +465,6 @@ def _text(array: Any) -> Any:
         # Few different keys occur many times: only those are looked at.
         encoded = array.dictionary_encode()
         texts = [key.decode("utf-8", "replace") for key in encoded.dictionary.to_pylist()]
-        _logger.warning("%d header keys are not UTF-8: their bytes that are not appear as U+FFFD", len(texts))
+        n_wrong = sum("\ufffd" in text for text in texts)
+        _logger.warning("%d header keys are not UTF-8: what cannot be read of them appears as U+FFFD", n_wrong)
         return pa.array(texts, pa.string()).take(encoded.indices)

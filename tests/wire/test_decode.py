@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import struct
+from pathlib import Path
+
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka.record import MemoryRecordsBuilder
+
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.decode import Columns, DecodedRecords, RecordSlice, decode
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
-
-from tests.wire.oracle import Record, control_batch, decode_batches, encode_batch
+from tests.wire.oracle import Record, control_batch, decode_batches, encode_batch, varint
 
 ALL = Columns(headers=True)
 
@@ -204,8 +209,6 @@ def test_unknown_formats_are_refused_clearly(magic):
 def test_a_header_key_that_is_no_text_loses_no_record():
     good = encode_batch([Record(0, 1, None, b"v", [("abc", b"x")])])
     body = bytearray(good[21:]).replace(b"abc", b"\xff\xfec")
-    from crc32c import crc32c
-
     data = good[:17] + crc32c(bytes(body)).to_bytes(4, "big") + bytes(body)
     assert read(data).headers.to_pylist() == [[{"key": "��c", "value": b"x"}]]
 
@@ -216,3 +219,132 @@ def test_columns_do_not_alias_the_frame():
     view = decode([RecordSlice(memoryview(frame), 0, 9)], ALL, read_committed=False)
     frame[:] = bytes(len(frame))
     assert records_of(view) == records_of(decoded)
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "records"
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_what_javas_client_wrote_and_a_broker_stored_is_read(codec):
+    stored = (GOLDEN / f"magic2-{codec.name.lower()}.bin").read_bytes()
+    found = records_of(read(stored))
+    headers = [("h1", b"a"), ("h2", "ü".encode())]
+    assert [(r.key, r.value, r.headers) for r in found] == [
+        *((b"k%d" % i, b"value %d of the same text" % i, headers) for i in range(20)),
+        (None, b"no key", []),
+        (b"k", None, [("h1", None)]),
+    ]
+    assert found == decode_batches(stored)
+
+
+def test_a_stored_batch_of_log_append_time_has_one_timestamp():
+    stored = (GOLDEN / "magic2-append.bin").read_bytes()
+    assert set(read(stored).timestamp.tolist()) == set(struct.unpack_from(">q", stored, 35))
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_what_kafka_python_builds_is_read(codec):
+    builder = MemoryRecordsBuilder(magic=2, compression_type=int(codec), batch_size=100_000)
+    rows = [
+        Record(
+            i,
+            1_700_000_000_000 + i * 40,
+            None if i % 5 == 0 else b"key%d" % i,
+            b"v" * i,
+            [("h", b"x"), ("h", b"")] if i % 3 else [],
+        )
+        for i in range(200)
+    ]
+    for row in rows:
+        builder.append(timestamp=row.timestamp, key=row.key, value=row.value, headers=row.headers)
+    builder.close()
+    assert records_of(read(bytes(builder.buffer()))) == rows
+
+
+def test_slices_of_one_frame_are_read_where_they_lie():
+    rows = [plain(60, first=100 * i) for i in range(4)]
+    batches = [encode_batch(row[:30]) + encode_batch(row[30:]) for row in rows]
+    frame = bytearray(b"\x01response head\x00")
+    spans = []
+    for batch in batches:
+        frame += b"\x00partition\x02"
+        spans.append((len(frame), len(frame) + len(batch)))
+        frame += batch
+    view = memoryview(frame)
+    slices = [RecordSlice(view[a:b], 100 * i, 2**62) for i, (a, b) in enumerate(spans)]
+    slices.append(RecordSlice(view[0:0], 7, 9))
+    decoded = decode(slices, ALL, read_committed=False)
+    assert records_of(decoded) == [row for part in rows for row in part]
+    assert decoded.next_offsets.tolist() == [60, 160, 260, 360, 7]
+    view.release()
+    del slices
+    frame.clear()  # a bytearray that anything still points into could not be resized
+
+
+def test_compressed_and_uncompressed_batches_mix():
+    rows = plain(200)
+    frame = b"".join(encode_batch(rows[20 * i : 20 * i + 20], codec=list(Codec)[i % 5]) for i in range(10))
+    assert records_of(read(frame)) == rows
+
+
+def sealed(body: bytes, *, count: int = 1) -> bytes:
+    """A batch of `count` records around hand-made record bytes, with a CRC that holds."""
+    after = struct.pack(">hiqqqhii", 0, count - 1, 0, 0, -1, -1, -1, count) + body
+    return struct.pack(">qiibI", 0, len(after) + 9, -1, 2, crc32c(after)) + after
+
+
+def framed(body: bytes) -> bytes:
+    return varint(len(body)) + body
+
+
+HUGE = [2**62, 2**63 - 1, -(2**63), -2, 2**31, 2**32 - 1, 1_000]
+
+
+@pytest.mark.parametrize("huge", HUGE)
+@pytest.mark.parametrize(
+    "record_of",
+    [
+        lambda huge: b"\x00\x00\x00" + varint(huge) + b"\x01\x00\x00\x00\x00",
+        lambda huge: b"\x00\x00\x00\x01" + varint(huge) + b"\x00\x00\x00\x00",
+        lambda huge: b"\x00\x00\x00\x01\x01" + varint(huge) + b"\x00\x00\x00\x00",
+        lambda huge: b"\x00\x00\x00\x01\x01\x02" + varint(huge) + b"k\x00\x00\x00",
+        lambda huge: b"\x00\x00\x00\x01\x01\x02\x02k" + varint(huge) + b"\x00\x00\x00",
+    ],
+    ids=["key", "value", "header count", "header key", "header value"],
+)
+def test_lengths_that_cannot_be_are_corrupt(record_of, huge):
+    with pytest.raises(CorruptBatchError):
+        read(sealed(framed(record_of(huge))))
+
+
+def test_deltas_may_have_any_size():
+    records = [
+        framed(b"\x00" + varint(delta) + varint(i) + b"\x01\x01\x00") for i, delta in enumerate([2**62, -(2**62)])
+    ]
+    decoded = read(sealed(b"".join(records), count=2))
+    assert decoded.timestamp.tolist() == [2**62, -(2**62)]
+
+
+@pytest.mark.parametrize("body", [b"\x00" * 40, b"\xff" * 40, b"\x80" * 40, framed(b"\x80" * 30), framed(b"\x00" * 5)])
+def test_varints_that_never_end_are_corrupt(body):
+    with pytest.raises(CorruptBatchError):
+        read(sealed(body))
+
+
+def test_a_count_of_records_that_no_body_could_hold_is_corrupt_before_anything_is_allocated():
+    with pytest.raises(CorruptBatchError, match="2147483647 records"):
+        read(sealed(framed(b"\x00\x00\x00\x01\x01\x00"), count=2**31 - 1))
+
+
+def test_many_distinct_bad_header_keys_are_all_kept(caplog):
+    rows = [Record(i, 0, None, b"v", [("good", b"1"), (f"{i:03}", None)]) for i in range(50)]
+    data = encode_batch(rows)
+    body = bytearray(data[21:])
+    for i in range(50):
+        at = body.index(b"%03d" % i)
+        body[at] = 0xFF
+    decoded = read(data[:17] + crc32c(bytes(body)).to_bytes(4, "big") + bytes(body))
+    assert [[h["key"] for h in row] for row in decoded.headers.to_pylist()] == [
+        ["good", f"\ufffd{i:03}"[:1] + f"{i:03}"[1:]] for i in range(50)
+    ]
+    assert "50 header keys are not UTF-8" in caplog.text

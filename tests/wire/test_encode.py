@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka.record import MemoryRecords
 
 from pykafka_wire.wire.batches import HEADER_BYTES, read_header, stamp_producer
 from pykafka_wire.wire.compression import Codec
@@ -94,3 +95,47 @@ def test_a_stamped_batch_has_its_producer_and_a_crc_that_holds():
     assert header.attributes & 0x10
     assert len(batch.data) > HEADER_BYTES
     assert decode([RecordSlice(memoryview(batch.data), 0, 9)], Columns(), read_committed=False).n_records == 3
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_kafka_python_reads_it_back(codec):
+    rows = [
+        (
+            None if i % 5 == 0 else b"key%d" % i,
+            None if i % 7 == 0 else b"v" * i,
+            [("h", b"x"), ("h", None), ("ü", b"")] if i % 3 else None,
+            1_700_000_000_000 + 40 * i,
+        )
+        for i in range(300)
+    ]
+    batches = encode(rows, codec, max_batch_bytes=5_000)
+    assert len(batches) > 3
+    found = []
+    for batch in batches:
+        records = MemoryRecords(bytes(batch.data))
+        while (read := records.next_batch()) is not None:
+            assert read.validate_crc()
+            found += [(r.key, r.value, r.headers or None, r.timestamp) for r in read]
+    assert found == rows
+
+
+def test_batches_come_close_to_the_limit():
+    rows = [(b"%08d" % i, b"x" * 92, None, 1_700_000_000_000 + i) for i in range(5_000)]
+    sizes = [len(batch.data) for batch in encode(rows, max_batch_bytes=16_384)]
+    assert max(sizes) <= 16_384
+    assert min(sizes[:-1]) > 0.95 * 16_384
+
+
+@pytest.mark.parametrize("group_bytes", [1, 5_000])
+def test_groups_of_batches_change_nothing(monkeypatch, group_bytes):
+    rows = [(b"k%d" % i, b"v" * (i % 90), [("h", b"%d" % i)], 1_700_000_000_000 - i) for i in range(500)]
+    whole = encode(rows, max_batch_bytes=2_000)
+    monkeypatch.setattr("pykafka_wire.wire.encode._GROUP_BYTES", group_bytes)
+    assert encode(rows, max_batch_bytes=2_000) == whole
+
+
+def test_later_timestamps_may_lie_before_the_first():
+    rows = [(None, b"v", None, timestamp) for timestamp in (2**42, 0, 5, 2**41)]
+    (batch,) = encode(rows)
+    assert (batch.base_timestamp, batch.max_timestamp) == (2**42, 2**42)
+    assert [r.timestamp for r in decode_batches(bytes(batch.data))] == [row[3] for row in rows]
