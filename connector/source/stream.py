@@ -17,6 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
 from pykafka_wire.errors import DataLossError, Loss, describe_loss
 from pykafka_wire.offsets import QueryOffsets, nest_by_topic
 from pykafka_wire.options import SourceOptions
@@ -33,8 +36,6 @@ from pykafka_wire.wire.admin import ListedOffset
 from pykafka_wire.wire.cluster import Cluster, shared_cluster
 from pykafka_wire.wire.errors import UnknownTopicError
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
 
 _log = logging.getLogger(__name__)
 
@@ -128,6 +129,7 @@ class _Driver:
         self._topics_are_missing = False
         self._last_latest: dict[TopicPartition, ListedOffset] = {}
         self._progress: QueryOffsets | None = None
+        self._planned: QueryOffsets | None = None
         self._continued: QueryOffsets | None = None
         self._said: set[str] = set()
 
@@ -153,6 +155,10 @@ class _Driver:
         start = self._parsed(start_json)
         self.commit(start)
         end = self._next(start, limit)
+        if end is None and start.initial:
+            # Spark runs batch 0 even over nothing, and logs this offset: its replay must find its start in it, too.
+            end = replace(start, starts=start.offsets, initial=False)
+        self._planned = end or start
         return start_json if end is None else end.to_json()
 
     def latest_without_start(self) -> dict[str, Any]:
@@ -214,7 +220,8 @@ class _Driver:
             return None
         latest = {tp: found.offset for tp, found in self._last_latest.items()}
         report: dict[str, Any] = {"offsets": nest_by_topic(latest)}
-        progress = self._progress
+        # Spark asks right after `latest`, for the progress of the batch that this planned.
+        progress = self._planned
         if progress is not None:
             behind = [max(0, offset - progress.offsets.get(tp, 0)) for tp, offset in latest.items()]
             report["minOffsetsBehindLatest"] = min(behind)

@@ -212,17 +212,16 @@ def test_batch_0_is_replayed_over_the_same_range(
         return query.exception() is not None
 
     until(failed, what="batch 0")
-    (first,) = seen[0]
+    (first,) = seen[0]  # may be empty: Spark runs batch 0 even over nothing
+    starts = json.loads((queries.checkpoint / "offsets" / "0").read_text().splitlines()[-1])["starts"][name]
     outside.fill(name, [30, 30])
     again = begin(availableNow=True)
     assert again.awaitTermination(60)
     assert seen[0] == [first, first]
-    assert first and all(offset >= 20 for _, offset in first)
+    assert min(starts.values()) >= 20
     delivered = sorted(place for batches in seen.values() for place in batches[-1])
-    starts = {p: min(o for q, o in first if q == p) for p in {p for p, _ in first}}
     last = {record.partition: record.offset for record in outside.consume(name)}
-    for partition, begin_at in starts.items():
-        assert [o for p, o in delivered if p == partition] == list(range(begin_at, last[partition] + 1))
+    assert delivered == [(p, offset) for p in (0, 1) for offset in range(starts[str(p)], last[p] + 1)]
 
 
 def test_partitions_added_between_runs_are_read_from_their_beginning(queries: Any, topic: Any, outside: Any) -> None:
@@ -265,7 +264,7 @@ def test_a_recreated_topic_is_data_loss_and_can_be_gone_on_with(queries: Any, to
 
     query = queries.run(subscribe=name, failOnDataLoss="false")
     assert sizes(query) == [7]
-    assert [row for row in queries.rows() if row[2] >= b"100"] == [(0, o, b"%d" % (100 + o)) for o in range(7)]
+    assert [row for row in queries.rows() if len(row[2]) == 3] == [(0, o, b"%d" % (100 + o)) for o in range(7)]
 
 
 def test_records_that_aged_out_before_they_were_read(queries: Any, topic: Any, outside: Any) -> None:

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType
+
 from pykafka_wire.errors import DataLossError, Loss
 from pykafka_wire.options import parse_source_options
 from pykafka_wire.source.stream import KafkaStreamReader, KafkaStreamReaderWithoutLimits
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType
 
 pytestmark = pytest.mark.broker
 
@@ -85,7 +86,7 @@ def test_the_initial_offset_stays_the_same_in_a_process(process: Any, topic: Any
 def test_nothing_new_gives_the_start_back_byte_for_byte(process: Any, topic: Any, outside: Any) -> None:
     name = topic(2)
     one = process(subscribe=name, startingOffsets="earliest")
-    start = one.initial()
+    start = one.latest(one.initial())
     assert one.latest(start) == start
     outside.fill(name, [1, 1])
     end = one.latest(start)
@@ -113,6 +114,22 @@ def test_batch_0_is_replayed_over_the_same_range_by_another_process(process: Any
     assert other.rows(end, onward) == [*((0, o) for o in range(5, 15)), *((1, o) for o in range(3, 13))]
     assert json.loads(onward)["query"] == json.loads(end)["query"]
     assert json.loads(onward)["group"] == json.loads(end)["group"]
+
+
+def test_an_empty_batch_0_is_replayed_too(process: Any, topic: Any, outside: Any) -> None:
+    # Spark runs batch 0 even if nothing is new, and logs its end.
+    name = topic(1)
+    outside.fill(name, [3])
+    one = process(subscribe=name)
+    start = one.initial()
+    end = one.latest(start)
+    assert one.rows(start, end) == []
+    outside.fill(name, [4])
+    other = process(subscribe=name)
+    assert other.rows(other.initial(), end) == []
+    onward = other.latest(end)
+    assert other.rows(end, onward) == [(0, o) for o in range(3, 7)]
+    assert "starts" not in json.loads(onward)
 
 
 def test_a_limited_batch_0_is_replayed_too(process: Any, topic: Any, outside: Any) -> None:
@@ -182,8 +199,7 @@ def test_the_report_counts_how_far_behind_a_limited_query_is(process: Any, topic
     one = process(subscribe=name, startingOffsets="earliest")
     assert one.reader.reportLatestOffset() is None
     start = one.initial()
-    end = one.latest(start, ReadMaxRows(8))
-    one.rows(start, end)
+    one.latest(start, ReadMaxRows(8))
     report = one.reader.reportLatestOffset()
     assert report["offsets"] == {name: {"0": 30, "1": 10}}
     behind = [report[f"{kind}OffsetsBehindLatest"] for kind in ("min", "max", "avg", "total")]
