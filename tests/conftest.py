@@ -199,6 +199,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",  # 50 tasks for a log of ten lines else
         "spark.sql.session.timeZone": "UTC",
     }.items():
         builder = builder.config(name, value)
