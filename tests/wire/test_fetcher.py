@@ -7,6 +7,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -26,6 +27,7 @@ from pykafka_wire.wire.errors import (
 from pykafka_wire.wire.fetcher import FetchCounters, FetchedRecords, fetch_ranges
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from tests.wire.cutting_proxy import CuttingProxy
 
 pytestmark = pytest.mark.broker
 
@@ -45,7 +47,9 @@ def cluster_of(brokers: Any, **options: str) -> Cluster:
 
 def produce(brokers: Any, topic: str, values: Iterable[tuple[int, bytes]], **config: object) -> None:
     """Writes (partition, value) pairs by an independent client."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": brokers.bootstrap_servers, "linger.ms": 5, **config})
+    # Idempotent, or a retry on a topic just made may put later records first.
+    settings = {"bootstrap.servers": brokers.bootstrap_servers, "linger.ms": 5, "enable.idempotence": True, **config}
+    producer = confluent_kafka.Producer(settings)
     for partition, value in values:
         while True:
             try:
@@ -378,6 +382,43 @@ def test_a_broker_killed_in_mid_fetch_costs_no_record(two_brokers: Any, place_to
             two_brokers.nodes[0].kill()
     assert dict(rows) == {p: expected(20_000, size=100) for p in range(2)}
     cluster.close()
+
+
+def test_an_answer_that_is_cut_anywhere_is_fetched_again(
+    kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(partitions=2)
+    produce(kafka, name, numbered(8_000, 2, size=100), **{"batch.size": 20_000})
+    host, _, port = kafka.bootstrap_servers.split(",")[0].rpartition(":")
+    with CuttingProxy(host, int(port)) as proxy:
+        proxy.stand_between(monkeypatch)
+        cluster = cluster_of(kafka, **{"retry.backoff.ms": "10"})
+        ranges = whole(cluster, name)
+        read(cluster, ranges)  # connects
+        cuts = [0, 1, 4, 5, 30, 100, 5_000, 70_000, 99_000]
+        for cut in cuts:
+            proxy.cut_answer_after(cut)
+            counters = FetchCounters()
+            rows = read(cluster, ranges, max_bytes=100_000, counters=counters)
+            assert rows == {p: expected(4_000, size=100) for p in range(2)}
+            assert counters.n_retries > 0
+        assert proxy.n_cuts == len(cuts)
+        cluster.close()
+
+
+def test_a_follower_in_the_clients_rack_is_read_from(two_brokers: Any, place_topic: Any, tmp_path: Path) -> None:
+    """KIP-392: broker n stands in rack rn; the leader of everything is broker 1."""
+    place_topic(two_brokers, "racks", {0: [1, 2], 1: [1, 2]})
+    produce(two_brokers, "racks", numbered(20_000, 2, size=100), **{"batch.size": 20_000})
+    trace = tmp_path / "trace"
+    cluster = cluster_of(two_brokers, **{"client.rack": "r2", "trace": str(trace)})
+    rows = read(cluster, whole(cluster, "racks"), max_bytes=200_000)
+    assert rows == {p: expected(10_000, size=100) for p in range(2)}
+    cluster.close()
+    answers = [line for line in trace.read_text().splitlines() if " <- Fetch " in line]
+    by_broker = {node: sum(f" {node} (" in line.partition("<-")[0] for line in answers) for node in (1, 2)}
+    assert by_broker[1] == 1
+    assert by_broker[2] > 5
 
 
 def test_a_refusal_without_hope_is_raised_at_once(kafka: Any, topic: Any, cluster: Cluster) -> None:

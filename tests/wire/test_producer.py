@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from pykafka_wire.wire.admin import LATEST, list_offsets
 from pykafka_wire.wire.batches import EncodedBatch
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster, shared_cluster
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.decode import Columns
 from pykafka_wire.wire.encode import encode_batches
@@ -25,6 +25,7 @@ from pykafka_wire.wire.fetcher import fetch_ranges
 from pykafka_wire.wire.producer import Producer, shared_producer
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from tests.wire.cutting_proxy import CuttingProxy
 
 pytestmark = pytest.mark.broker
 
@@ -206,7 +207,7 @@ def test_a_process_keeps_one_producer_for_its_tasks_and_replaces_a_failed_one(ka
         fourth.append(name, 0, encode(numbered(10, 20)))
         fourth.flush()
         assert fourth.identity != identity
-        assert read(Cluster(settings), name)[-10:] == numbered(10, 20)
+        assert read(shared_cluster(settings), name)[-10:] == numbered(10, 20)
 
 
 def identity_in_child(settings: ClientSettings, name: str, results: Any) -> None:
@@ -234,7 +235,31 @@ def test_a_forked_process_does_not_go_on_with_its_parents_sequences(kafka: Any, 
     with shared_producer(settings) as producer:
         producer.append(name, 0, encode(numbered(10, 20)))
         producer.flush()
-    assert read(Cluster(settings), name) == numbered(0, 10) + numbered(0, 10) + numbered(10, 20)
+    assert read(shared_cluster(settings), name) == numbered(0, 10) + numbered(0, 10) + numbered(10, 20)
+
+
+@pytest.mark.parametrize("passed_bytes", [0, 3, 20])
+def test_a_lost_acknowledgement_leaves_one_copy(
+    kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch, passed_bytes: int
+) -> None:
+    """The broker has the batch, its answer is cut off: the same bytes go again under the same sequence (fault 34)."""
+    name = topic(partitions=2)
+    host, _, port = kafka.bootstrap_servers.split(",")[0].rpartition(":")
+    with CuttingProxy(host, int(port)) as proxy:
+        proxy.stand_between(monkeypatch)
+        cluster = Cluster(settings_of(kafka, retry_backoff_ms=10))
+        producer = Producer(cluster)
+        for i in range(10):
+            for partition in range(2):
+                producer.append(name, partition, encode(numbered(i * 50, (i + 1) * 50)))
+            if i:  # the first round connects, and asks for a producer id
+                proxy.cut_answer_after(passed_bytes)
+            producer.flush()
+        assert proxy.n_cuts == 9
+        assert producer.counters.n_retries >= 9
+        for partition in range(2):
+            assert read(cluster, name, partition) == numbered(0, 500)
+        cluster.close()
 
 
 def test_too_few_replicas_are_waited_for_and_each_batch_is_written_once(two_brokers: Any, place_topic: Any) -> None:
