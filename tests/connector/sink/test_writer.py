@@ -288,6 +288,22 @@ def test_an_unknown_topic_fails_before_any_task(spark: Any, kafka: Any) -> None:
     assert "no-such-topic-here" in text and "UNKNOWN_TOPIC_OR_PARTITION" in text
 
 
+def test_a_stream_to_an_unknown_topic_fails(queries: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    source = topic(1)
+    outside.fill(source, [1])
+    query = (
+        queries.stream(subscribe=source)
+        .select("value")
+        .writeStream.format("pykafka-wire")
+        .options(**{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "no-such-topic-here"})
+        .option("checkpointLocation", str(queries.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    text = failure(lambda: query.awaitTermination(60))
+    assert "no-such-topic-here" in text and "UNKNOWN_TOPIC_OR_PARTITION" in text
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "text"),
     [

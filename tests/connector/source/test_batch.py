@@ -116,6 +116,36 @@ def test_every_record_comes_with_all_its_parts(spark: Any, kafka: Any, orders: A
             assert row.headers is None  # as the JVM connector has it
 
 
+def test_records_of_every_codec_and_of_both_clients(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    from kafka import KafkaProducer
+
+    name, codecs = topic(1), ["none", "gzip", "snappy", "lz4", "zstd"]
+    record = outside.Record
+    expected = []
+    for codec in codecs:
+        batch = [
+            record(key=None if i % 5 == 0 else b"k%d" % i, value=b"%d" % i * 50, headers=(("c", codec.encode()),))
+            for i in range(200)
+        ]
+        outside.produce(name, batch, codec=codec)
+        expected += [(r.key, r.value, codec) for r in batch]
+        producer = KafkaProducer(
+            bootstrap_servers=kafka.bootstrap_servers, compression_type=None if codec == "none" else codec, linger_ms=50
+        )
+        try:
+            for r in batch:
+                producer.send(name, key=r.key, value=r.value, headers=list(r.headers))
+            producer.flush(30)
+        finally:
+            producer.close()
+        expected += [(r.key, r.value, codec) for r in batch]
+    rows = reader(spark, kafka, subscribe=name, includeHeaders="true").load().orderBy("offset").collect()
+    found = [
+        (r.key if r.key is None else bytes(r.key), bytes(r.value), bytes(r.headers[0].value).decode()) for r in rows
+    ]
+    assert found == expected
+
+
 def test_log_append_time_is_told_apart(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
     name = topic(1, {"message.timestamp.type": "LogAppendTime"})
     before = int(time.time() * 1000)
