@@ -71,7 +71,7 @@ class MetadataSource:
                     logger.debug("%s gave no metadata: %s", address, error)
                     # When time runs out in a later cycle, the first one's reason is the telling one.
                     if address not in reasons or not isinstance(error, DeadlineExceededError):
-                        reasons[address] = f"{error.message}{f' {error.remedy}' if error.remedy else ''}"
+                        reasons[address] = f"{error.message}{f'. {error.remedy}' if error.remedy else ''}"
                     continue
                 if answer is not None:
                     return answer

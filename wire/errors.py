@@ -62,7 +62,9 @@ class WireError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.message} [{self.where}]" if self.where else self.message
-        return f"{text} {self.remedy}" if self.remedy else text
+        if not self.remedy:
+            return text
+        return f"{text} {self.remedy}" if text.endswith((".", "]")) else f"{text}. {self.remedy}"
 
     def __reduce__(self) -> tuple[Any, ...]:  # Any: the shape that object.__reduce__ dictates
         return _rebuild, (type(self), self.args, self.__dict__)
@@ -123,7 +125,7 @@ class NoBrokerAvailableError(TransportError):
         self.attempts = tuple(attempts)
 
     def __str__(self) -> str:
-        tried = "; ".join(f"{address}: {reason}" for address, reason in self.attempts)
+        tried = "; ".join(f"{address}: {reason}" for address, reason in self.attempts).removesuffix(".")
         text = f"{self.message}: {tried}." if tried else self.message
         return f"{text} {self.remedy}" if self.remedy else text
 

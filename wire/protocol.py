@@ -112,6 +112,8 @@ class Connection:
         self.finalized_features: dict[str, int] = {}
         #: Milliseconds after which the broker wants us to authenticate anew, 0 for never (KIP-368).
         self.session_lifetime_ms = 0
+        #: Whether the peer closed the connection instead of saying what it thinks of our credentials.
+        self.cut_off = False
         self._client_id = client_id
         self._software_version = software_version
         self._mechanism = mechanism
@@ -238,6 +240,7 @@ class Connection:
                 remedy="Check that the port is a Kafka listener and that its protocol is the one of security.protocol.",
             )
         if state is State.AUTHENTICATING:
+            self.cut_off = bool(self._in_flight) and isinstance(self._in_flight[0].request, SaslAuthenticateRequest)
             return TransportError(
                 "the broker closed the connection during authentication",
                 remedy="Check sasl.mechanism and the credentials.",

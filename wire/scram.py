@@ -47,20 +47,21 @@ class Scram:
     password: str = field(repr=False)
     #: Whether user and password are id and HMAC of a delegation token (KIP-48).
     is_token: bool = False
-    #: For tests: the RFCs' examples fix it.
-    nonce: str = field(default_factory=_nonce, repr=False)
+    #: For tests: the RFCs' examples fix it. Else each exchange makes its own.
+    nonce: str = field(default="", repr=False)
 
     def exchange(self) -> Generator[bytes, bytes, None]:
         """Raises AuthenticationError where the broker's side of the proof does not hold."""
         algorithm = HASHES[self.name]
+        our_nonce = self.nonce or _nonce()
         user = self.username.replace("=", "=3D").replace(",", "=2C")
-        first = f"n={user},r={self.nonce}{',tokenauth=true' if self.is_token else ''}"
+        first = f"n={user},r={our_nonce}{',tokenauth=true' if self.is_token else ''}"
         challenge = self._text((yield f"{_GS2_HEADER}{first}".encode()))
         match = _CHALLENGE.fullmatch(challenge)
         if match is None:
             raise AuthenticationError(f"the broker's {self.name} challenge is malformed")
         nonce, salt, iterations = match[1], self._base64(match[2]), int(match[3])
-        if not nonce.startswith(self.nonce) or len(nonce) == len(self.nonce):
+        if not nonce.startswith(our_nonce) or len(nonce) == len(our_nonce):
             raise AuthenticationError(f"the broker's {self.name} nonce does not extend ours: it may be an impostor")
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
             raise AuthenticationError(

@@ -151,13 +151,12 @@ class Channel:
             share_ms = deadline.remaining_ms() / (len(addresses) - n_tried)
             attempt = deadline.sooner(min(share_ms, self._settings.socket_connection_setup_timeout_ms))
             try:
-                self._connect(family, address, attempt, mechanism)
-                self._handshake(attempt)
+                self._open_address(family, address, attempt, mechanism)
             except (TransportError, ProtocolError, OSError) as error:
                 self.close()
                 reason = error.message if isinstance(error, WireError) else _reason(error)
                 remedy = getattr(error, "remedy", "")
-                failures.append(f"{address[0]}: {reason}" + (f" {remedy}" if remedy else ""))
+                failures.append(f"{address[0]}: {reason}" + (f". {remedy}" if remedy else ""))
                 if deadline.expired:
                     break
             except AuthenticationError as error:
@@ -172,6 +171,25 @@ class Channel:
                 return self
         self.failed_at = time.monotonic()
         raise TransportError("; ".join(failures) or "no address", broker=self.label)
+
+    def _open_address(self, family: int, address: Any, deadline: Deadline, mechanism: SaslMechanism | None) -> None:
+        for is_last in (False, True):
+            self._connect(family, address, deadline, mechanism)
+            try:
+                self._handshake(deadline)
+                return
+            except TransportError as error:
+                # A broker that dies does this, and so does one that refuses credentials without a word, with GSSAPI or a
+                # token that it cannot read. A second try tells one from the other; more would lock an account.
+                if not self.protocol.cut_off:
+                    raise
+                if is_last:
+                    raise AuthenticationError(
+                        f"{self.address} closed the connection twice when it had our credentials, and gave no reason",
+                        broker=self.label,
+                        remedy="Check sasl.mechanism and the credentials; the broker's log says what it did not like.",
+                    ) from error
+                self.close()
 
     def close(self, error: WireError | None = None) -> None:
         """Close the connection; whatever still waits for an answer fails with ``error``."""
