@@ -12,7 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -134,7 +134,8 @@ class Issuer:
                     self.send_header("Location", body.decode())
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                with suppress(BrokenPipeError):  # a client that has given up
+                    self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
                 pass
