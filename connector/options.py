@@ -18,7 +18,7 @@ from pykafka_wire.option_table import OPTIONS
 from pykafka_wire.starting import OffsetSpec, parse_offset_spec, parse_partitions, parse_timestamp, parse_timestamp_spec
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.settings import ClientSettings, unknown_settings
 from pykafka_wire.wire.topics import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -207,7 +207,7 @@ class _Reader:
         except SettingsError as error:
             raise OptionError(f"{error} (given as kafka.*)") from error
         if settings.unknown:
-            _log.warning("Kafka settings that this client does not know are ignored: %s", ", ".join(settings.unknown))
+            _log.warning("Kafka settings that this client does not know are ignored: %s", unknown_settings(settings))
         return settings
 
     def subscription(self) -> Subscription:
