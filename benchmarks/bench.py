@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -45,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         parser.error(f"no item is named {' or '.join(given.items)}; --list shows all")
     RESULTS.mkdir(exist_ok=True)
+    # As Ctrl-C: leave the contexts, and with them end the broker, the session and the folder.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     path = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     outcomes: list[Outcome] = []
     with Rig(given.bootstrap) as rig:
