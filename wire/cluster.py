@@ -161,8 +161,15 @@ class Cluster:
             return found
         deadline = deadline or self._total()
         attempt = None
+        answered = False
         for attempt in tries(self._backoff, deadline):
-            self._refresh([tp.topic], deadline)
+            try:
+                self._refresh([tp.topic], deadline)
+            except TransportError:
+                if answered and deadline.expired:
+                    break  # brokers did answer: what is missing is a leader
+                raise
+            answered = True
             with self._lock:
                 found = self._view.leader(tp)
                 topic = self._view.topics.get(tp.topic)
