@@ -16,7 +16,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ from pykafka_wire.local.node import (
     START_TIMEOUT_S,
     JavaLauncher,
     Node,
+    log_of_old_says_started,
     log_says_started,
     port_answers,
     random_cluster_id,
@@ -208,7 +209,11 @@ class LocalCluster(KafkaTools):
 
         def node(name: str, node_id: int, main_class: str, properties: Mapping[str, str]) -> Node:
             listeners = plan.listeners.get(node_id, ())
-            port = listeners[0].port if listeners else plan.controller_port
+            ready: Callable[[str], bool]
+            if kraft:
+                ready = log_says_started
+            else:
+                ready = log_of_old_says_started if listeners else port_answers(plan.controller_port)
             return Node(
                 name=name,
                 node_id=node_id,
@@ -220,7 +225,7 @@ class LocalCluster(KafkaTools):
                 listeners=listeners,
                 format_arguments=format_arguments,
                 jvm_options=self._jvm_options,
-                ready=log_says_started if kraft else port_answers(port),
+                ready=ready,
             )
 
         if kraft:

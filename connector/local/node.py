@@ -6,6 +6,7 @@ Must not know: the other nodes.
 
 from __future__ import annotations
 
+import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,10 @@ HEAP = "384m"
 START_TIMEOUT_S = 120.0
 FORMAT_TIMEOUT_S = 120.0
 STARTED = "Kafka Server started"
+# Kafka 2 opens its port before ZooKeeper has taken it in, so only this line means that it serves.
+OLD_STARTED = "started (kafka.server.KafkaServer)"
+# What Kafka 2 dies of when it comes back before ZooKeeper has forgotten the session of the broker that was killed.
+STALE_SESSION = "KeeperErrorCode = NodeExists"
 
 LOG4J2 = """\
 status=error
@@ -161,9 +166,16 @@ class Node:
         self.properties_path.write_text(render(self.properties))
         if not self._formatted:
             self._format()
+        deadline = time.monotonic() + timeout_s
         self._process.spawn()
-        if wait:
-            self.wait_ready(timeout_s)
+        while wait:
+            try:
+                self.wait_ready(max(0.0, deadline - time.monotonic()))
+                return
+            except LocalClusterError:
+                if STALE_SESSION not in self._process.log() or time.monotonic() >= deadline:
+                    raise
+                self._process.spawn()
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Return when it serves, after ``start(wait=False)``. Raises as `start` does."""
@@ -211,6 +223,10 @@ def random_cluster_id() -> str:
 
 def log_says_started(log: str) -> bool:
     return STARTED in log
+
+
+def log_of_old_says_started(log: str) -> bool:
+    return OLD_STARTED in log
 
 
 def port_answers(port: int) -> Callable[[str], bool]:

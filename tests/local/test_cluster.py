@@ -53,7 +53,7 @@ def brokers_seen_by(bootstrap: str) -> dict[int, str]:
 
 
 def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "delivery.timeout.ms": 60000})
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "delivery.timeout.ms": 60000, "log_level": 0})
     failed: list[Any] = []
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _message: failed.append(error) if error else None)
@@ -62,7 +62,9 @@ def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
 
 
 def consume(bootstrap: str, topic: str, count: int) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "test", "enable.auto.commit": False, "log_level": 0}
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     got: list[bytes] = []
     try:
@@ -248,6 +250,18 @@ def test_brokers_that_the_user_names_take_kafkas_tools_too(pair: LocalCluster) -
     assert named.bootstrap_servers == named.external_bootstrap_servers == pair.external_bootstrap_servers
     named.create_topic("by-name")
     assert "by-name" in named.tool(TOPICS, "--list").split()
+
+
+@pytest.mark.long  # its jars are many, and only tests of old protocols need them
+@pytest.mark.parametrize("version", ["2.5.1", "2.8.2"])
+def test_brokers_older_than_kraft_run_with_a_zookeeper(version: str) -> None:
+    with LocalCluster(version=version) as cluster:
+        assert cluster.controller.name == "zookeeper"
+        cluster.create_topic("by-tool")
+        produce(cluster.bootstrap_servers, "by-tool", [b"before"])
+        cluster.nodes[0].kill()
+        cluster.nodes[0].start()
+        assert consume(cluster.bootstrap_servers, "by-tool", 1) == [b"before"]
 
 
 def command(*arguments: str) -> subprocess.Popen[str]:

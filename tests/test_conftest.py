@@ -1,0 +1,56 @@
+"""The rules of conftest.py itself, tried in pytest runs of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = """
+import pytest
+
+@pytest.fixture
+def kafka_cluster():
+    pytest.skip("no broker here")
+
+def test_by_fixture(kafka_cluster): pass
+
+@pytest.mark.broker
+def test_by_marker(): pytest.skip("no broker here")
+
+@pytest.mark.docker
+@pytest.mark.broker
+def test_in_a_container(): pytest.skip("no engine here")
+
+def test_without_a_broker(): pytest.skip("not on this system")
+
+@pytest.mark.broker
+@pytest.mark.xfail
+def test_known_to_fail(): assert False
+"""
+
+
+@pytest.mark.parametrize(
+    ("ci", "summary"), [("true", "1 failed, 2 skipped, 1 xfailed, 1 error"), ("", "4 skipped, 1 xfailed")]
+)
+def test_a_skipped_broker_test_is_a_failure_in_ci_but_for_the_docker_lane(
+    ci: str, summary: str, tmp_path: Path
+) -> None:
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+    (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  broker\n  docker\n  spark\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", str(tmp_path)],
+        env={**os.environ, "CI": ci},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert summary in run.stdout, run.stdout
+    if ci:
+        assert "a broker test must not be skipped in CI: no broker here" in run.stdout
