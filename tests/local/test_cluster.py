@@ -261,6 +261,18 @@ def test_brokers_that_the_user_names_take_kafkas_tools_too(pair: LocalCluster) -
     assert "by-name" in named.tool(TOPICS, "--list").split()
 
 
+@pytest.mark.long  # its jars are many, and only tests of old protocols need them
+@pytest.mark.parametrize("version", ["2.5.1", "2.8.2"])
+def test_brokers_older_than_kraft_run_with_a_zookeeper(version: str) -> None:
+    with LocalCluster(version=version) as cluster:
+        assert cluster.controller.name == "zookeeper"
+        cluster.create_topic("by-tool")
+        produce(cluster.bootstrap_servers, "by-tool", [b"before"])
+        cluster.nodes[0].kill()
+        cluster.nodes[0].start()
+        assert consume(cluster.bootstrap_servers, "by-tool", 1) == [b"before"]
+
+
 def command(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "pykafka_wire.local", *arguments],
