@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pykafka_wire.local import KafkaTools, LocalCluster, NamedCluster, delta_jars, ensure_java
+from pykafka_wire.local import KafkaTools, LocalCluster, NamedCluster, delta_jars, ensure_java, export_java_home
 from pykafka_wire.wire.admin import create_topics
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
@@ -153,7 +153,7 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pykafka-wire-demo-")))
         with step("Java and jars"):
-            ensure_java()
+            export_java_home(ensure_java())
             delta_jars()
         kafka: KafkaTools
         if own:
