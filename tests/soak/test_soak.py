@@ -153,9 +153,6 @@ def test_many_micro_batches_stay_flat(spark, kafka, topic, producer, tmp_path):
         written += 1
         if written % every == 0:
             watch.sample(lambda: heap_used_after_collection(spark))
-        batch_id = query.lastProgress["batchId"] if query.lastProgress else 0
-        deadline = time.monotonic() + 30
-        while query.lastProgress and query.lastProgress["batchId"] == batch_id and time.monotonic() < deadline:
-            time.sleep(0.005)
+        query.processAllAvailable()
     query.stop()
     print(watch.check())
