@@ -315,12 +315,15 @@ class Cluster:
                     pending = self.send(node, build(group), version_cap=version_cap, deadline=deadline)
                     flights.append((node, group, pending))
                 except TransportError as error:
-                    last = self._unreachable(group, error)
+                    self._unreachable(group)
+                    last = error
             for node, group, pending in flights:
                 try:
                     answers = list(results(self._result(pending, deadline)))
                 except TransportError as error:
-                    last = self._unreachable(group, error)
+                    self._unreachable(group)
+                    if last is None or not deadline.expired:  # what a broker did say tells more than a cut-off wait
+                        last = error
                     continue
                 for tp, code, value in answers:
                     if tp not in remaining:
@@ -515,10 +518,9 @@ class Cluster:
             self.invalidate(tp)
         return failure
 
-    def _unreachable(self, group: Sequence[TopicPartition], error: TransportError) -> TransportError:
+    def _unreachable(self, group: Sequence[TopicPartition]) -> None:
         for tp in group:
             self.invalidate(tp)
-        return error
 
     # --- refresh ------------------------------------------------------------------------------------------------------
 

@@ -254,13 +254,14 @@ class Producer:
         """The node to send a queue's batches to, its topic's id known as well; None when there is none for now."""
         tp = queue.topic_partition
         leader = self._leaders.get(tp)
-        if leader is not None and tp.topic in self._topic_ids:
+        if leader is not None:
             return leader
         # One partition's election is to hold up no other, once the cluster is known to be there.
         deadline = Deadline.after_ms(_ELECTION_WAIT_MS) if self.counters.n_requests else None
         try:
-            leader = self._leaders[tp] = self._cluster.leader(tp, deadline=deadline)[0]
+            leader = self._cluster.leader(tp, deadline=deadline)[0]
             self._topic_ids[tp.topic] = self._cluster.topic_id(tp.topic)
+            self._leaders[tp] = leader
             self._unknown_since.pop(tp, None)
             return leader
         except WireError as error:
@@ -431,8 +432,7 @@ class Producer:
             self._retry(batch, error, pause=True)
 
     def _invalidate(self, tp: TopicPartition) -> None:
-        self._leaders.pop(tp, None)
-        self._topic_ids.pop(tp.topic, None)
+        self._leaders.pop(tp, None)  # its topic's id is asked for with it, and stands until then: others are using it
         self._cluster.invalidate(tp)
 
     def _retry(self, batch: QueuedBatch, error: WireError, *, pause: bool) -> None:

@@ -20,8 +20,15 @@ from pykafka_wire.wire.cluster import Cluster, shared_cluster
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.decode import Columns
 from pykafka_wire.wire.encode import encode_batches
-from pykafka_wire.wire.errors import DeadlineExceededError, RecordTooLargeError, UnknownTopicError, WireError
+from pykafka_wire.wire.errors import (
+    DeadlineExceededError,
+    RecordTooLargeError,
+    TransportError,
+    UnknownTopicError,
+    WireError,
+)
 from pykafka_wire.wire.fetcher import fetch_ranges
+from pykafka_wire.wire.messages.produce import ProduceRequest
 from pykafka_wire.wire.producer import Producer, shared_producer
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
@@ -294,6 +301,34 @@ def test_leaders_that_die_while_batches_are_in_flight_cost_none_and_double_none(
     assert producer.counters.n_retries > 0
     for partition in range(4):
         assert read(cluster, "killed-produce", partition) == numbered(0, n * 200)
+    cluster.close()
+
+
+def test_a_connection_lost_while_sending_leaves_the_other_leaders_batches_alone(
+    two_brokers: Any, place_topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests to all leaders are planned together; that one cannot be sent must not touch what the next one needs."""
+    place_topic(two_brokers, "lost-between", {0: [1, 2], 1: [2, 1]})
+    cluster = Cluster(settings_of(two_brokers))
+    producer = Producer(cluster)
+    for partition in range(2):
+        producer.append("lost-between", partition, encode(numbered(0, 200)))
+    producer.flush()
+    send, lost = cluster.send, []
+
+    def lose_the_first(node: int, request: Any, **options: Any) -> Any:
+        if isinstance(request, ProduceRequest) and not lost:
+            lost.append(node)
+            raise TransportError("connection lost", broker=node)
+        return send(node, request, **options)
+
+    monkeypatch.setattr(cluster, "send", lose_the_first)
+    for partition in range(2):
+        producer.append("lost-between", partition, encode(numbered(200, 400)))
+    producer.flush()
+    assert lost
+    for partition in range(2):
+        assert read(cluster, "lost-between", partition) == numbered(0, 400)
     cluster.close()
 
 
