@@ -30,6 +30,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("endingOffsetsByTimestamp", "none", "B", "as `startingOffsetsByTimestamp`; where no record matches: latest"),
     OptionSpec("endingTimestamp", "none", "B", "as `startingTimestamp`; where no record matches: latest"),
     OptionSpec("includeHeaders", "false", "SB", "adds the column `headers`"),
+    OptionSpec("filterPushdown", "false", "B", "leave out what filters on topic, partition, offset and timestamp rule out, where `spark.sql.python.filterPushdown.enabled` is true; see [Filters](#filters)"),
     OptionSpec("failOnDataLoss", "true", "SB", "fail when records were lost before they were read; `false` skips them and logs the range"),
     OptionSpec("maxOffsetsPerTrigger", "none", "S", "offsets per micro-batch, shared out by each partition's lag (Spark 4.2+)"),
     OptionSpec("minOffsetsPerTrigger", "none", "S", "wait until so many offsets are there, at most `maxTriggerDelay` (Spark 4.2+)"),

@@ -75,6 +75,7 @@ class SourceOptions:
     starting: OffsetSpec
     ending: OffsetSpec
     include_headers: bool
+    filter_pushdown: bool
     fail_on_data_loss: bool
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
@@ -125,6 +126,7 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
         starting=starting,
         ending=ending,
         include_headers=read.boolean("includeHeaders", False),
+        filter_pushdown=read.boolean("filterPushdown", False),
         fail_on_data_loss=read.boolean("failOnDataLoss", True),
         max_offsets_per_trigger=maximum,
         min_offsets_per_trigger=minimum,

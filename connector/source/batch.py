@@ -14,13 +14,33 @@ from pykafka_wire.options import SourceOptions
 from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.partition import KafkaInputPartition
 from pykafka_wire.source.plan import pack_ranges, split_ranges
+from pykafka_wire.source.pushdown import EVERYTHING, prune
 from pykafka_wire.source.read import read_ranges
 from pykafka_wire.source.resolve import earliest_offsets, find_topics, resolve, topic_partitions
 from pykafka_wire.source.sizing import BytesPerOffset
+from pykafka_wire.wire.admin import list_offsets
 from pykafka_wire.wire.cluster import Cluster, shared_cluster
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
+
+
+class _PushFilters:
+    """``KafkaBatchReader.pushFilters``, for a reader that does not define it.
+
+    Spark refuses to run a reader that defines ``pushFilters`` while ``spark.sql.python.filterPushdown.enabled`` is false, its
+    default. It looks whether ``__func__`` is the base class's, so that is what this shows: both settings work.
+    """
+
+    __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", len))  # not there before Spark 4.1, nor asked for
+
+    def __init__(self, reader: KafkaBatchReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Any]) -> list[Any]:  # Any: Spark's filters, which 4.0 does not have
+        self._reader.pruning = prune(filters)
+        _log.info("Reading under filters %s: %s", filters, self._reader.pruning)
+        return filters
 
 
 class KafkaBatchReader(DataSourceReader):
@@ -30,6 +50,9 @@ class KafkaBatchReader(DataSourceReader):
         check_source_schema(schema)
         self._options = options
         self._schema = schema
+        self.pruning = EVERYTHING
+        if options.filter_pushdown:
+            self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
 
     def partitions(self) -> Sequence[InputPartition]:
         """One input partition for each share of the ranges; runs on the driver.
@@ -51,6 +74,14 @@ class KafkaBatchReader(DataSourceReader):
             option="startingOffsets", isolation_level=isolation, group=options.group_id,
         )  # fmt: skip
         ends = resolve(cluster, options.ending, partitions, option="endingOffsets", isolation_level=isolation)
+        partitions = [tp for tp in partitions if self.pruning.keeps(tp)]
+        starts = {tp: max(starts[tp], self.pruning.start_offset) for tp in partitions}
+        ends = {tp: min(ends[tp], self.pruning.end_offset) for tp in partitions}
+        if self.pruning.timestamp_ms is not None:
+            asked = dict.fromkeys((tp for tp in partitions if starts[tp] < ends[tp]), self.pruning.timestamp_ms)
+            # Asked for after the ends: no record as late as that means none below the end.
+            for tp, first in list_offsets(cluster, asked, isolation_level=isolation).items():
+                starts[tp] = ends[tp] if first.offset < 0 else max(starts[tp], first.offset)
         if options.starting.kind in ("offsets", "group"):
             starts = self._skip_aged_out(cluster, starts, ends)
         ranges = [

@@ -374,6 +374,7 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "startingOffsetsByTimestampStrategy": "latest",
         "startingOffsetsByGroupStrategy": "latest",
         "includeHeaders": "true",
+        "filterPushdown": "true",
         "failOnDataLoss": "false",
         "maxTriggerDelay": "1s",
         "kafka.group.id": "g",
