@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
-BROKER_FIXTURES = {"kafka", "kafka_cluster", "topic"}
+BROKER_FIXTURES = {"kafka", "kafka_cluster", "kafka_tv1", "dialect_brokers", "topic"}
 TOPIC_TIMEOUT_S = 30.0
 
 
@@ -110,6 +110,20 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaTools]:
         yield cluster
     finally:
         cluster.close()
+
+
+@pytest.fixture(scope="session")
+def kafka_tv1() -> Iterator[LocalCluster]:
+    """A broker that speaks the first transaction protocol, and looks for timed-out transactions every half second."""
+    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    with LocalCluster(1, properties, format_arguments=["--feature", "transaction.version=1"]) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["TV1", "TV2"])
+def dialect_brokers(request: pytest.FixtureRequest) -> tuple[str, KafkaTools]:
+    """The name of a transaction protocol, and brokers that speak it."""
+    return request.param, request.getfixturevalue("kafka_tv1" if request.param == "TV1" else "kafka")
 
 
 @pytest.fixture

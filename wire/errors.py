@@ -276,6 +276,10 @@ class RecordTooLargeError(BrokerError):
     """A batch is larger than the topic or the broker allows."""
 
 
+class ProducerFencedError(BrokerError):
+    """A newer producer with the same transactional id, or the coordinator after a timeout, has taken this one's place."""
+
+
 class OffsetOutOfRangeError(BrokerError):
     """The offset is below the log start or above the end: retention, DeleteRecords, truncation, or another topic.
 
@@ -501,6 +505,8 @@ _BROKER_ERRORS: Final[dict[int, type[BrokerError]]] = {
     3: UnknownTopicError,
     10: RecordTooLargeError,
     18: RecordTooLargeError,
+    47: ProducerFencedError,
+    90: ProducerFencedError,
     100: UnknownTopicError,
 }
 

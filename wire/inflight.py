@@ -42,6 +42,20 @@ class ProducerIdentity:
         return self.producer_id >= 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionScope:
+    """The one transaction that a producer writes in.
+
+    Attributes:
+        identity: what InitProducerId handed out for the transactional id.
+        produce_cap: the highest version of Produce that its dialect allows, None for any.
+    """
+
+    transactional_id: str
+    identity: ProducerIdentity
+    produce_cap: int | None
+
+
 def next_sequence(sequence: int, n_records: int) -> int:
     """The base sequence of the batch after one of `n_records` at `sequence`."""
     return (sequence + n_records) % _SEQUENCES

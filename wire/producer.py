@@ -39,7 +39,7 @@ from pykafka_wire.wire.errors import (
     broker_error,
     error_info,
 )
-from pykafka_wire.wire.inflight import PartitionQueue, ProducerIdentity, QueuedBatch
+from pykafka_wire.wire.inflight import PartitionQueue, ProducerIdentity, QueuedBatch, TransactionScope
 from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest
 from pykafka_wire.wire.messages.produce import (
     PartitionProduceData,
@@ -102,13 +102,25 @@ class Producer:
     """Writes batches to topic-partitions; one per process and settings is enough (:func:`shared_producer`).
 
     Not thread-safe. After an error every call raises that error until :meth:`reset`.
+
+    Args:
+        transaction: what is written belongs to this one transaction, which :mod:`~pykafka_wire.wire.transactions` has
+            begun and ends; ``acks`` and ``enable.idempotence`` are then what a transaction needs, whatever they say.
     """
 
-    def __init__(self, cluster: Cluster, settings: ClientSettings | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ClientSettings | None = None,
+        *,
+        transaction: TransactionScope | None = None,
+    ) -> None:
         self._cluster = cluster
         self._settings = settings if settings is not None else cluster.settings
-        self._acks = {"all": -1, "-1": -1, "1": 1, "0": 0}[str(self._settings.acks)]
-        self._idempotent = self._settings.enable_idempotence and self._acks == -1
+        self._transaction = transaction
+        acks = "all" if transaction else str(self._settings.acks)
+        self._acks = {"all": -1, "-1": -1, "1": 1, "0": 0}[acks]
+        self._idempotent = bool(transaction) or (self._settings.enable_idempotence and self._acks == -1)
         self._max_in_flight = self._settings.max_in_flight_requests_per_connection
         if self._idempotent:
             self._max_in_flight = min(self._max_in_flight, _MOST_IN_FLIGHT)
@@ -117,11 +129,12 @@ class Producer:
         self._forget()
 
     def _forget(self) -> None:
-        self._identity: ProducerIdentity | None = None
+        self._identity: ProducerIdentity | None = self._transaction.identity if self._transaction else None
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._in_flight: dict[int, deque[_InFlight]] = {}
         self._buffered_bytes = 0
         self._unsent_bytes = 0
+        self._lost_track = False
         self._error: WireError | None = None
         #: What the cluster said, remembered until an answer contradicts it: both are needed for every batch.
         self._leaders: dict[TopicPartition, int] = {}
@@ -206,6 +219,18 @@ class Producer:
     def clean(self) -> bool:
         """Whether nothing is queued or unacknowledged and no error has struck."""
         return self._error is None and not self._buffered_bytes
+
+    def settle(self, deadline: Deadline) -> bool:
+        """Whether every request that was ever sent has been answered, after waiting until `deadline` for those that
+        have not: nothing of this producer's can still arrive in a log then. Sends nothing."""
+        while any(self._in_flight.values()) and not deadline.expired:
+            flight = next(flights[0] for flights in self._in_flight.values() if flights)
+            self._in_flight[flight.node].popleft()
+            try:
+                flight.pending.result(deadline)
+            except WireError:
+                self._lost_track = True
+        return not self._lost_track and not any(self._in_flight.values())
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -302,7 +327,7 @@ class Producer:
             topic = topics.get(tp.topic)
             if topic is None:
                 topic = topics[tp.topic] = TopicProduceData(name=tp.topic, topic_id=topic_id, partition_data=[])
-            batch = queue.take(node, self._identity)
+            batch = queue.take(node, self._identity, transactional=self._transaction is not None)
             self.counters.n_retries += batch.attempts > 1
             topic.partition_data.append(PartitionProduceData(index=tp.partition, records=batch.encoded.data))
             batches[tp] = batch
@@ -310,12 +335,18 @@ class Producer:
             # The others are served before it next time.
             self._queues[tp] = self._queues.pop(tp)
         by_id = all(topic.topic_id != ZERO_UUID for topic in topics.values())
+        cap = None if by_id else _TOPIC_ID_VERSION - 1
+        if self._transaction is not None:
+            cap = self._transaction.produce_cap or cap
         request = ProduceRequest(
-            acks=self._acks, timeout_ms=self._settings.request_timeout_ms, topic_data=list(topics.values())
+            transactional_id=self._transaction.transactional_id if self._transaction else None,
+            acks=self._acks,
+            timeout_ms=self._settings.request_timeout_ms,
+            topic_data=list(topics.values()),
         )
         deadline = self._deadline(min(batch.expires_at for batch in batches.values()))
         try:
-            pending = self._cluster.send(node, request, version_cap=None if by_id else _TOPIC_ID_VERSION - 1)
+            pending = self._cluster.send(node, request, version_cap=cap)
         except TransportError as error:
             self._lost(node, batches.values(), error)
             return False
@@ -425,6 +456,7 @@ class Producer:
     def _lost(self, node: int, batches: Collection[QueuedBatch], error: WireError) -> None:
         """The fate of a request is unknown: its batches are sent again, as they are."""
         logger.debug("broker %d: Produce came to nothing: %s", node, error)
+        self._lost_track = True
         if isinstance(error, ProtocolError) and any(batch.attempts > 1 for batch in batches):
             self._fail(error)
         for batch in set(batches):

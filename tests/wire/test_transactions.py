@@ -1,0 +1,337 @@
+"""Transactions on real brokers, in both dialects: all or nothing for others, and nobody else's under the same id."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pykafka_wire.wire.batches import EncodedBatch
+from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.encode import encode_batches
+from pykafka_wire.wire.errors import (
+    BrokerError,
+    DeadlineExceededError,
+    ProducerFencedError,
+    RecordTooLargeError,
+    UnknownTopicError,
+)
+from pykafka_wire.wire.group import CommittedOffset, fetch_offsets
+from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykafka_wire.wire.messages.transaction_admin import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from pykafka_wire.wire.open_transactions import describe_transaction, open_transactions
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.transactions import Transaction
+from tests.wire.cutting_proxy import CuttingProxy
+from tests.wire.fake_broker import VERSIONS, FakeBroker, versions_response
+
+ClusterOf = Callable[..., Cluster]
+
+
+@pytest.fixture
+def cluster_of() -> Iterator[ClusterOf]:
+    """Makes a client of brokers: ``cluster_of(brokers, transaction_timeout_ms=1000)``."""
+    opened: list[Cluster] = []
+
+    def make(brokers: Any, **options: object) -> Cluster:
+        named = {name.replace("_", "."): str(value) for name, value in options.items()}
+        opened.append(Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers, **named})))
+        return opened[-1]
+
+    yield make
+    for cluster in opened:
+        cluster.close()
+
+
+@pytest.fixture
+def own_id() -> str:
+    return f"tx-{uuid.uuid4().hex[:12]}"
+
+
+def encode(*values: bytes, max_records: int = 2) -> list[EncodedBatch]:
+    return encode_batches(
+        key=None,
+        value=pa.array(values, pa.binary()),
+        headers=None,
+        timestamp=np.full(len(values), int(time.time() * 1000), np.int64),
+        codec=Codec.NONE,
+        max_batch_bytes=16_384,
+        max_records=max_records,
+    )
+
+
+def committed_values(brokers: Any, topic: str, partitions: int = 1) -> list[list[bytes]]:
+    """What a read_committed reader of another client sees, by partition; fails where it cannot get to the end."""
+    settings = {
+        "bootstrap.servers": brokers.bootstrap_servers,
+        "group.id": "outside",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "log_level": 0,
+    }
+    consumer = confluent_kafka.Consumer(settings)
+    start = confluent_kafka.OFFSET_BEGINNING
+    consumer.assign([confluent_kafka.TopicPartition(topic, p, start) for p in range(partitions)])
+    values: list[list[bytes]] = [[] for _ in range(partitions)]
+    at_end: set[int] = set()
+    deadline = time.monotonic() + 60
+    try:
+        while len(at_end) < partitions:
+            assert time.monotonic() < deadline, "an open transaction holds the reader up"
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is not None:
+                at_end.add(message.partition())
+            elif message is not None:
+                values[message.partition()].append(message.value())
+    finally:
+        consumer.close()
+    return values
+
+
+def test_committed_is_seen_and_aborted_is_not_and_dialects_do_not_mix(
+    dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str, tmp_path: Path
+) -> None:
+    name, brokers = dialect_brokers
+    out, trace = topic(2, cluster=brokers), tmp_path / "trace"
+    cluster = cluster_of(brokers, trace=trace)
+    zero, one = TopicPartition(out, 0), TopicPartition(out, 1)
+    for turn, end in enumerate([Transaction.commit, Transaction.abort, Transaction.commit]):
+        transaction = Transaction.begin(cluster, own_id)
+        assert transaction.dialect.name == name
+        values = [b"%d-%d" % (turn, i) for i in range(5)]
+        delivered = transaction.produce({zero: encode(*values), one: encode(*values)})
+        assert {tp: found.n_records for tp, found in delivered.items()} == {zero: 5, one: 5}
+        transaction.commit_offsets(own_id, {zero: CommittedOffset(turn, metadata=f"turn {turn}")})
+        end(transaction)
+        assert not transaction.in_doubt
+    expected = [b"%d-%d" % (turn, i) for turn in (0, 2) for i in range(5)]
+    assert committed_values(brokers, out, 2) == [expected, expected]
+    assert fetch_offsets(cluster, own_id, [zero], require_stable=True)[zero].metadata == "turn 2"
+
+    cluster.close()
+    spoken = set(re.findall(r"-> (\w+) v(\d+)", trace.read_text()))
+    versions = {api: {int(v) for found, v in spoken if found == api} for api, _ in spoken}
+    if name == "TV1":
+        assert versions["AddPartitionsToTxn"] == {3} and versions["AddOffsetsToTxn"]
+        assert (versions["Produce"], versions["TxnOffsetCommit"], versions["EndTxn"]) == ({11}, {4}, {4})
+    else:
+        assert not versions.keys() & {"AddPartitionsToTxn", "AddOffsetsToTxn"}
+        assert min(versions["Produce"]) >= 12
+        assert (versions["TxnOffsetCommit"], versions["EndTxn"]) == ({5}, {5})
+
+
+def test_each_transaction_has_an_epoch_of_its_own(
+    dialect_brokers: tuple[str, Any], cluster_of: ClusterOf, own_id: str
+) -> None:
+    cluster = cluster_of(dialect_brokers[1])
+    first, second = (Transaction.begin(cluster, own_id).identity for _ in range(2))
+    assert first.producer_id == second.producer_id
+    assert first.producer_epoch < second.producer_epoch
+
+
+@pytest.mark.parametrize("fenced_at", ["produce", "commit_offsets", "commit"])
+def test_the_older_of_two_producers_is_fenced_and_told_why(
+    dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str, fenced_at: str
+) -> None:
+    """Fault 36."""
+    brokers = dialect_brokers[1]
+    out = topic(cluster=brokers)
+    tp = TopicPartition(out, 0)
+    older, newer = (cluster_of(brokers) for _ in range(2))
+    zombie = Transaction.begin(older, own_id)
+    steps = {
+        "produce": lambda: zombie.produce({tp: encode(b"zombie")}),
+        "commit_offsets": lambda: zombie.commit_offsets(own_id, {tp: CommittedOffset(1)}),
+        "commit": lambda: zombie.commit(),
+    }
+    for step, act in steps.items():
+        if step == fenced_at:
+            break
+        act()
+    with Transaction.begin(newer, own_id) as heir:
+        heir.produce({tp: encode(b"heir")})
+        heir.commit_offsets(own_id, {tp: CommittedOffset(2)})
+        with pytest.raises(ProducerFencedError) as fenced:
+            act()
+        epoch = zombie.identity.producer_epoch
+        assert (
+            f"taken over the transactional id '{own_id}' from producer {zombie.identity.producer_id}, epoch {epoch}"
+            in (str(fenced.value))
+        )
+        assert f"epoch {heir.identity.producer_epoch}, state Ongoing" in str(fenced.value)
+        zombie.abort()  # what is the heir's by now stays
+        heir.commit()
+    assert committed_values(brokers, out) == [[b"heir"]]
+    assert fetch_offsets(newer, own_id, [tp])[tp].offset == 2
+
+
+def test_a_transaction_left_open_is_aborted_by_the_next(
+    dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
+) -> None:
+    brokers = dialect_brokers[1]
+    out = topic(cluster=brokers)
+    tp = TopicPartition(out, 0)
+    Transaction.begin(cluster_of(brokers), own_id).produce({tp: encode(b"left")})
+    cluster = cluster_of(brokers)
+    found = describe_transaction(cluster, own_id)
+    assert found is not None and found.is_open and found.partitions == (tp,)
+    with Transaction.begin(cluster, own_id) as transaction:
+        transaction.produce({tp: encode(b"next")})
+        transaction.commit()
+    assert committed_values(brokers, out) == [[b"next"]]
+
+
+def test_what_a_block_does_not_commit_is_aborted_at_once(
+    dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
+) -> None:
+    brokers = dialect_brokers[1]
+    out = topic(config={"max.message.bytes": "1000"}, cluster=brokers)
+    tp = TopicPartition(out, 0)
+    cluster = cluster_of(brokers)
+    with pytest.raises(RecordTooLargeError), Transaction.begin(cluster, own_id) as transaction:
+        transaction.produce({tp: [*encode(b"fits"), *encode(b"x" * 2000)]})
+    found = describe_transaction(cluster, own_id)
+    assert found is not None
+    assert found.state in ("PrepareAbort", "CompleteAbort")
+    assert committed_values(brokers, out) == [[]]
+
+
+def test_a_topic_that_is_not_there_leaves_nothing_open(
+    dialect_brokers: tuple[str, Any], cluster_of: ClusterOf, own_id: str
+) -> None:
+    cluster = cluster_of(dialect_brokers[1])
+    with pytest.raises(UnknownTopicError, match="nowhere"), Transaction.begin(cluster, own_id) as transaction:
+        transaction.produce({TopicPartition("nowhere", 0): encode(b"x")})
+    found = describe_transaction(cluster, own_id)
+    assert found is None or not found.is_open
+
+
+@pytest.mark.parametrize("passed_bytes", [0, 5])
+def test_an_end_whose_answer_is_lost_is_asked_for_again_as_it_was(
+    dialect_brokers: tuple[str, Any],
+    topic: Any,
+    cluster_of: ClusterOf,
+    own_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+    passed_bytes: int,
+) -> None:
+    brokers = dialect_brokers[1]
+    out = topic(cluster=brokers)
+    tp = TopicPartition(out, 0)
+    host, _, port = brokers.bootstrap_servers.split(",")[0].rpartition(":")
+    with CuttingProxy(host, int(port)) as proxy, monkeypatch.context() as patched:
+        proxy.stand_between(patched)
+        cluster = cluster_of(brokers, retry_backoff_ms=10)
+        for i in range(5):
+            with Transaction.begin(cluster, own_id) as transaction:
+                transaction.produce({tp: encode(b"%d" % i)})
+                proxy.cut_answer_after(passed_bytes)
+                transaction.commit()
+        assert proxy.n_cuts == 5
+        cluster.close()
+    assert committed_values(brokers, out) == [[b"%d" % i for i in range(5)]]
+
+
+def test_one_that_timed_out_is_fenced_and_told_so(
+    kafka_tv1: Any, topic: Any, cluster_of: ClusterOf, own_id: str
+) -> None:
+    out = topic(cluster=kafka_tv1)
+    tp = TopicPartition(out, 0)
+    cluster = cluster_of(kafka_tv1, transaction_timeout_ms=500)
+    transaction = Transaction.begin(cluster, own_id)
+    transaction.produce({tp: encode(b"late")})
+    deadline = time.monotonic() + 60
+    while (found := describe_transaction(cluster, own_id)) is None or found.is_open:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with pytest.raises(ProducerFencedError, match=r"longer than transaction\.timeout\.ms \(500\)"):
+        transaction.commit()
+    assert committed_values(kafka_tv1, out) == [[]]
+
+
+def test_who_holds_readers_up_is_named(kafka: Any, topic: Any, cluster_of: ClusterOf, own_id: str) -> None:
+    name = topic(2)
+    zero, one = TopicPartition(name, 0), TopicPartition(name, 1)
+    cluster = cluster_of(kafka)
+    assert open_transactions(cluster, [zero, one]) == []
+    with Transaction.begin(cluster, own_id) as transaction:
+        transaction.produce({one: encode(b"a", b"b")})
+        (found,) = open_transactions(cluster, [zero, one])
+        assert (found.topic_partition, found.transactional_id, found.start_offset) == (one, own_id, 0)
+        assert (found.producer_id, found.producer_epoch) == (
+            transaction.identity.producer_id,
+            transaction.identity.producer_epoch,
+        )
+        assert f"{name}-1 from offset 0 on: of '{own_id}'" in str(found)
+    # The decision is logged when abort() returns; its markers follow.
+    deadline = time.monotonic() + 30
+    while open_transactions(cluster, [one]):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_transactional_id_that_nobody_used(kafka: Any, cluster_of: ClusterOf, own_id: str) -> None:
+    assert describe_transaction(cluster_of(kafka), own_id) is None
+
+
+def test_a_timeout_that_brokers_do_not_allow(kafka: Any, cluster_of: ClusterOf, own_id: str) -> None:
+    cluster = cluster_of(kafka, transaction_timeout_ms=10**9)
+    with pytest.raises(BrokerError, match=r"INVALID_TRANSACTION_TIMEOUT.*transaction\.max\.timeout\.ms"):
+        Transaction.begin(cluster, own_id)
+
+
+# --- what no real broker can be made to do ------------------------------------------------------------------------------
+
+
+TRANSACTION_VERSIONS = VERSIONS | {22: (0, 5), 24: (0, 3), 25: (0, 3), 26: (0, 4), 28: (0, 3), 65: (0, 0)}
+
+
+@pytest.fixture
+def coordinator() -> Iterator[FakeBroker]:
+    """A broker that coordinates transactions and answers what a test makes it answer."""
+    with FakeBroker() as broker:
+        broker.on[FindCoordinatorRequest] = lambda request, _: FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(key=key, node_id=1, host="127.0.0.1", port=broker.port, error_code=0)
+                for key in request.coordinator_keys
+            ]
+        )
+        broker.on[ApiVersionsRequest] = lambda *_: versions_response(TRANSACTION_VERSIONS)
+        broker.bootstrap_servers = broker.address  # type: ignore[attr-defined]
+        yield broker
+
+
+def test_a_predecessor_that_does_not_end_is_named(coordinator: FakeBroker, cluster_of: ClusterOf) -> None:
+    coordinator.on[InitProducerIdRequest] = lambda *_: InitProducerIdResponse(error_code=51)
+    coordinator.on[DescribeTransactionsRequest] = lambda *_: DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(
+                transactional_id="t",
+                transaction_state="PrepareAbort",
+                transaction_timeout_ms=60_000,
+                transaction_start_time_ms=0,
+                producer_id=7,
+                producer_epoch=3,
+            )
+        ]
+    )
+    with pytest.raises(
+        DeadlineExceededError, match=r"CONCURRENT_TRANSACTIONS.*producer 7, epoch 3, state PrepareAbort, begun 1970"
+    ):
+        Transaction.begin(cluster_of(coordinator), "t", deadline=Deadline.after_ms(500))
