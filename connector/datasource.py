@@ -56,6 +56,11 @@ class PykafkaWireDataSource(DataSource):
         if overwrite:
             raise OptionError('a topic cannot be overwritten, only appended to: use .mode("append").')
         parsed = parse_sink_options(self.options)
+        if parsed.exactly_once is not None:
+            raise OptionError(
+                "deliveryGuarantee=exactly-once is for streaming writes: a batch write has no batch id by which a second "
+                "run could be told from the first. Write a stream with trigger(availableNow=True), or leave it out."
+            )
         writer = KafkaBatchWriter(parsed, schema)
         check_topic_exists(parsed)
         return writer
@@ -64,4 +69,9 @@ class PykafkaWireDataSource(DataSource):
         """A streaming writer; with output mode complete every row of every batch is written."""
         from pykafka_wire.sink.writer import KafkaStreamWriter
 
-        return KafkaStreamWriter(parse_sink_options(self.options), schema)
+        parsed = parse_sink_options(self.options)
+        if parsed.exactly_once is not None:
+            from pykafka_wire.sink.exactly_once import ExactlyOnceStreamWriter
+
+            return ExactlyOnceStreamWriter(parsed, parsed.exactly_once, schema)
+        return KafkaStreamWriter(parsed, schema)

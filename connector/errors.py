@@ -50,6 +50,12 @@ class WriteError(ConnectorError):
     code = "PYKAFKA_WIRE_WRITE"
 
 
+class ExactlyOnceError(ConnectorError):
+    """A micro-batch that could not be committed exactly once. Nothing of it is visible, or a marker says that it is."""
+
+    code = "PYKAFKA_WIRE_EXACTLY_ONCE"
+
+
 class Loss(Enum):
     """How records were lost between two looks at the log; the names follow Spark's own connector."""
 

@@ -45,6 +45,11 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("fetchOffset.numRetries", "3", "SB", "accepted; offsets are retried within `kafka.default.api.timeout.ms`"),
     OptionSpec("fetchOffset.retryIntervalMs", "1000", "SB", "accepted; see `kafka.retry.backoff.ms`"),
     OptionSpec("topic", "none", "W", "the topic to write to; goes before a `topic` column"),
+    OptionSpec("deliveryGuarantee", "at-least-once", "W", "`exactly-once` writes each micro-batch in a transaction, with a marker of it; streaming writes only, needs `kafka.transactional.id`"),
+    OptionSpec("kafka.transactional.id", "none", "W", "for `exactly-once`: the query's own name among the cluster's producers, the same after every restart"),
+    OptionSpec("markerTopic", "`topic`", "W", "for `exactly-once`: the topic under whose name the marker is kept; nothing is written to it"),
+    OptionSpec("failOnMissingMarker", "true", "W", "for `exactly-once`: fail when a query that is not new has no marker of its last micro-batch; `false` goes on, and may write that micro-batch twice"),
+    OptionSpec("maxTransactionBytes", "1/8 of the driver's heap", "W", "for `exactly-once`: most bytes of a micro-batch, encoded and compressed; all of it passes through the driver"),
     OptionSpec("kafka.*", "Kafka's own", "SBW", "client settings under Kafka's names"),
 )  # fmt: skip
 

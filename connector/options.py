@@ -89,12 +89,28 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExactlyOnce:
+    """What ``deliveryGuarantee=exactly-once`` was asked to do.
+
+    Attributes:
+        marker_topic: the topic on whose partition 0 the marker is kept, as an offset of a group; nothing is written to it.
+        max_bytes: most bytes of a micro-batch, None to go by the driver's heap.
+    """
+
+    transactional_id: str
+    marker_topic: str
+    fail_on_missing_marker: bool
+    max_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """What a write was asked to do; picklable, and its repr holds no secret."""
+    """What a write was asked to do; picklable, and its repr holds no secret. ``exactly_once`` is None for at least once."""
 
     client: ClientSettings
     topic: str | None
     codec: Codec
+    exactly_once: ExactlyOnce | None = None
 
 
 def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "batch"]) -> SourceOptions:
@@ -156,7 +172,37 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     except KeyError:
         names = ", ".join(codec.name.lower() for codec in Codec)
         raise OptionError(f"kafka.compression.type is {client.compression_type!r}: use one of {names}.") from None
-    return SinkOptions(client=client, topic=topic, codec=codec)
+    return SinkOptions(client=client, topic=topic, codec=codec, exactly_once=_exactly_once(read, client, topic))
+
+
+def _exactly_once(read: _Reader, client: ClientSettings, topic: str | None) -> ExactlyOnce | None:
+    """The options of ``deliveryGuarantee=exactly-once``; None where it is not asked for."""
+    if read.choice("deliveryGuarantee", ("at-least-once", "exactly-once")) == "at-least-once":
+        for name in ("kafka.transactional.id", "markerTopic", "failOnMissingMarker", "maxTransactionBytes"):
+            if name.lower() in read.given:
+                raise OptionError(f"{name} counts only with deliveryGuarantee=exactly-once: set that, or leave it out.")
+        return None
+    if client.transactional_id is None:
+        raise OptionError(
+            "deliveryGuarantee=exactly-once needs kafka.transactional.id, a name of this query's own that stays the same "
+            "after every restart."
+        )
+    if client.acks not in ("all", "-1") or not client.enable_idempotence:
+        raise OptionError(
+            "deliveryGuarantee=exactly-once needs kafka.acks=all and kafka.enable.idempotence=true: leave both out."
+        )
+    marker_topic = read.text("markerTopic") or topic
+    if marker_topic is None:
+        raise OptionError(
+            "deliveryGuarantee=exactly-once needs markerTopic where the topic comes from a column: the name of an existing "
+            "topic to keep the marker with; nothing is written to it."
+        )
+    return ExactlyOnce(
+        transactional_id=client.transactional_id,
+        marker_topic=marker_topic,
+        fail_on_missing_marker=read.boolean("failOnMissingMarker", True),
+        max_bytes=read.positive("maxTransactionBytes"),
+    )
 
 
 class _Reader:
@@ -237,8 +283,8 @@ class _Reader:
 
     def offsets(self, which: Literal["starting", "ending"], default: str) -> OffsetSpec:
         """The strongest of the three options that say where to start or end."""
-        on_missing = self._choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
-        on_missing_commit = self._choice("startingOffsetsByGroupStrategy", ("error", "earliest", "latest"))
+        on_missing = self.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
+        on_missing_commit = self.choice("startingOffsetsByGroupStrategy", ("error", "earliest", "latest"))
         if which == "ending":
             on_missing = "latest"  # no record as late as the end: read all that is there
         if (timestamp := self.text(f"{which}Timestamp")) is not None:
@@ -256,7 +302,7 @@ class _Reader:
             return OffsetSpec(kind="group", on_missing=on_missing_commit)
         return spec
 
-    def _choice(self, name: str, choices: tuple[str, ...]) -> str:
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
         value = (self.text(name) or choices[0]).lower()
         if value not in choices:
             raise OptionError(f"{name} is {value!r}: use {' or '.join(choices)}.")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,11 @@ from pyspark.sql.types import StructType
 from pykafka_wire.errors import WriteError
 from pykafka_wire.options import SinkOptions
 from pykafka_wire.sink.rows import Rows, SinkColumns
+from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import shared_cluster
 from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.partitioner import partitions_of
-from pykafka_wire.wire.producer import Producer, shared_producer
+from pykafka_wire.wire.producer import shared_producer
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -55,7 +56,15 @@ class TaskWritten(WriterCommitMessage):
     n_bytes: int
 
 
-class _Writing:
+class Destination(Protocol):
+    """Where encoded batches go: a producer, or what keeps them for the driver."""
+
+    def partitions_for(self, topic: str) -> int: ...
+
+    def append(self, topic: str, partition: int, batches: Iterable[EncodedBatch]) -> None: ...
+
+
+class Writing:
     """What batch and streaming writes share. Built without any I/O: Spark pickles it, twice a batch."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -63,12 +72,16 @@ class _Writing:
         self._options = options
         self._schema = schema
 
-    def write_batches(self, batches: Iterator[Any]) -> TaskWritten:
+    def write_batches(self, batches: Iterator[Any]) -> WriterCommitMessage:
+        """One task's Arrow batches to their leaders."""
         with shared_producer(self._options.client) as producer:
-            return self._write(producer, batches)
+            written = self.append_all(producer, batches)
+            producer.flush()
+        return written
 
-    def _write(self, producer: Producer, batches: Iterator[Any]) -> TaskWritten:
-        router = _Router(producer, self._options)
+    def append_all(self, destination: Destination, batches: Iterator[Any]) -> TaskWritten:
+        """Encodes and hands over all rows, each to its topic-partition."""
+        router = _Router(destination, self._options)
         n_records = n_bytes = 0
         for batch in batches:
             if batch.num_rows == 0:
@@ -83,10 +96,9 @@ class _Writing:
                     level=self._options.client.compression_level,
                     max_batch_bytes=min(_MAX_BATCH_BYTES, self._options.client.max_request_size),
                 )
-                producer.append(topic, partition, encoded)
+                destination.append(topic, partition, encoded)
                 n_records += rows.n_rows
                 n_bytes += sum(len(b.data) for b in encoded)
-        producer.flush()
         return TaskWritten(n_records, n_bytes)
 
     @staticmethod
@@ -105,7 +117,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
     """Appends a DataFrame's rows to Kafka."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self._writing = _Writing(options, schema)
+        self._writing = Writing(options, schema)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
         """One task's rows to their leaders; returns when every record is acknowledged.
@@ -128,7 +140,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
     """Appends each micro-batch's rows to Kafka."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self._writing = _Writing(options, schema)
+        self._writing = Writing(options, schema)
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
@@ -147,8 +159,8 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
 class _Router:
     """Decides each row's topic-partition: the ``partition`` column, else the key's hash, else partitions in turn."""
 
-    def __init__(self, producer: Producer, options: SinkOptions) -> None:
-        self._producer = producer
+    def __init__(self, destination: Destination, options: SinkOptions) -> None:
+        self._destination = destination
         self._topic = options.topic
         self._next_sticky: dict[str, int] = {}
 
@@ -172,7 +184,7 @@ class _Router:
             yield topic, partition, rows if whole else rows.take(indices)
 
     def _partitions(self, topic: str, rows: Rows) -> npt.NDArray[np.int32]:
-        n_partitions = self._producer.partitions_for(topic)
+        n_partitions = self._destination.partitions_for(topic)
         partitions = (
             np.full(rows.n_rows, -1, dtype=np.int32) if rows.key is None else partitions_of(rows.key, n_partitions)
         )

@@ -13,7 +13,7 @@ import pytest
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.option_table import OPTIONS
-from pykafka_wire.options import SourceOptions, parse_sink_options, parse_source_options
+from pykafka_wire.options import ExactlyOnce, SourceOptions, parse_sink_options, parse_source_options
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.topics import TopicPartition
 
@@ -360,6 +360,43 @@ def test_a_read_does_not_end_at_the_group() -> None:
     assert "endingOffsets cannot be group" in refusal(ORDERS | {"endingOffsets": "group"}, "batch")
 
 
+# --- exactly once
+
+EXACTLY_ONCE = BROKERS | {"topic": "t", "deliveryGuarantee": "exactly-once", "kafka.transactional.id": "x"}
+
+
+def test_exactly_once_is_off_unless_asked_for() -> None:
+    assert parse_sink_options(BROKERS).exactly_once is None
+    assert parse_sink_options(BROKERS | {"deliveryGuarantee": "at-least-once"}).exactly_once is None
+
+
+def test_what_exactly_once_goes_by() -> None:
+    assert parse_sink_options(EXACTLY_ONCE).exactly_once == ExactlyOnce(
+        transactional_id="x", marker_topic="t", fail_on_missing_marker=True, max_bytes=None
+    )
+    more = {"markerTopic": "m", "failOnMissingMarker": "false", "maxTransactionBytes": "1000"}
+    assert parse_sink_options(EXACTLY_ONCE | more).exactly_once == ExactlyOnce(
+        transactional_id="x", marker_topic="m", fail_on_missing_marker=False, max_bytes=1000
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"kafka.transactional.id": " "}, r"needs kafka\.transactional\.id, .* the same after every restart"),
+        ({"kafka.acks": "1"}, r"needs kafka\.acks=all"),
+        ({"kafka.enable.idempotence": "false"}, r"kafka\.enable\.idempotence=true"),
+        ({"topic": None}, r"needs markerTopic where the topic comes from a column"),
+        ({"deliveryGuarantee": "at-most-once"}, r"'at-most-once': use at-least-once or exactly-once"),
+        ({"deliveryGuarantee": None}, r"kafka\.transactional\.id counts only with deliveryGuarantee=exactly-once"),
+    ],
+)
+def test_what_exactly_once_refuses(changed: dict[str, str | None], text: str) -> None:
+    given = EXACTLY_ONCE | changed
+    with pytest.raises(OptionError, match=text):
+        parse_sink_options({name: value for name, value in given.items() if value is not None})
+
+
 # --- the table
 
 
@@ -382,6 +419,9 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "commitOffsets": "false",
         "kafka.isolation.level": "read_committed",
         "topic": "t",
+        "deliveryGuarantee": "exactly-once",
+        "kafka.transactional.id": "x",
+        "failOnMissingMarker": "false",
     }
     subscriptions = {"subscribe", "subscribePattern", "assign"}
     for letter, mode in (("S", "stream"), ("B", "batch"), ("W", "sink")):

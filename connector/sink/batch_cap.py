@@ -1,0 +1,58 @@
+"""How large a micro-batch may be that passes through the driver: an eighth of its heap.
+
+The driver's JVM holds each task's result several times over (serialized, as a message, on its way to the Python process that
+commits): 248 MiB failed on the default heap of 1 GiB in local mode. Nothing tells a Python process the driver's settings,
+so they are read from the command line of the JVM above it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+#: Spark's defaults of spark.driver.memory and spark.driver.maxResultSize, both.
+_DEFAULT_BYTES: Final = 1 << 30
+_HEAP_SHARE: Final = 8
+#: The serialized results of a micro-batch's tasks are more than its encoded batches.
+_RESULT_SHARE: Final = 2
+_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_HEAP: Final = re.compile(r"-Xmx(\d+)([bkmgt]?)b?", re.IGNORECASE)
+_MAX_RESULT: Final = re.compile(r"spark\.driver\.maxResultSize=(\d+)([bkmgt]?)b?", re.IGNORECASE)
+
+
+def default_max_bytes() -> int:
+    """Most bytes of a micro-batch under the driver above this process; under Spark's defaults where it cannot be seen."""
+    return max_bytes_of(_command_line_of_jvm())
+
+
+def max_bytes_of(command_line: list[str]) -> int:
+    """The same for a driver of this command line."""
+    heap = _last(_HEAP, command_line) or _DEFAULT_BYTES
+    results = _last(_MAX_RESULT, command_line)
+    if results is None:
+        results = _DEFAULT_BYTES
+    share = heap // _HEAP_SHARE
+    return min(share, results // _RESULT_SHARE) if results else share  # 0 is no limit
+
+
+def _last(pattern: re.Pattern[str], arguments: list[str]) -> int | None:
+    found = [match for argument in arguments if (match := pattern.fullmatch(argument))]
+    return int(found[-1][1]) * _UNITS[found[-1][2].lower()] if found else None
+
+
+def _command_line_of_jvm() -> list[str]:
+    """The command line of the nearest process above this one that is a JVM; empty where there is none, or no /proc."""
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            return []
+        if Path(arguments[0]).name == "java":
+            return arguments
+        parent = re.search(r"^PPid:\s*(\d+)", status, re.MULTILINE)
+        pid = int(parent[1]) if parent else 0
+    return []

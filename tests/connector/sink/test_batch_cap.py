@@ -1,0 +1,29 @@
+"""How large a micro-batch may be, by the command line of the driver's JVM."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykafka_wire.sink.batch_cap import default_max_bytes, max_bytes_of
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("command_line", "expected"),
+    [
+        ([], 128 * MIB),
+        (["java", "-Xmx4g", "org.apache.spark.deploy.SparkSubmit"], 512 * MIB),
+        (["java", "-Xmx1g", "-Xmx2048m"], 256 * MIB),  # the last one counts
+        (["java", "-Xmx4096M", "--conf", "spark.driver.maxResultSize=500m"], 250 * MIB),
+        (["java", "-Xmx4g", "--conf", "spark.driver.maxResultSize=0"], 512 * MIB),
+        (["java", "-Xmx32g"], 512 * MIB),  # Spark's own spark.driver.maxResultSize of 1g
+        (["java", "-Xmx1073741824"], 128 * MIB),
+    ],
+)
+def test_an_eighth_of_the_heap_and_half_of_the_results(command_line: list[str], expected: int) -> None:
+    assert max_bytes_of(command_line) == expected
+
+
+def test_where_no_driver_is_above_spark_s_defaults_count() -> None:
+    assert default_max_bytes() == 128 * MIB
