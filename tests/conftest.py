@@ -30,6 +30,8 @@ from pykafka_wire.local import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.wire.secured import Secured
+
 CONF = Path(__file__).resolve().parent.parent / "conf"
 BROKER_FIXTURES = {"kafka", "kafka_cluster", "kafka_tv1", "dialect_brokers", "topic"}
 TOPIC_TIMEOUT_S = 30.0
@@ -124,6 +126,15 @@ def kafka_tv1() -> Iterator[LocalCluster]:
 def dialect_brokers(request: pytest.FixtureRequest) -> tuple[str, KafkaTools]:
     """The name of a transaction protocol, and brokers that speak it."""
     return request.param, request.getfixturevalue("kafka_tv1" if request.param == "TV1" else "kafka")
+
+
+@pytest.fixture(scope="session")
+def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """One broker with a listener for each way of securing one."""
+    from tests.wire.secured import secured
+
+    with secured(tmp_path_factory.mktemp("secured")) as running:
+        yield running
 
 
 @pytest.fixture

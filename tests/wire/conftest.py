@@ -13,7 +13,6 @@ from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pykafka_wire.local import LocalCluster
-from tests.wire.secured import Secured, secured
 
 TIMEOUT_S = 30.0
 
@@ -33,13 +32,6 @@ def two_brokers(_two_brokers: LocalCluster) -> LocalCluster:
         if not node.running:
             node.start()
     return _two_brokers
-
-
-@pytest.fixture(scope="session")
-def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A broker with a listener for each way of securing one."""
-    with secured(tmp_path_factory.mktemp("secured")) as running:
-        yield running
 
 
 @pytest.fixture
