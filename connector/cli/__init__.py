@@ -1,0 +1,19 @@
+"""The console command ``pykafka-wire``: looks at a cluster, finds out why it does not connect, moves a group's offsets.
+
+Needs the extra ``cli`` (click and rich); nothing else of the package does. Spark is not needed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command; the process's exit code is said in ``pykafka-wire --help``."""
+    try:
+        from pykafka_wire.cli.app import application
+    except ModuleNotFoundError as error:
+        if error.name not in ("click", "rich"):
+            raise
+        sys.exit(f"The package {error.name} is missing: pip install 'pykafka-wire[cli]'")
+    application()

@@ -1,0 +1,93 @@
+"""The commands together, and what the process's exit code says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Any, Final
+
+import click
+
+from pykafka_wire import __version__
+from pykafka_wire.cli.connection import connection_options
+from pykafka_wire.cli.doctor import doctor
+from pykafka_wire.cli.groups import commit, lag, reset
+from pykafka_wire.cli.records import produce, tail
+from pykafka_wire.cli.topics import offsets, topics
+from pykafka_wire.cli.transactions import transactions
+from pykafka_wire.errors import ConnectorError
+from pykafka_wire.wire.errors import AuthenticationError, BrokerError, SettingsError, TransportError, WireError
+
+FAILED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+REFUSED: Final = 4
+INTERRUPTED: Final = 130
+
+_EPILOG = f"""\b
+Exit codes:
+  0    done, all is well
+  {FAILED}    the cluster said no, or a check failed
+  {USAGE}    the command line or a setting is wrong
+  {UNREACHABLE}    no broker answered
+  {REFUSED}    authentication or authorisation failed
+  {INTERRUPTED}  interrupted
+"""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=_EPILOG)
+@click.version_option(__version__, prog_name="pykafka-wire")
+@connection_options
+def commands() -> None:
+    """Look at a Kafka cluster as the Spark source pykafka-wire sees it.
+
+    Brokers and settings are given as to Kafka's own tools: --bootstrap, -X kafka.NAME=VALUE, --config client.properties.
+    """
+
+
+@click.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def cluster(arguments: tuple[str, ...]) -> None:
+    """Run a real Kafka on this machine until Ctrl-C: --nodes 1 to 3, --version, --property NAME=VALUE."""
+    from pykafka_wire.local.__main__ import main
+
+    sys.exit(main(list(arguments)))
+
+
+for each in (doctor, topics, offsets, lag, tail, produce, commit, reset, transactions, cluster):
+    commands.add_command(each)
+
+
+def application(arguments: list[str] | None = None) -> None:
+    """Run a command line and end the process."""
+    try:
+        # Not click's own mode, which has one code for whatever goes wrong.
+        code: Any = commands.main(args=arguments, prog_name="pykafka-wire", standalone_mode=False)
+        sys.exit(code or 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # `… | head`
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except (WireError, ConnectorError) as error:
+        click.echo(f"Error: {error}", err=True)
+        if isinstance(error, TransportError):
+            click.echo("pykafka-wire doctor, with the same options, looks at each step of the way.", err=True)
+        sys.exit(_code(error))
+
+
+def _code(error: WireError | ConnectorError) -> int:
+    if isinstance(error, SettingsError):
+        return USAGE
+    if isinstance(error, TransportError):
+        return UNREACHABLE
+    if isinstance(error, AuthenticationError) or (
+        isinstance(error, BrokerError) and "AUTHORIZATION_FAILED" in error.info.name
+    ):
+        return REFUSED
+    return FAILED

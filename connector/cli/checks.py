@@ -1,0 +1,288 @@
+"""What ``doctor`` looks at, step by step: each look is a :class:`Check` with what was found and, where it is bad, what to do.
+
+Nothing here changes anything in the cluster: no record, no offset, no topic, and never InitProducerId, which would fence
+whoever uses the transactional id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Final, Literal
+
+from pykafka_wire.wire import tls
+from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.errors import AuthenticationError, WireError
+from pykafka_wire.wire.messages.fetch import FetchRequest
+from pykafka_wire.wire.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
+from pykafka_wire.wire.messages.list_offsets import ListOffsetsRequest
+from pykafka_wire.wire.messages.metadata import MetadataRequest
+from pykafka_wire.wire.messages.produce import ProduceRequest
+from pykafka_wire.wire.messages.sasl import SaslHandshakeRequest
+from pykafka_wire.wire.metadata import Node
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.trace import Trace
+from pykafka_wire.wire.transport import Channel
+
+Result = Literal["ok", "warn", "fail"]
+
+#: For one step on one connection. The whole is to be done in seconds, and a broker that is well answers in milliseconds.
+STEP_MS: Final = 3_000
+#: A certificate that ends sooner is worth a warning.
+_SOON_DAYS: Final = 30
+_NEEDED: Final = (
+    MetadataRequest, ListOffsetsRequest, FetchRequest, ProduceRequest, OffsetFetchRequest, OffsetCommitRequest,
+)  # fmt: skip
+#: OpenSSL's verification results, https://docs.openssl.org/master/man1/openssl-verification-options/.
+_EXPIRED, _NOT_YET_VALID = 10, 9
+_UNTRUSTED: Final = (18, 19, 20, 21)
+_OTHER_HOST: Final = (62, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One look: what was looked at, where, what came of it, what to do, and how long it took."""
+
+    name: str
+    where: str
+    result: Result
+    found: str
+    remedy: str = ""
+    ms: int = 0
+
+
+def timed(look: Callable[[], Check]) -> Check:
+    """A check with the time it took."""
+    started = time.monotonic()
+    check = look()
+    return Check(
+        name=check.name, where=check.where, result=check.result, found=check.found, remedy=check.remedy,
+        ms=round((time.monotonic() - started) * 1000),
+    )  # fmt: skip
+
+
+def failed(name: str, where: str, error: WireError, remedy: str = "") -> Check:
+    """The check for an error, with its own remedy unless another is given."""
+    return Check(name=name, where=where, result="fail", found=error.message, remedy=remedy or error.remedy)
+
+
+def reach(settings: ClientSettings, addresses: Sequence[tuple[str, int]]) -> list[list[Check]]:
+    """For each address the checks of :func:`reach_one`, all at the same time."""
+    with ThreadPoolExecutor(max_workers=min(32, len(addresses))) as pool:
+        return list(pool.map(lambda address: list(reach_one(settings, *address)), addresses))
+
+
+def reach_one(settings: ClientSettings, host: str, port: int) -> Iterator[Check]:
+    """Name, TCP, TLS, SASL and API versions of one address; ends at the first that fails."""
+    address = f"{host}:{port}"
+    checks: list[Callable[[], Check]] = [lambda: _name(host, port), lambda: _tcp(host, port)]
+    if settings.uses_tls:
+        checks.append(lambda: _tls(settings, host, port))
+    checks.append(lambda: _versions(settings, host, port, address))
+    for look in checks:
+        check = timed(look)
+        yield check
+        if check.result == "fail":
+            return
+
+
+def _name(host: str, port: int) -> Check:
+    try:
+        found = sorted({str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
+    except OSError as error:
+        return Check(
+            name="name", where=host, result="fail", found=f"cannot be resolved: {_reason(error)}",
+            remedy="Check the spelling, and DNS or /etc/hosts on this machine.",
+        )  # fmt: skip
+    return Check(name="name", where=host, result="ok", found=", ".join(found))
+
+
+def _tcp(host: str, port: int) -> Check:
+    where, refused, reached = f"{host}:{port}", [], []
+    for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as connection:
+                connection.settimeout(STEP_MS / 1000)
+                connection.connect(place)
+            reached.append(str(place[0]))
+        except OSError as error:
+            refused.append(f"{place[0]}: {_reason(error)}")
+    if not reached:
+        return Check(
+            name="tcp", where=where, result="fail", found="; ".join(refused),
+            remedy="Nothing listens there, or a firewall stands between: check the port, that the broker runs, the network.",
+        )  # fmt: skip
+    note = f" (not {'; '.join(refused)})" if refused else ""
+    return Check(name="tcp", where=where, result="ok", found=f"connected to {', '.join(reached)}{note}")
+
+
+def _reason(error: OSError) -> str:
+    return "no answer in time" if isinstance(error, TimeoutError) else (error.strerror or str(error)).lower()
+
+
+def _tls(settings: ClientSettings, host: str, port: int) -> Check:
+    where = f"{host}:{port}"
+    try:
+        context = tls.context(settings)
+        with _plain(host, port) as raw, context.wrap_socket(raw, server_hostname=host) as secured:
+            return _certificate(where, secured.version() or "TLS", secured.getpeercert() or {})
+    except WireError as error:  # a store that cannot be read
+        return failed("tls", where, error)
+    except ssl.SSLCertVerificationError as error:
+        return Check(
+            name="tls", where=where, result="fail", found=f"certificate refused: {error.verify_message}",
+            remedy=_remedy_of_verification(error.verify_code, host),
+        )  # fmt: skip
+    except OSError as error:  # ssl.SSLError too
+        if _speaks_kafka_plainly(host, port):
+            return Check(
+                name="tls", where=where, result="fail", found="the port speaks plaintext, not TLS",
+                remedy="Use the TLS listener's port, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT.",
+            )  # fmt: skip
+        reason = (error.reason if isinstance(error, ssl.SSLError) else "") or _reason(error)
+        return Check(
+            name="tls", where=where, result="fail", found=f"the handshake failed: {reason.replace('_', ' ').lower()}",
+            remedy="Check that this port is a TLS listener, and ssl.keystore.* where it demands a client's certificate.",
+        )  # fmt: skip
+
+
+def _certificate(where: str, version: str, certificate: dict[str, Any]) -> Check:  # Any: as ssl gives it
+    names = ", ".join(value for _, value in certificate.get("subjectAltName", ()))
+    ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), tz=timezone.utc)
+    days = (ends - datetime.now(timezone.utc)).days
+    found = f"{version}; the certificate names {names or 'nobody'} and ends {ends.date()}, in {days} days"
+    if days < _SOON_DAYS:
+        return Check(name="tls", where=where, result="warn", found=found, remedy="Renew the broker's certificate.")
+    return Check(name="tls", where=where, result="ok", found=found)
+
+
+def _remedy_of_verification(code: int, host: str) -> str:
+    if code in (_EXPIRED, _NOT_YET_VALID):
+        return "Renew the broker's certificate; check this machine's clock."
+    if code in _UNTRUSTED:
+        return "Trust the authority that signed it: set ssl.truststore.location (or ssl.truststore.certificates) to its PEM."
+    if code in _OTHER_HOST:
+        return f"Connect by a name that the certificate has, or have one issued that names {host}."
+    return "Check the broker's certificate and ssl.truststore.*."
+
+
+def _versions(settings: ClientSettings, host: str, port: int, address: str) -> Check:
+    """SASL, if any, and API versions: both are one exchange."""
+    name = "sasl" if settings.uses_sasl else "api versions"
+    channel = Channel(host, port, settings, Trace(""), address)
+    try:
+        channel.open(Deadline.after_ms(STEP_MS))
+        protocol = channel.protocol
+        missing = [each.name for each in _NEEDED if not _common(protocol, each)]
+        if missing:
+            return Check(
+                name="api versions", where=address, result="fail", found=f"no version in common of {', '.join(missing)}",
+                remedy="Kafka 2.1 or newer is needed.",
+            )  # fmt: skip
+        features = ", ".join(f"{name} {level}" for name, level in sorted(protocol.finalized_features.items()))
+        found = f"{len(protocol.broker_versions)} APIs" + (f"; {features}" if features else "")
+        if settings.uses_sasl:
+            found = f"authenticated by {settings.sasl_mechanism or 'the JAAS line'}; {found}"
+            return Check(name="sasl", where=address, result="ok", found=found)
+        mechanisms = _mechanisms(channel)
+        if mechanisms is not None:
+            return Check(
+                name="sasl", where=address, result="fail",
+                found=f"the listener demands SASL ({', '.join(mechanisms)}), and none is set",
+                remedy=f"Set security.protocol to {'SASL_SSL' if settings.uses_tls else 'SASL_PLAINTEXT'}, sasl.mechanism to "
+                "one of these, and the credentials.",
+            )  # fmt: skip
+        return Check(name="api versions", where=address, result="ok", found=found)
+    except AuthenticationError as error:
+        return failed("sasl" if settings.uses_sasl else "tls", address, error)
+    except WireError as error:
+        if not settings.uses_tls and _speaks_tls(host, port):
+            return Check(
+                name=name, where=address, result="fail", found="the port speaks TLS, and security.protocol says plaintext",
+                remedy="Set security.protocol to SSL, or to SASL_SSL with sasl.mechanism, and ssl.truststore.location.",
+            )  # fmt: skip
+        return failed(
+            name, address, error, "Check that this is a Kafka listener, and that security.protocol is its own."
+        )
+    finally:
+        channel.close()
+
+
+def _common(protocol: Any, request: Any) -> bool:  # Any: a request's class
+    declared = protocol.broker_versions.get(request.api_key)
+    return declared is not None and declared[0] <= request.versions[1] and request.versions[0] <= declared[1]
+
+
+def _mechanisms(channel: Channel) -> list[str] | None:
+    """The mechanisms of a listener that demands SASL, None of one that does not.
+
+    A listener without SASL refuses the handshake as out of place; one with SASL names its mechanisms.
+    """
+    try:
+        deadline = Deadline.after_ms(STEP_MS)
+        response = channel.send(SaslHandshakeRequest(mechanism="NONE"), deadline=deadline).result(deadline)
+    except WireError:
+        return None
+    mechanisms: list[str] = response.mechanisms
+    return mechanisms or None
+
+
+@contextlib.contextmanager
+def _plain(host: str, port: int) -> Iterator[socket.socket]:
+    connection = socket.create_connection((host, port), timeout=STEP_MS / 1000)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _speaks_tls(host: str, port: int) -> bool:
+    """Whether somebody there answers a TLS greeting; who it is does not matter, and nothing is said."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with _plain(host, port) as raw, context.wrap_socket(raw, server_hostname=host):
+            return True
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
+
+
+def _speaks_kafka_plainly(host: str, port: int) -> bool:
+    plain = ClientSettings.from_options({"bootstrap.servers": f"{host}:{port}"})
+    channel = Channel(host, port, plain, Trace(""), f"{host}:{port}")
+    try:
+        channel.open(Deadline.after_ms(STEP_MS))
+        return True
+    except WireError:
+        return False
+    finally:
+        channel.close()
+
+
+def advertised(settings: ClientSettings, nodes: Sequence[Node]) -> list[Check]:
+    """Whether each broker can be reached by the address that it advertises, all at the same time."""
+    addresses = [(node.host, node.port) for node in nodes]
+    checks = []
+    for node, steps in zip(nodes, reach(settings, addresses), strict=True):
+        last = steps[-1]
+        where = f"broker {node}"
+        ms = sum(step.ms for step in steps)
+        if last.result == "fail":
+            remedy = (
+                f"The broker tells clients to come to {node.host}:{node.port}: correct advertised.listeners there, or make "
+                f"that name and port reachable from here. {last.remedy}"
+            )
+            found = f"{last.name}: {last.found}"
+            checks.append(Check(name="advertised", where=where, result="fail", found=found, remedy=remedy, ms=ms))
+        else:
+            checks.append(Check(name="advertised", where=where, result="ok", found="reachable", ms=ms))
+    return checks

@@ -1,0 +1,221 @@
+"""``tail`` and ``produce``: records on a terminal. For looking and for trying out: Spark is for moving data."""
+
+from __future__ import annotations
+
+import base64
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import click
+import numpy as np
+import pyarrow as pa
+
+from pykafka_wire.cli.connection import connected, connection_options, output, settings
+from pykafka_wire.cli.output import printable, text_of
+from pykafka_wire.cli.times import moment, place_of
+from pykafka_wire.cli.topics import partitions_of
+from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.decode import Columns
+from pykafka_wire.wire.encode import encode_batches
+from pykafka_wire.wire.fetcher import fetch_ranges
+from pykafka_wire.wire.partitioner import partitions_of as partitions_of_keys
+from pykafka_wire.wire.producer import Producer
+from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+
+#: Pause between two looks at the ends of the log, in seconds.
+_PAUSE_S: Final = 0.3
+#: Lines that are sent together; each is acknowledged before more is read.
+_LINES: Final = 10_000
+_HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@connection_options
+@click.argument("topic")
+@click.option("-n", "--last", type=click.IntRange(0), default=10, show_default=True, help="Offsets of each partition.")
+@click.option("--from", "place", metavar="PLACE", help="Instead: earliest, an offset, or a time (ISO-8601, or -10m).")
+@click.option("-p", "--partition", type=click.IntRange(0), help="Only this partition.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
+@click.option("--count", type=click.IntRange(1), help="End after so many records.")
+def tail(topic: str, last: int, place: str | None, partition: int | None, follow: bool, count: int | None) -> None:
+    """Print the last records of TOPIC: partition, offset, time, key, value.
+
+    Keys and values are shown as text, or as hexadecimal digits where they are no UTF-8.
+    """
+    with connected() as cluster:
+        partitions = partitions_of(cluster, topic)
+        if partition is not None:
+            partitions = [tp for tp in partitions if tp.partition == partition]
+            if not partitions:
+                raise click.UsageError(f"Topic {topic} has no partition {partition}.")
+        starts = _starts(cluster, partitions, last, place)
+        for record in islice(_records(cluster, starts, follow), count):
+            _print(record)
+
+
+def _starts(
+    cluster: Cluster, partitions: list[TopicPartition], last: int, place: str | None
+) -> dict[TopicPartition, int]:
+    earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+    ends = _ends(cluster, partitions)
+    if place is None:
+        wanted = {tp: ends[tp] - last for tp in partitions}
+    else:
+        kind, number = place_of(place)
+        if kind == "time":
+            found = list_offsets(cluster, dict.fromkeys(partitions, number))
+            wanted = {tp: at.offset if at.offset >= 0 else ends[tp] for tp, at in found.items()}
+        else:
+            wanted = {tp: number if kind == "offset" else ends[tp] + number for tp in partitions}
+    return {tp: min(max(at, earliest[tp].offset), ends[tp]) for tp, at in wanted.items()}
+
+
+def _ends(
+    cluster: Cluster, partitions: Mapping[TopicPartition, int] | list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    listed = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level=cluster.settings.isolation_level)
+    return {tp: found.offset for tp, found in listed.items()}
+
+
+def _records(cluster: Cluster, starts: dict[TopicPartition, int], follow: bool) -> Iterator[dict[str, Any]]:
+    positions = dict(starts)
+    while True:
+        ends = _ends(cluster, positions)
+        ranges = [
+            OffsetRange(topic=tp.topic, partition=tp.partition, start_offset=at, end_offset=ends[tp])
+            for tp, at in sorted(positions.items())
+            if at < ends[tp]
+        ]
+        if ranges:
+            for chunk in fetch_ranges(cluster, ranges, columns=Columns(headers=True)):
+                yield from _chunk_records(chunk.ranges, chunk.records)
+            positions |= ends
+        if not follow:
+            return
+        time.sleep(_PAUSE_S)
+
+
+def _chunk_records(ranges: Any, records: Any) -> Iterator[dict[str, Any]]:  # Any: the decoder's columns
+    columns = (records.slice_index, records.offset, records.timestamp)
+    keys, values, headers = (column.to_pylist() for column in (records.key, records.value, records.headers))
+    for index, offset, timestamp, key, value, header in zip(
+        *(column.tolist() for column in columns), keys, values, headers, strict=True
+    ):
+        yield {
+            "topic": ranges[index].topic,
+            "partition": ranges[index].partition,
+            "offset": offset,
+            "timestamp_ms": timestamp,
+            "key": key,
+            "value": value,
+            "headers": [(each["key"], each["value"]) for each in header or ()],
+        }
+
+
+def _print(record: dict[str, Any]) -> None:
+    if output().json:
+        shown = {**record, "key": _json_of(record["key"]), "value": _json_of(record["value"])}
+        shown["headers"] = [[name, _json_of(value)] for name, value in record["headers"]]
+        output().document(shown)
+        return
+    place = f"{record['partition']}:{record['offset']}"
+    key, value = (
+        printable(text_of(record[name]) or "") if record[name] is not None else "-" for name in ("key", "value")
+    )
+    headers = "".join(f"  {printable(name)}={printable(text_of(value) or '')}" for name, value in record["headers"])
+    click.echo(f"{place}  {moment(record['timestamp_ms']) or '-'}  {key}  {value}{headers}")
+
+
+def _json_of(data: bytes | None) -> str | dict[str, str] | None:
+    """Text where the bytes are UTF-8, else an object that holds them in base64."""
+    if data is None:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+@click.command()
+@connection_options
+@click.argument("topic")
+@click.option("-k", "--key", help="The key of every record.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="Each line is a key, this text, and a value.")
+@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may be repeated.")
+@click.option("-p", "--partition", type=click.IntRange(0), help="The partition [default: by the key, else in turn].")
+@click.argument("values", nargs=-1)
+def produce(
+    topic: str,
+    key: str | None,
+    key_separator: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    values: tuple[str, ...],
+) -> None:
+    """Write VALUES to TOPIC, or each line of standard input where there are none.
+
+    Ends when every record is acknowledged. The topic must exist.
+    """
+    parsed = [_parse_header(each) for each in headers]
+    codec = Codec[settings().compression_type.upper()]
+    with connected() as cluster:
+        n_partitions = len(partitions_of(cluster, topic))
+        if partition is not None and partition >= n_partitions:
+            raise click.UsageError(f"Topic {topic} has {n_partitions} partitions (0 to {n_partitions - 1}).")
+        producer = Producer(cluster)
+        lines = _lines(values)
+        n_records = 0
+        while block := list(islice(lines, _LINES)):
+            pairs = [_pair(line, key, key_separator) for line in block]
+            keys = pa.array([each[0] for each in pairs], pa.binary())
+            chosen = partitions_of_keys(keys, n_partitions) if partition is None else np.full(len(pairs), partition)
+            keyless = np.flatnonzero(chosen < 0)
+            chosen[keyless] = (np.arange(len(keyless)) + n_records) % n_partitions
+            for number in np.unique(chosen).tolist():
+                rows = np.flatnonzero(chosen == number)
+                batches = encode_batches(
+                    key=keys.take(pa.array(rows)),
+                    value=pa.array([pairs[row][1] for row in rows.tolist()], pa.binary()),
+                    headers=pa.array([parsed] * len(rows), _HEADERS) if parsed else None,
+                    timestamp=np.full(len(rows), int(time.time() * 1000), dtype=np.int64),
+                    codec=codec,
+                    level=cluster.settings.compression_level,
+                    max_batch_bytes=cluster.settings.max_request_size,
+                )
+                producer.append(topic, number, batches)
+            delivered = producer.flush()
+            n_records += len(block)
+            for tp, each in sorted(delivered.items()):
+                _report(tp, each.n_records, each.first_offset, each.last_offset)
+    output().say(f"{n_records} records written to {topic}.")
+
+
+def _lines(values: tuple[str, ...]) -> Iterator[str]:
+    return iter(values) if values else (line.rstrip("\r\n") for line in sys.stdin)
+
+
+def _parse_header(text: str) -> dict[str, Any]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise click.UsageError(f"-H {text}: write -H NAME=VALUE.")
+    return {"key": name, "value": value.encode()}
+
+
+def _pair(line: str, key: str | None, separator: str | None) -> tuple[bytes | None, bytes]:
+    if separator is not None:
+        own, found, value = line.partition(separator)
+        if not found:
+            raise click.UsageError(f"A line has no {separator!r} between key and value: {line[:80]!r}")
+        return own.encode(), value.encode()
+    return None if key is None else key.encode(), line.encode()
+
+
+def _report(tp: TopicPartition, n_records: int, first: int, last: int) -> None:
+    if output().json:
+        where = {"topic": tp.topic, "partition": tp.partition, "first_offset": first, "last_offset": last}
+        output().document({**where, "records": n_records})

@@ -1,0 +1,38 @@
+"""Places in a log and moments in time as a user writes them, and as they are shown."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import click
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.starting import parse_timestamp
+from pykafka_wire.wire.admin import EARLIEST, LATEST
+
+
+def timestamp_of(text: str) -> int:
+    """Milliseconds since the epoch; raises click.UsageError for what is no time."""
+    try:
+        return parse_timestamp(text, "the time")
+    except OptionError as error:
+        raise click.UsageError(error.message) from error
+
+
+def place_of(text: str) -> tuple[str, int]:
+    """``("offset", 42)``, ``("shift", -10)`` or ``("time", ms)``, where earliest and latest are times of their own."""
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return "time", EARLIEST if word == "earliest" else LATEST
+    if word.isdigit():
+        return "offset", int(word)
+    if word[:1] in "+-" and word[1:].isdigit():
+        return "shift", int(word)
+    return "time", timestamp_of(text)
+
+
+def moment(timestamp_ms: int) -> str | None:
+    """A timestamp as ISO-8601 in UTC, None for one that says nothing."""
+    if timestamp_ms < 0:
+        return None
+    return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")

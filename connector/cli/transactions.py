@@ -1,0 +1,80 @@
+"""``transactions``: which are open, since when, and which of them hang.
+
+A transaction hangs where a partition holds it open and no coordinator knows of it: no timeout will ever end it, and whoever
+reads committed records waits before it for ever (KIP-664).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.times import moment
+from pykafka_wire.cli.topics import partitions_of
+from pykafka_wire.wire.admin import list_topics
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.describe import list_transactions, open_producers
+
+
+@click.command()
+@connection_options
+@click.option(
+    "--topic", "topics", multiple=True, help="Look for hung ones only here; may be repeated [default: all topics]."
+)
+@click.option("--all", "every", is_flag=True, help="Also transactional ids without an open transaction.")
+def transactions(topics: tuple[str, ...], every: bool) -> None:
+    """Show open transactions, and those that hang. Ends with code 1 where one hangs."""
+    with connected() as cluster:
+        rows = _rows(cluster, topics)
+    shown = [row for row in rows if every or row["state"] not in ("Empty", "CompleteCommit", "CompleteAbort")]
+    output().rows(shown, empty="No transaction is open.")
+    hung = [row for row in shown if row["state"] == "HUNG"]
+    if hung:
+        output().say(
+            "A hung transaction ends by kafka-transactions.sh --abort --topic TOPIC --partition N --start-offset OFFSET."
+        )
+        sys.exit(1)
+
+
+def _rows(cluster: Cluster, topics: tuple[str, ...]) -> list[dict[str, Any]]:
+    partitions = [tp for topic in topics or list_topics(cluster) for tp in partitions_of(cluster, topic)]
+    # Partitions, coordinators, partitions: one that begins or ends meanwhile must not look as if nobody knew of it.
+    in_partitions = open_producers(cluster, partitions) if partitions else []
+    known = list_transactions(cluster)
+    coordinated = {each.producer_id for each in known if each.is_open}
+    suspects = [each for each in in_partitions if each.producer_id not in coordinated]
+    still = open_producers(cluster, {each.topic_partition for each in suspects}) if suspects else []
+    places = {(each.topic_partition, each.producer_id, each.start_offset) for each in still}
+    hung = [each for each in suspects if (each.topic_partition, each.producer_id, each.start_offset) in places]
+    now_ms = int(time.time() * 1000)
+    rows: list[dict[str, Any]] = [
+        {
+            "transactional id": each.transactional_id,
+            "state": each.state,
+            "producer id": each.producer_id,
+            "epoch": each.producer_epoch,
+            "since": moment(each.started_ms) if each.is_open else None,
+            "open for s": (now_ms - each.started_ms) // 1000 if each.is_open and each.started_ms >= 0 else None,
+            "timeout s": each.timeout_ms // 1000,
+            "partitions": [str(tp) for tp in each.partitions],
+        }
+        for each in known
+    ]
+    rows += [
+        {
+            "transactional id": None,
+            "state": "HUNG",
+            "producer id": each.producer_id,
+            "epoch": each.producer_epoch,
+            "since": moment(each.last_timestamp_ms),
+            "open for s": (now_ms - each.last_timestamp_ms) // 1000,
+            "timeout s": None,
+            "partitions": [f"{each.topic_partition} from offset {each.start_offset}"],
+        }
+        for each in hung
+    ]
+    return rows

@@ -1,0 +1,306 @@
+"""Every command but doctor, run as a user runs it, on a real broker; judged by an independent client."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from pykafka_wire.cli.output import printable, sparkline
+from pykafka_wire.cli.properties import parse_properties
+from tests.connector.cli.conftest import SCRIPT
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def orders(kafka: Any, outside: Any) -> Iterator[str]:
+    """A topic of two partitions with three and two records, their times a second apart."""
+    name = f"orders-{uuid.uuid4().hex[:8]}"
+    outside.create(name, 2, **{"retention.ms": "-1"})
+    record = outside.Record
+    outside.produce(
+        name,
+        [
+            record(key=b"a", value=b"one", partition=0, timestamp_ms=1_700_000_000_000),
+            record(key=None, value=b"\xff\x00", partition=0, timestamp_ms=1_700_000_001_000),
+            record(key=b"c", value=None, partition=0, timestamp_ms=1_700_000_002_000, headers=(("h", b"x"),)),
+            record(key=b"d", value="grün".encode(), partition=1, timestamp_ms=1_700_000_003_000),
+            record(key=b"e", value=b"\x1b[31mred", partition=1, timestamp_ms=1_700_000_004_000),
+        ],
+    )
+    yield name
+    outside.delete(name)
+
+
+@pytest.fixture
+def at(kafka: Any) -> list[str]:
+    return ["--bootstrap", kafka.bootstrap_servers]
+
+
+def rows(done: subprocess.CompletedProcess[str]) -> Any:
+    return json.loads(done.stdout)
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[Any]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_topics_are_listed_with_their_partitions(command: Command, at: list[str], orders: str) -> None:
+    listed = {row["topic"]: row for row in rows(command("topics", *at, "--json"))}
+    assert listed[orders]["partitions"] == 2
+    assert listed[orders]["without leader"] == 0
+    assert not [name for name in listed if name.startswith("__")]
+    table = command("topics", *at).stdout.splitlines()
+    assert table[0].split()[:2] == ["topic", "partitions"]
+    assert any(line.split()[:2] == [orders, "2"] for line in table)
+
+
+def test_offsets_are_shown_by_time_too(command: Command, at: list[str], orders: str) -> None:
+    found = rows(command("--json", "offsets", *at, orders, "--at", "1700000001500"))
+    assert [(row["earliest"], row["latest"], row["at"]) for row in found] == [(0, 3, 2), (0, 2, 0)]
+    late = rows(command("--json", "offsets", *at, orders, "--at", "2030-01-01T00:00:00Z"))
+    assert [row["at"] for row in late] == [None, None]
+    assert "the time has 'noon'" in command("offsets", *at, orders, "--at", "noon", code=2).stderr
+
+
+def test_tail_shows_records_as_text_and_lets_none_steer_the_terminal(
+    command: Command, at: list[str], orders: str
+) -> None:
+    shown = command("tail", *at, orders, "--from", "earliest").stdout
+    assert "0:0  2023-11-14T22:13:20.000+00:00  a  one\n" in shown
+    assert "-  0xff00\n" in shown
+    assert "c  -  h=x\n" in shown
+    assert "d  grün\n" in shown
+    assert "\\x1b[31mred" in shown
+    assert "\x1b" not in shown
+
+
+def test_tail_as_json_loses_nothing(command: Command, at: list[str], orders: str) -> None:
+    records = lines(command("tail", *at, orders, "--json", "-n", "2"))
+    assert [(each["partition"], each["offset"]) for each in records] == [(0, 1), (0, 2), (1, 0), (1, 1)]
+    assert records[0]["value"] == {"base64": "/wA="}
+    assert records[1] | {"topic": ""} == {
+        "topic": "", "partition": 0, "offset": 2, "timestamp_ms": 1_700_000_002_000, "key": "c", "value": None,
+        "headers": [["h", "x"]],
+    }  # fmt: skip
+    assert [each["offset"] for each in lines(command("tail", *at, orders, "--json", "-p", "1", "--from", "-1"))] == [1]
+    assert len(lines(command("tail", *at, orders, "--json", "--from", "earliest", "--count", "3"))) == 3
+
+
+def test_tail_follows_what_is_written_meanwhile(at: list[str], topic: Any, outside: Any, command: Command) -> None:
+    name = topic()
+    with subprocess.Popen(
+        [str(SCRIPT), "tail", *at, name, "--json", "--follow", "--from", "earliest", "--count", "2"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as following:
+        assert following.stdout is not None
+        try:
+            command("produce", *at, name, "first")
+            assert json.loads(following.stdout.readline())["value"] == "first"
+            outside.produce(name, [outside.Record(value=b"second")])
+            assert json.loads(following.stdout.readline())["value"] == "second"
+            assert following.wait(60) == 0
+        finally:
+            following.kill()
+
+
+def test_produce_writes_lines_by_key_as_java_would(command: Command, at: list[str], topic: Any, outside: Any) -> None:
+    name = topic(3)
+    said = command("produce", *at, name, "-K", ":", "-H", "from=here", stdin="a:1\nb:2\na:3:4\n").stdout
+    assert said == f"3 records written to {name}.\n"
+    found = outside.consume(name)
+    assert sorted((each.key, each.value) for each in found) == [(b"a", b"1"), (b"a", b"3:4"), (b"b", b"2")]
+    assert {each.headers for each in found} == {(("from", b"here"),)}
+    own = Producer({"bootstrap.servers": outside.servers, "partitioner": "murmur2_random"})
+    places: dict[bytes, int] = {}
+    for key in (b"a", b"b"):
+        own.produce(name, key=key, on_delivery=lambda _, message: places.update({message.key(): message.partition()}))
+    own.flush(30)
+    assert {each.key: each.partition for each in found} == places
+
+
+def test_produce_says_where_records_went_and_refuses_what_cannot_be(
+    command: Command, at: list[str], topic: Any
+) -> None:
+    name = topic(2)
+    written = lines(command("produce", *at, name, "--json", "-p", "1", "x", "y"))
+    assert written == [{"topic": name, "partition": 1, "first_offset": 0, "last_offset": 1, "records": 2}]
+    assert f"Topic {name} has 2 partitions (0 to 1)" in command("produce", *at, name, "-p", "2", "x", code=2).stderr
+    assert "has no '|'" in command("produce", *at, name, "-K", "|", stdin="plain\n", code=2).stderr
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in command("produce", *at, f"{name}-not", "x", code=1).stderr
+
+
+def test_a_groups_offsets_are_committed_reset_and_its_lag_shown(
+    command: Command, at: list[str], orders: str, outside: Any
+) -> None:
+    group = f"g-{uuid.uuid4().hex[:8]}"
+    planned = rows(command("commit", *at, "--json", group, f"{orders}:0=1", f"{orders}:1=0", "--dry-run"))
+    assert [(row["before"], row["after"]) for row in planned] == [(None, 1), (None, 0)]
+    assert outside.committed(group) == {}
+    command("commit", *at, group, f"{orders}:0=1", f"{orders}:1=0")
+    assert outside.committed(group) == {(orders, 0): 1, (orders, 1): 0}
+
+    assert [row["lag"] for row in rows(command("lag", *at, "--json", group))] == [2, 2]
+    assert "The lag of 4 is above 3." in command("lag", *at, group, "--fail-above", "3", code=1).stderr
+    command("lag", *at, group, "--fail-above", "4")
+
+    for place, expected in [
+        ("latest", (3, 2)),
+        ("-1", (2, 1)),
+        ("+5", (3, 2)),  # no further than the log's end
+        ("earliest", (0, 0)),
+        ("1", (1, 1)),
+        ("2023-11-14T22:13:22Z", (2, 0)),
+    ]:
+        was = outside.committed(group)
+        assert "Dry run" in command("reset", *at, group, "--topic", orders, "--to", place, "--dry-run").stdout
+        assert outside.committed(group) == was
+        command("reset", *at, group, "--topic", orders, "--to", place)
+        assert tuple(outside.committed(group)[orders, p] for p in (0, 1)) == expected, place
+
+    fresh = f"{group}-new"
+    assert "has committed nothing" in command("reset", *at, fresh, "--topic", orders, "--to", "-1", code=2).stderr
+    assert "no partition 7" in command("commit", *at, group, f"{orders}:7=1", code=2).stderr
+    assert "TOPIC:PARTITION=OFFSET" in command("commit", *at, group, orders, code=2).stderr
+
+
+def test_a_group_with_members_at_work_is_left_alone(
+    command: Command, at: list[str], orders: str, outside: Any, until: Any
+) -> None:
+    group = f"g-{uuid.uuid4().hex[:8]}"
+    consumer = Consumer(
+        {"bootstrap.servers": outside.servers, "group.id": group, "client.id": "at-work", "log_level": 0}
+    )
+    try:
+        consumer.subscribe([orders])
+        until(lambda: consumer.poll(0.1) is None and consumer.assignment(), what="the assignment")
+        refused = command("reset", *at, group, "--topic", orders, "--to", "latest", code=1).stderr
+        assert "at-work" in refused
+        assert "Stop them first." in refused
+        assert "Dry run" in command("reset", *at, group, "--topic", orders, "--to", "latest", "--dry-run").stdout
+    finally:
+        consumer.close()
+    assert outside.committed(group) == {}
+
+
+def test_lag_is_watched_with_a_sparkline_on_a_terminal_and_as_lines_of_json(
+    command: Command, at: list[str], orders: str, outside: Any
+) -> None:
+    group = f"g-{uuid.uuid4().hex[:8]}"
+    command("commit", *at, group, f"{orders}:0=0", f"{orders}:1=2")
+    watched = ["lag", *at, group, "--watch", "--count", "2", "--every", "0.1"]
+    looks = lines(command(*watched, "--json"))
+    assert [look["lag"] for look in looks] == [3, 3]
+    plain = command(*watched).stdout
+    assert plain.count(f"group {group}") == 2
+    assert "lag 3  ██" in plain
+    assert "\x1b" not in plain
+    seen = on_a_terminal(watched)
+    assert "lag 3  ██" in seen
+    assert "\x1b[1m" in seen  # the head of the table is bold
+
+
+def on_a_terminal(arguments: list[str]) -> str:
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
+    environment.pop("NO_COLOR", None)
+    with subprocess.Popen([str(SCRIPT), *arguments], stdout=follower, stderr=follower, env=environment) as process:
+        os.close(follower)
+        seen = b""
+        try:
+            while chunk := os.read(leader, 65536):
+                seen += chunk
+        except OSError:  # Linux says so at the end
+            pass
+        os.close(leader)
+        assert process.wait(60) == 0, seen
+    return seen.decode()
+
+
+def test_open_transactions_are_shown(command: Command, at: list[str], topic: Any, outside: Any) -> None:
+    name, transactional_id = topic(), f"tx-{uuid.uuid4().hex[:8]}"
+    producer = Producer({"bootstrap.servers": outside.servers, "transactional.id": transactional_id, "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(name, b"x")
+    producer.flush(30)
+
+    (shown,) = [
+        row
+        for row in rows(command("transactions", *at, "--json", "--topic", name))
+        if row["transactional id"] == transactional_id
+    ]
+    assert shown["state"] == "Ongoing"
+    assert shown["partitions"] == [f"{name}-0"]
+    # To look at it has not fenced it.
+    producer.commit_transaction(30)
+    ended = rows(command("transactions", *at, "--json", "--topic", name))
+    assert transactional_id not in [row["transactional id"] for row in ended]
+    every = rows(command("transactions", *at, "--json", "--all", "--topic", name))
+    assert transactional_id in [row["transactional id"] for row in every]
+
+
+def test_settings_come_from_a_file_of_kafkas_tools_and_the_command_line_goes_before_it(
+    command: Command, kafka: Any, orders: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        f"# for Kafka's own tools\nbootstrap.servers = {kafka.bootstrap_servers}\n"
+        "kafka.client.id: some\\\n   body\nkey.deserializer org.apache.kafka.common.serialization.StringDeserializer\n"
+    )
+    assert orders in command("topics", "--config", str(file)).stdout
+    trace = tmp_path / "trace"
+    command("--config", str(file), "topics", "-X", f"kafka.trace={trace}", "-X", "client.rack=r1")
+    assert "Metadata" in trace.read_text()
+    wrong = command("topics", "--config", str(file), "-X", "kafka.acks=two", code=2).stderr
+    assert "acks is 'two'. Use one of" in wrong
+    near = command("topics", "--config", str(file), "-X", "kafka.client.rak=r1").stderr
+    assert "client.rak (did you mean client.rack?)" in near
+
+
+def test_exit_codes_tell_what_was_wrong(command: Command, at: list[str]) -> None:
+    by_script = [
+        subprocess.run([str(SCRIPT), *arguments], capture_output=True, text=True, timeout=90)
+        for arguments in (["topics", "-b", "127.0.0.1:1"], ["topics", *at])
+    ]
+    assert [done.returncode for done in by_script] == [3, 0], by_script
+    assert "no broker is available" in by_script[0].stderr
+    assert "No brokers are named" in command("topics", code=2).stderr
+    assert "write -X kafka.NAME=VALUE" in command("topics", *at, "-X", "acks", code=2).stderr
+    assert "No such option" in command("topics", *at, "--colour", code=2).stderr
+    shown = command("--help").stdout
+    assert "no broker answered" in shown
+    assert "doctor" in shown
+    assert command("--version").stdout.startswith("pykafka-wire")
+
+
+def test_the_local_cluster_takes_its_own_options(command: Command) -> None:
+    assert "--nodes" in command("cluster", "--help").stdout
+    assert "invalid choice" in command("cluster", "--nodes", "9", code=2).stderr
+
+
+def test_properties_files_are_read_as_java_reads_them() -> None:
+    text = "a=1\nb : 2\n c 3\n! no\n\nd=x=y\\\n   z\ne\\ f=\\u0041\\n\\\\\ng=\n#h=1\nwin=c:\\\\x"
+    assert parse_properties(text) == {
+        "a": "1", "b": "2", "c": "3", "d": "x=yz", "e f": "A\n\\", "g": "", "win": "c:\\x",
+    }  # fmt: skip
+
+
+def test_a_sparkline_is_as_high_as_its_values() -> None:
+    assert sparkline([0, 7, 14]) == "▁▄█"
+    assert sparkline([0, 0]) == "▁▁"
+    assert sparkline([]) == ""
+
+
+def test_no_control_character_is_printed() -> None:
+    assert printable("a\x1b[2Jb\tü\n") == "a\\x1b[2Jb\\tü\\n"

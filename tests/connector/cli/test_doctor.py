@@ -1,0 +1,212 @@
+"""What doctor says of clusters that are well, secured, and broken in the ways that people meet."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from pykafka_wire.local import LocalCluster
+from tests.wire.secured import PASSWORDS, Secured
+
+pytestmark = pytest.mark.broker
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+@pytest.fixture
+def doctor(command: Command, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """`doctor(options, "--topic", t, code=1)`: the report, its failed checks by name under "failed"."""
+
+    def look(options: dict[str, str], *arguments: str, code: int = 0) -> dict[str, Any]:
+        file = tmp_path / "client.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
+        started = time.monotonic()
+        report = json.loads(command("--json", "doctor", "--config", str(file), *arguments, code=code).stdout)
+        assert time.monotonic() - started < 60  # some seconds, on a machine that is not busy
+        assert report["ok"] is (code == 0)
+        report["failed"] = {check["name"]: check for check in report["checks"] if check["result"] == "fail"}
+        report["by_name"] = {check["name"]: check for check in report["checks"]}
+        return report  # type: ignore[no-any-return]
+
+    return look
+
+
+@pytest.fixture(scope="module")
+def guarded(java: None) -> Iterator[LocalCluster]:
+    """Two brokers with ACLs: anybody on the plaintext listeners may do everything, users of SASL nothing."""
+    users = " ".join(f'user_{name}="{name}-secret"' for name in ("alice", "bob"))
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": f"{JAAS} {users};",
+    }
+    with LocalCluster(2, properties=properties, listeners={"SASL": "SASL_PLAINTEXT"}) as cluster:
+        yield cluster
+
+
+def test_a_cluster_that_is_well(
+    doctor: Callable[..., dict[str, Any]], command: Command, kafka: Any, topic: Any
+) -> None:
+    name = topic(2)
+    report = doctor(
+        {"bootstrap.servers": kafka.bootstrap_servers}, "--topic", name, "--for", "both", "--group", "g",
+        "--transactional-id", "t",
+    )  # fmt: skip
+    found = {check["name"]: check["found"] for check in report["checks"]}
+    assert set(found) == {
+        "name", "tcp", "api versions", "metadata", "advertised", "leaders", "topic", "group", "transactional id",
+    }  # fmt: skip
+    assert found["leaders"] == "2 partitions, each with a leader, all in sync"
+    assert "Read" in found["topic"]
+    assert "not there yet" in found["group"]
+    assert "not used yet" in found["transactional id"]
+    shown = command("doctor", "-b", kafka.bootstrap_servers).stdout
+    assert "✓ tcp" in shown
+    assert shown.endswith("All is well.\n")
+    assert "\x1b" not in shown
+
+
+def test_to_look_at_a_transactional_id_does_not_fence_its_producer(
+    doctor: Callable[..., dict[str, Any]], kafka: Any, topic: Any
+) -> None:
+    name, transactional_id = topic(), f"tx-{uuid.uuid4().hex[:8]}"
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": transactional_id, "log_level": 0}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(name, b"x")
+    producer.flush(30)
+    report = doctor({"bootstrap.servers": kafka.bootstrap_servers}, "--transactional-id", transactional_id)
+    assert report["by_name"]["transactional id"]["found"].startswith("Ongoing")
+    producer.commit_transaction(30)
+
+
+def test_secured_listeners_that_are_well(doctor: Callable[..., dict[str, Any]], secured_kafka: Secured) -> None:
+    report = doctor(secured_kafka.options("TLS"))
+    assert "TLSv1.3; the certificate names localhost, 127.0.0.1 and ends" in report["by_name"]["tls"]["found"]
+    credentials = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice", "sasl_password": PASSWORDS["alice"]}
+    report = doctor(secured_kafka.options("SASLTLS", **credentials))
+    assert report["by_name"]["sasl"]["found"].startswith("authenticated by SCRAM-SHA-512")
+    assert PASSWORDS["alice"] not in json.dumps(report)
+
+
+def test_a_port_where_nobody_listens(doctor: Callable[..., dict[str, Any]]) -> None:
+    with socket.socket() as taken:  # bound, and not listening
+        taken.bind(("127.0.0.1", 0))
+        failed = doctor({"bootstrap.servers": f"127.0.0.1:{taken.getsockname()[1]}"}, code=1)["failed"]
+    assert failed["tcp"]["found"] == "127.0.0.1: connection refused"
+    assert "check the port" in failed["tcp"]["remedy"]
+
+
+def test_a_name_that_does_not_resolve(doctor: Callable[..., dict[str, Any]]) -> None:
+    failed = doctor({"bootstrap.servers": "no-such-host.invalid:9092"}, code=1)["failed"]
+    assert "cannot be resolved" in failed["name"]["found"]
+    assert "spelling" in failed["name"]["remedy"]
+
+
+def test_one_of_two_bootstrap_servers_is_enough_to_look_on(doctor: Callable[..., dict[str, Any]], kafka: Any) -> None:
+    report = doctor({"bootstrap.servers": f"127.0.0.1:1,{kafka.bootstrap_servers}"}, code=1)
+    assert list(report["failed"]) == ["tcp"]
+    assert report["by_name"]["leaders"]["result"] == "ok"
+
+
+def test_tls_spoken_to_a_plaintext_port(doctor: Callable[..., dict[str, Any]], kafka: Any) -> None:
+    failed = doctor({"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SSL"}, code=1)["failed"]
+    assert failed["tls"]["found"] == "the port speaks plaintext, not TLS"
+    assert "security.protocol" in failed["tls"]["remedy"]
+
+
+def test_plaintext_spoken_to_a_tls_port(doctor: Callable[..., dict[str, Any]], secured_kafka: Secured) -> None:
+    failed = doctor({"bootstrap.servers": secured_kafka.cluster.bootstrap("TLS")}, code=1)["failed"]
+    assert "the port speaks TLS" in failed["api versions"]["found"]
+    assert "Set security.protocol to SSL" in failed["api versions"]["remedy"]
+
+
+def test_no_sasl_where_the_listener_demands_it(doctor: Callable[..., dict[str, Any]], secured_kafka: Secured) -> None:
+    failed = doctor({"bootstrap.servers": secured_kafka.cluster.bootstrap("SASLPLAIN")}, code=1)["failed"]
+    assert "demands SASL (" in failed["sasl"]["found"]
+    assert "SCRAM-SHA-512" in failed["sasl"]["found"]
+    assert "SASL_PLAINTEXT" in failed["sasl"]["remedy"]
+
+
+def test_certificates_that_do_not_hold(doctor: Callable[..., dict[str, Any]], secured_kafka: Secured) -> None:
+    expired = doctor(secured_kafka.options("EXPIRED"), code=1)["failed"]["tls"]
+    assert "certificate has expired" in expired["found"]
+    assert "Renew the broker's certificate" in expired["remedy"]
+    elsewhere = doctor(secured_kafka.options("ELSEWHERE"), code=1)["failed"]["tls"]
+    assert "ostname mismatch" in elsewhere["found"]
+    assert "names localhost" in elsewhere["remedy"]
+    stranger = secured_kafka.options("TLS", ssl_truststore_location=str(secured_kafka.certificates.stranger_path))
+    untrusted = doctor(stranger, code=1)["failed"]["tls"]
+    assert "ssl.truststore.location" in untrusted["remedy"]
+
+
+def test_a_client_certificate_that_is_missing(doctor: Callable[..., dict[str, Any]], secured_kafka: Secured) -> None:
+    (failed,) = doctor(secured_kafka.options("MTLS"), code=1)["failed"].values()
+    assert "ssl.keystore" in failed["remedy"]
+
+
+def test_a_wrong_password_and_a_mechanism_that_is_off(
+    doctor: Callable[..., dict[str, Any]], secured_kafka: Secured
+) -> None:
+    wrong = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice", "sasl_password": "not-the-password"}
+    report = doctor(secured_kafka.options("SASLPLAIN", **wrong), code=1)
+    assert list(report["failed"]) == ["sasl"]
+    assert report["failed"]["sasl"]["remedy"]
+    assert "not-the-password" not in json.dumps(report)
+    off = doctor(secured_kafka.options("OAUTHU", **wrong), code=1)["failed"]["sasl"]
+    assert "OAUTHBEARER" in off["found"] + off["remedy"]
+
+
+def test_missing_acls_are_named_with_the_command_that_grants_them(
+    doctor: Callable[..., dict[str, Any]], guarded: LocalCluster, topic: Any
+) -> None:
+    name = topic(cluster=guarded)
+    alice = {
+        "bootstrap.servers": guarded.bootstrap("SASL"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{JAAS} username="alice" password="alice-secret";',
+    }
+    looked = ["--topic", name, "--group", "g", "--transactional-id", "t"]
+    failed = doctor(alice, *looked, code=1)["failed"]
+    assert set(failed) == {"topic", "group", "transactional id"}
+    assert "may not describe it" in failed["topic"]["found"]
+    assert f"--operation Read --operation Describe --topic {name}" in failed["topic"]["remedy"]
+    assert "--group g" in failed["group"]["remedy"]
+    assert "--transactional-id t" in failed["transactional id"]["remedy"]
+
+    acls = "org.apache.kafka.tools.AclCommand"
+    allow = ["--add", "--allow-principal", "User:alice"]
+    guarded.tool(acls, *allow, "--operation", "Write", "--topic", name)
+    guarded.tool(acls, *allow, "--operation", "Read", "--group", "g")
+    guarded.tool(acls, *allow, "--operation", "Describe", "--transactional-id", "t")
+    failed = doctor(alice, *looked, code=1)["failed"]
+    assert set(failed) == {"topic"}
+    assert failed["topic"]["found"] == "you may Write, Describe; Read is missing"
+    assert doctor(alice, *looked, "--for", "write")["ok"]
+
+
+def test_an_advertised_listener_that_cannot_be_reached(
+    doctor: Callable[..., dict[str, Any]], guarded: LocalCluster
+) -> None:
+    guarded.nodes[1].pause()
+    try:
+        report = doctor({"bootstrap.servers": guarded.bootstrap_servers.split(",")[0]}, code=1)
+    finally:
+        guarded.nodes[1].resume()
+    advertised = report["failed"]["advertised"]
+    assert "broker 2" in advertised["where"]
+    assert "advertised.listeners" in advertised["remedy"]
