@@ -38,7 +38,6 @@ IGNORED: Final[dict[str, str]] = {
     "metrics.num.samples": _METRICS,
     "metrics.recording.level": _METRICS,
     "metrics.sample.window.ms": _METRICS,
-    "partition.assignment.strategy": "Spark assigns partitions to tasks",
     "partitioner.adaptive.partitioning.enable": "keys are hashed as Java's default partitioner does",
     "partitioner.availability.timeout.ms": "keys are hashed as Java's default partitioner does",
     "partitioner.class": "keys are hashed as Java's default partitioner does",

@@ -140,6 +140,8 @@ def test_defaults_are_javas_but_for_those_that_say_why(java_settings: dict[str, 
             different[setting.name] = ours
     assert different == {
         "client.id": "pykafka-wire",
+        # The strategies that are spoken here, by the names that go over the wire.
+        "partition.assignment.strategy": "range",
         "socket.connection.setup.timeout.ms": "4000",
         # Sizes that reads and sockets choose for themselves.
         "fetch.max.bytes": "none",
