@@ -96,6 +96,10 @@ class FakeBroker:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    def speak(self, versions: Mapping[int, tuple[int, int]]) -> None:
+        """Speak these versions of these APIs, the others as before."""
+        self.on[ApiVersionsRequest] = lambda request, version: versions_response({**VERSIONS, **versions})
+
     def close(self) -> None:
         """Close the port and every connection."""
         with contextlib.suppress(OSError):
