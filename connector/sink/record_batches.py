@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.errors import WriteError
@@ -112,9 +113,13 @@ class RecordBatches:
                 f"a row names partition {asked[wrong][0]} of topic {topic}, which has {n_partitions} partitions "
                 f"(0 to {n_partitions - 1}): correct the column partition, or leave it null to hash the key."
             )
-        if given.all():
-            return asked
-        return np.where(given, asked, self._partitioner.place(topic, rows.key, rows.value, n_partitions))
+        left = np.flatnonzero(~given)
+        if len(left):
+            at = pa.array(left)
+            key = None if rows.key is None else rows.key.take(at)
+            asked = asked.copy()
+            asked[left] = self._partitioner.place(topic, key, rows.value.take(at), n_partitions)
+        return asked
 
 
 def _groups(labels: npt.NDArray[Any]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
