@@ -44,6 +44,12 @@ class OffsetsError(ConnectorError):
     code = "PYKAFKA_WIRE_OFFSETS"
 
 
+class RecordError(ConnectorError):
+    """A record that Kafka keeps and no row of Spark can hold."""
+
+    code = "PYKAFKA_WIRE_RECORD"
+
+
 class WriteError(ConnectorError):
     """Rows that cannot become Kafka records."""
 

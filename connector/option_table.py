@@ -22,7 +22,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("subscribePattern", "one of three", "SB", "a regular expression searched for in topic names; internal topics never match"),
     OptionSpec("assign", "one of three", "SB", 'topic-partitions as JSON, `{"topic":[0,1]}`'),
     OptionSpec("startingOffsets", "S latest, B earliest", "SB", "`earliest`, `latest` (stream only), `group` (the committed offsets of `kafka.group.id`), or JSON `{\"topic\":{\"0\":23,\"1\":-2}}` naming every partition (-2 earliest, -1 latest); counts for a query's first start only"),
-    OptionSpec("startingOffsetsByTimestamp", "none", "SB", 'JSON `{"topic":{"0":1700000000000}}`, ms since the epoch or ISO-8601; goes before `startingOffsets`'),
+    OptionSpec("startingOffsetsByTimestamp", "none", "SB", 'JSON `{"topic":{"0":1700000000000,"1":"-10m"}}` naming every partition, each time as in `startingTimestamp`; goes before `startingOffsets`'),
     OptionSpec("startingTimestamp", "none", "SB", "one timestamp for all: ms since the epoch, ISO-8601, or relative such as `-10m`; goes before the two above"),
     OptionSpec("startingOffsetsByTimestampStrategy", "error", "SB", "`error` or `latest`: what to do where no record is as late as the timestamp"),
     OptionSpec("startingOffsetsByGroupStrategy", "error", "SB", "`error`, `earliest` or `latest`: what to do where the group has committed nothing"),

@@ -15,7 +15,14 @@ from typing import Final, Literal
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.option_table import OPTIONS
-from pykafka_wire.starting import OffsetSpec, parse_offset_spec, parse_partitions, parse_timestamp, parse_timestamp_spec
+from pykafka_wire.starting import (
+    UNITS_MS,
+    OffsetSpec,
+    parse_offset_spec,
+    parse_partitions,
+    parse_timestamp,
+    parse_timestamp_spec,
+)
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.settings import ClientSettings, unknown_settings
@@ -262,10 +269,10 @@ class _Reader:
         value = self.text(name)
         if value is None:
             return default
-        match = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)?", value.lower())
+        match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)?", value.lower())
         if match is None:
             raise OptionError(f"{name} is {value!r}: use a number with a unit, such as 500ms, 30s, 15m, 2h or 1d.")
-        return int(match[1]) * {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[match[2] or "ms"]
+        return int(match[1]) * UNITS_MS[match[2] or "ms"]
 
     def client_settings(self) -> ClientSettings:
         for name, reason in _REFUSED.items():

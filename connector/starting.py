@@ -21,7 +21,8 @@ LATEST = -1
 EARLIEST = -2
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+#: Units of a length of time, by the names that Spark's own connector takes, too.
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,19 +71,20 @@ def parse_offset_spec(value: str, option: str) -> OffsetSpec:
 
 
 def parse_timestamp_spec(value: str, option: str, on_missing: str) -> OffsetSpec:
-    """JSON of timestamps, in ms since the epoch, ISO-8601 or relative to now."""
+    """JSON of timestamps, in ms since the epoch, ISO-8601 or relative to now, which is the same moment for all."""
+    now_ms = _now_ms()
     example = '{"topic":{"0":1700000000000,"1":"2026-01-01T00:00:00Z"}}'
 
     def timestamp(raw: Any) -> int:  # Any: out of the user's JSON
         if isinstance(raw, bool) or not isinstance(raw, int | str):
             raise ValueError(f"{raw!r} is no timestamp")
-        return parse_timestamp(str(raw), option)
+        return parse_timestamp(str(raw), option, now_ms)
 
     by_partition = _parse_by_partition(value, option, example, timestamp)
     return OffsetSpec(kind="timestamps", by_partition=by_partition, on_missing=on_missing)
 
 
-def parse_timestamp(value: str, option: str) -> int:
+def parse_timestamp(value: str, option: str, now_ms: int | None = None) -> int:
     """Milliseconds since the epoch from a number of them, an ISO-8601 time (UTC where it names no zone), or ``-10m``.
 
     Raises:
@@ -91,8 +93,8 @@ def parse_timestamp(value: str, option: str) -> int:
     text = value.strip()
     if re.fullmatch(r"\d+", text):
         return int(text)
-    if relative := re.fullmatch(r"-(\d+)(ms|s|m|h|d)", text):
-        found = int(time.time() * 1000) - int(relative[1]) * _UNITS_MS[relative[2]]
+    if relative := re.fullmatch(r"-(\d+)(ms|s|m|min|h|d)", text):
+        found = (_now_ms() if now_ms is None else now_ms) - int(relative[1]) * UNITS_MS[relative[2]]
     else:
         try:
             moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
@@ -107,6 +109,10 @@ def parse_timestamp(value: str, option: str) -> int:
     if found < 0:  # -1 and -2 would mean latest and earliest to ListOffsets
         raise OptionError(f"{option} has {value!r}, a time before 1970: Kafka has no records of that time.")
     return found
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def parse_partitions(value: str) -> tuple[TopicPartition, ...]:

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pykafka_wire.errors import DataLossError, Loss, describe_loss
+from pykafka_wire.errors import DataLossError, Loss, OffsetsError, describe_loss
 from pykafka_wire.options import SourceOptions
 from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.partition import KafkaInputPartition
-from pykafka_wire.source.plan import pack_ranges, split_ranges
+from pykafka_wire.source.plan import pack_ranges, split_ranges, spread_leaders
 from pykafka_wire.source.pushdown import EVERYTHING, prune
 from pykafka_wire.source.read import read_ranges
 from pykafka_wire.source.resolve import earliest_offsets, find_topics, resolve, topic_partitions
 from pykafka_wire.source.sizing import BytesPerOffset
 from pykafka_wire.wire.admin import list_offsets
-from pykafka_wire.wire.cluster import Cluster, shared_cluster
+from pykafka_wire.wire.cluster import Cluster, Deadline, shared_cluster
+from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
+
+#: Leaders are known from the look-ups before; one that is not steers only the order of tasks, and is not waited for.
+_LEADERS_MS: Final = 1_000
 
 
 class _PushFilters:
@@ -74,6 +78,7 @@ class KafkaBatchReader(DataSourceReader):
             option="startingOffsets", isolation_level=isolation, group=options.group_id,
         )  # fmt: skip
         ends = resolve(cluster, options.ending, partitions, option="endingOffsets", isolation_level=isolation)
+        _refuse_backwards(starts, ends)
         partitions = [tp for tp in partitions if self.pruning.keeps(tp)]
         starts = {tp: max(starts[tp], self.pruning.start_offset) for tp in partitions}
         ends = {tp: min(ends[tp], self.pruning.end_offset) for tp in partitions}
@@ -119,15 +124,34 @@ class KafkaBatchReader(DataSourceReader):
         return {tp: max(start, min(earliest[tp], ends[tp])) for tp, start in starts.items()}
 
 
+def _refuse_backwards(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+    backwards = [f"{tp} starts at {start} and ends at {ends[tp]}" for tp, start in starts.items() if start > ends[tp]]
+    if backwards:
+        raise OffsetsError(
+            f"the read starts after its end: {', '.join(backwards[:10])}. Choose an earlier start or a later end; "
+            "where offsets were right once, the topic was cut or made again."
+        )
+
+
 def plan_input_partitions(
     cluster: Cluster, options: SourceOptions, ranges: Sequence[OffsetRange], sizes: BytesPerOffset
 ) -> list[InputPartition]:
     """Input partitions for these ranges, as ``minPartitions`` and ``maxRecordsPerPartition`` ask."""
     pieces = split_ranges(ranges, max_records=options.max_records_per_partition, min_partitions=options.min_partitions)
-    groups = pack_ranges(
+    groups: Sequence[Sequence[OffsetRange]] = pack_ranges(
         pieces,
         bytes_per_offset=sizes.estimate(pieces).__getitem__,
         max_records=options.max_records_per_partition,
         min_partitions=options.min_partitions,
     )
+    if len(groups) > 1:
+        soon = Deadline.after_ms(_LEADERS_MS)
+
+        def leader(tp: TopicPartition) -> int:
+            try:
+                return cluster.leader(tp, deadline=soon)[0]
+            except WireError:
+                return -1  # the task that reads it waits for one, or says what is wrong
+
+        groups = spread_leaders(groups, leader)
     return [KafkaInputPartition(group) for group in groups]

@@ -94,6 +94,17 @@ def pack_ranges(
         n_bins = min(len(ranges), n_bins + max(1, n_bins // 4))
 
 
+def spread_leaders(
+    groups: Sequence[Sequence[OffsetRange]], leader: Callable[[TopicPartition], int]
+) -> list[Sequence[OffsetRange]]:
+    """Input partitions in an order in which those that run side by side begin with different leaders."""
+    by_leader: dict[int, list[Sequence[OffsetRange]]] = {}
+    for group in groups:
+        by_leader.setdefault(leader(group[0].topic_partition), []).append(group)
+    turns = itertools.zip_longest(*by_leader.values())
+    return [group for turn in turns for group in turn if group is not None]
+
+
 def _balance(ranges: Sequence[OffsetRange], weights: Sequence[float], n_bins: int) -> list[list[OffsetRange]]:
     """Longest first into the emptiest bin: at most a third worse than the best balance there is."""
     bins: list[list[int]] = [[] for _ in range(n_bins)]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import DataLossError, Loss, describe_loss
+from pykafka_wire.errors import DataLossError, Loss, RecordError, describe_loss
 from pykafka_wire.options import SourceOptions
 from pykafka_wire.schema import decoded_columns
 from pykafka_wire.wire.cluster import shared_cluster
@@ -30,6 +30,9 @@ from pykafka_wire.wire.fetcher import fetch_ranges
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
+
+#: Spark keeps a timestamp as microseconds in an int64.
+_MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
 
 
 def read_ranges(options: SourceOptions, ranges: Sequence[OffsetRange], schema: Any) -> Iterator[Any]:
@@ -117,8 +120,7 @@ def _column(name: str, records: DecodedRecords, ranges: Sequence[OffsetRange]) -
     if name == "partition":
         return pa.array(np.array([r.partition for r in ranges], dtype=np.int32)[records.slice_index])
     if name == "timestamp":
-        # Spark's timestamps count microseconds, Kafka's milliseconds.
-        return pa.array(records.timestamp * 1000).view(pa.timestamp("us", tz="UTC"))
+        return _timestamps(records, ranges)
     if name == "timestampType":
         return pa.array(records.timestamp_type)
     topics = list(dict.fromkeys(r.topic for r in ranges))
@@ -126,6 +128,22 @@ def _column(name: str, records: DecodedRecords, ranges: Sequence[OffsetRange]) -
         return _repeat(topics[0].encode(), records.n_records)
     topic_index = np.array([topics.index(r.topic) for r in ranges], dtype=np.int32)
     return pa.array(topics).take(pa.array(topic_index[records.slice_index]))
+
+
+def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
+    """Spark's timestamps count microseconds, Kafka's milliseconds: a producer that sends nanoseconds exceeds Spark's
+    (SPARK-56243)."""
+    timestamp = records.timestamp
+    too_far = np.flatnonzero((timestamp > _MAX_TIMESTAMP_MS) | (timestamp < -_MAX_TIMESTAMP_MS))
+    if too_far.size:
+        first = int(too_far[0])
+        raise RecordError(
+            f"the record at {ranges[int(records.slice_index[first])].topic_partition} offset "
+            f"{int(records.offset[first])} has the timestamp {int(timestamp[first])} ms, which Spark cannot "
+            "hold: did its producer send micro- or nanoseconds? Leave the column timestamp out with .schema(…), or "
+            "start after the record."
+        )
+    return pa.array(timestamp * 1000).view(pa.timestamp("us", tz="UTC"))
 
 
 def _repeat(text: bytes, n: int) -> Any:

@@ -249,7 +249,15 @@ def test_a_minimum_above_the_maximum() -> None:
 
 @pytest.mark.parametrize(
     ("text", "ms"),
-    [("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 h", 7_200_000), ("1d", 86_400_000), ("9", 9)],
+    [
+        ("500ms", 500),
+        ("30s", 30_000),
+        ("15m", 900_000),
+        ("15min", 900_000),
+        ("2 h", 7_200_000),
+        ("1d", 86_400_000),
+        ("9", 9),
+    ],
 )
 def test_durations(text: str, ms: int) -> None:
     assert stream(maxTriggerDelay=text).max_trigger_delay_ms == ms
@@ -382,6 +390,12 @@ def test_a_start_from_the_group_needs_a_group() -> None:
 
 def test_a_read_does_not_end_at_the_group() -> None:
     assert "endingOffsets cannot be group" in refusal(ORDERS | {"endingOffsets": "group"}, "batch")
+
+
+def test_isolation_levels() -> None:
+    for level in ("read_committed", "read_uncommitted"):
+        assert stream(**{"kafka.isolation.level": level}).client.isolation_level == level
+    assert "isolation.level is 'intentional'" in refusal(ORDERS | {"kafka.isolation.level": "intentional"})
 
 
 # --- exactly once

@@ -119,6 +119,12 @@ def test_timestamps_relative_to_now(text: str, ago_ms: int) -> None:
     assert before <= found <= int(time.time() * 1000) - ago_ms
 
 
+def test_relative_times_of_many_partitions_are_counted_from_one_moment() -> None:
+    nested = json.dumps({"topic": {str(p): "-10m" for p in range(2000)}})
+    spec = parse_timestamp_spec(nested, "startingOffsetsByTimestamp", "error")
+    assert len(set(spec.by_partition.values())) == 1
+
+
 @pytest.mark.parametrize("text", ["", "soon", "-5", "10m", "-10 minutes", "1e3", "2023-13-01", "1.5"])
 def test_other_timestamps_are_refused_with_three_examples(text: str) -> None:
     with pytest.raises(OptionError, match=r"startingTimestamp has .*1700000000000.*2026-01-31T12:00:00Z.*-10m"):

@@ -237,6 +237,42 @@ def test_a_range_that_is_empty(spark: Any, kafka: Any, orders: Any) -> None:
     assert reader(spark, kafka, subscribe=name, startingOffsets=offsets, endingOffsets=offsets).load().count() == 0
 
 
+def test_a_start_after_the_end_is_refused(spark: Any, kafka: Any, orders: Any) -> None:
+    name = orders[0]
+    offsets = {"startingOffsets": json.dumps({name: {"0": 3}}), "endingOffsets": json.dumps({name: {"0": 2}})}
+    text = refused(spark, kafka, assign=json.dumps({name: [0]}), **offsets)
+    assert f"[PYKAFKA_WIRE_OFFSETS] the read starts after its end: {name}-0 starts at 3 and ends at 2" in text
+    text = refused(spark, kafka, assign=json.dumps({name: [0]}), startingOffsets=json.dumps({name: {"0": 9}}))
+    assert f"{name}-0 starts at 9 and ends at 5" in text
+    times = {"startingTimestamp": str(T0_MS + 2000), "endingTimestamp": str(T0_MS + 1000)}
+    assert f"{name}-0 starts at 2 and ends at 1" in refused(spark, kafka, assign=json.dumps({name: [0]}), **times)
+
+
+def test_a_timestamp_that_spark_cannot_hold_is_named(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    """SPARK-56243: a producer that sends nanoseconds."""
+    name = topic(1, {"message.timestamp.after.max.ms": str(2**63 - 1)})
+    outside.produce(name, [outside.Record(value=b"0"), outside.Record(value=b"1", timestamp_ms=1712345678123456789)])
+    with pytest.raises(PySparkException) as raised:
+        reader(spark, kafka, subscribe=name).load().collect()
+    assert f"[PYKAFKA_WIRE_RECORD] the record at {name}-0 offset 1 has the timestamp 1712345678123456789" in str(
+        raised.value
+    )
+    rest = reader(spark, kafka, subscribe=name).schema("offset bigint, value binary").load()
+    assert sorted((row.offset, bytes(row.value)) for row in rest.collect()) == [(0, b"0"), (1, b"1")]
+
+
+def test_a_loaded_frame_keeps_the_offsets_of_its_first_run(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    """Spark asks a Python source for its partitions once for each load()."""
+    name = topic(1)
+    outside.fill(name, [3])
+    frame = reader(spark, kafka, subscribe=name).load()
+    first = [(name, 0, o) for o in range(3)]
+    assert places(frame) == first
+    outside.fill(name, [2])
+    assert places(frame.union(frame)) == sorted(first * 2)
+    assert places(reader(spark, kafka, subscribe=name).load()) == [(name, 0, o) for o in range(5)]
+
+
 def test_timestamps_bound_a_read(spark: Any, kafka: Any, orders: Any) -> None:
     name = orders[0]
     frame = reader(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.source.plan import TASK_BYTES, TASK_OFFSETS, pack_ranges, share_offsets, split_ranges
+from pykafka_wire.source.plan import TASK_BYTES, TASK_OFFSETS, pack_ranges, share_offsets, split_ranges, spread_leaders
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 
@@ -146,6 +146,15 @@ def test_input_partitions_are_about_equal() -> None:
     groups = pack_ranges(uneven, bytes_per_offset=lambda _: 0.0, min_partitions=4)
     loads = [sum(r.n_offsets for r in group) for group in groups]
     assert max(loads) <= max(max(sizes) * TASK_OFFSETS, 4 / 3 * sum(loads) / len(loads))
+
+
+@given(st.lists(st.integers(0, 3), max_size=30))
+def test_tasks_side_by_side_read_from_different_leaders(leaders: list[int]) -> None:
+    groups = [[OffsetRange(topic="t", partition=p, start_offset=0, end_offset=1)] for p in range(len(leaders))]
+    spread = spread_leaders(groups, lambda tp: leaders[tp.partition])
+    assert sorted(group[0].partition for group in spread) == list(range(len(leaders)))
+    first = [leaders[group[0].partition] for group in spread][: len(set(leaders))]
+    assert len(set(first)) == len(first)
 
 
 def test_ten_thousand_topic_partitions_are_planned_in_no_time() -> None:

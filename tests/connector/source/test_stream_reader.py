@@ -219,6 +219,19 @@ def test_min_offsets_waits_but_not_for_the_first_batch(process: Any, topic: Any,
     assert json.loads(one.latest(end))["offsets"] == {name: {"0": 6}}
 
 
+def test_a_minimum_and_a_maximum_together(process: Any, topic: Any, outside: Any) -> None:
+    name = topic(3)
+    outside.fill(name, [21, 11, 1])
+    one = process(subscribe=name, startingOffsets="earliest", minOffsetsPerTrigger="15", maxTriggerDelay="1h")
+    ends = [one.latest(one.initial(), ReadMaxRows(20))]
+    assert json.loads(ends[0])["offsets"] == {name: {"0": 12, "1": 6, "2": 1}}  # the first batch never waits
+    assert one.latest(ends[0], ReadMaxRows(20)) == ends[0]  # 14 are left
+    outside.fill(name, [8, 10, 1])
+    ends.append(one.latest(ends[0], ReadMaxRows(20)))
+    assert json.loads(ends[1])["offsets"] == {name: {"0": 22, "1": 15, "2": 2}}
+    assert one.latest(ends[1], ReadMaxRows(20)) == ends[1]  # 13 are left
+
+
 def test_one_of_two_topics_deleted(process: Any, topic: Any, outside: Any) -> None:
     kept, gone = topic(1), f"gone-{uuid.uuid4().hex[:8]}"
     outside.create(gone, 1)
