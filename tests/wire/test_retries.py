@@ -26,7 +26,7 @@ from pykafka_wire.wire.settings import ClientSettings
 QUICK = Backoff(ClientSettings(bootstrap_servers=(("h", 1),), retry_backoff_ms=1, retry_backoff_max_ms=2))
 
 
-def run(error: Exception, within_ms: float = 30) -> tuple[int, WireError]:
+def run(error: Exception, within_ms: float = 200) -> tuple[int, WireError]:
     """How often a block that always fails is tried, and the error in the end."""
     n_tries = 0
     attempt = None
