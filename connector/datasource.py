@@ -51,7 +51,7 @@ class PykafkaWireDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch writer; a topic cannot be overwritten."""
-        from pykafka_wire.sink.writer import KafkaBatchWriter, check_topic_exists
+        from pykafka_wire.sink.writer import KafkaBatchWriter, check_write
 
         if overwrite:
             raise OptionError('a topic cannot be overwritten, only appended to: use .mode("append").')
@@ -62,7 +62,7 @@ class PykafkaWireDataSource(DataSource):
                 "run could be told from the first. Write a stream with trigger(availableNow=True), or leave it out."
             )
         writer = KafkaBatchWriter(parsed, schema)
-        check_topic_exists(parsed)
+        check_write(parsed)
         return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

@@ -118,6 +118,7 @@ class SinkOptions:
     topic: str | None
     codec: Codec
     exactly_once: ExactlyOnce | None = None
+    dead_letter_topic: str | None = None
 
 
 def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "batch"]) -> SourceOptions:
@@ -179,7 +180,13 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     except KeyError:
         names = ", ".join(codec.name.lower() for codec in Codec)
         raise OptionError(f"kafka.compression.type is {client.compression_type!r}: use one of {names}.") from None
-    return SinkOptions(client=client, topic=topic, codec=codec, exactly_once=_exactly_once(read, client, topic))
+    return SinkOptions(
+        client=client,
+        topic=topic,
+        codec=codec,
+        exactly_once=_exactly_once(read, client, topic),
+        dead_letter_topic=_dead_letter_topic(read, client, topic),
+    )
 
 
 def _exactly_once(read: _Reader, client: ClientSettings, topic: str | None) -> ExactlyOnce | None:
@@ -210,6 +217,26 @@ def _exactly_once(read: _Reader, client: ClientSettings, topic: str | None) -> E
         fail_on_missing_marker=read.boolean("failOnMissingMarker", True),
         max_bytes=read.positive("maxTransactionBytes"),
     )
+
+
+def _dead_letter_topic(read: _Reader, client: ClientSettings, topic: str | None) -> str | None:
+    asked = read.text("deadLetterTopic")
+    if read.choice("onRecordError", ("fail", "divert")) == "fail":
+        if asked is not None:
+            raise OptionError("deadLetterTopic has no effect with onRecordError=fail: set onRecordError=divert.")
+        return None
+    if asked is None:
+        raise OptionError("onRecordError=divert needs deadLetterTopic, the topic that takes refused records.")
+    if asked == topic:
+        raise OptionError(f"deadLetterTopic is {asked}, the topic that refuses the records: name another one.")
+    if read.text("deliveryGuarantee") == "exactly-once":
+        raise OptionError(
+            "onRecordError=divert does not go with deliveryGuarantee=exactly-once, which writes all of a micro-batch or "
+            "nothing: leave one of them out."
+        )
+    if client.acks == "0":
+        raise OptionError("onRecordError=divert needs brokers' answers, and kafka.acks=0 asks for none: use acks=all.")
+    return asked
 
 
 class _Reader:

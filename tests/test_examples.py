@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-# Run by `make demo`, with a check of its own at its end.
-DEMO = "demo.py"
+# Run by `make demo`, with a check of its own at its end; by tests/wire/test_walkthrough.py.
+RUN_ELSEWHERE = {"demo.py", "protocol_walkthrough.py"}
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def run(name: str, *arguments: str, environment: dict[str, str], folder: Path) -
 
 
 def test_every_example_is_run_and_says_how() -> None:
-    examples = {path.name for path in EXAMPLES.glob("*.py")} - {DEMO}
+    examples = {path.name for path in EXAMPLES.glob("*.py")} - RUN_ELSEWHERE
     assert examples == {"sql_over_topics.py", "stream_to_delta.py", "write_topic.py"}
     for name in examples:
         assert f"python examples/{name} --bootstrap" in (EXAMPLES / name).read_text(encoding="utf-8")

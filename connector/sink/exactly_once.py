@@ -31,12 +31,14 @@ from pykafka_wire.sink.marker import Marker
 from pykafka_wire.sink.rows import Rows
 from pykafka_wire.sink.writer import KafkaStreamWriter, TaskWritten, Writing
 from pykafka_wire.wire.admin import describe_broker_configs
+from pykafka_wire.wire.batch_limits import BatchLimits
 from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import Cluster, shared_cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.group import fetch_offsets
+from pykafka_wire.wire.open_transactions import describe_transaction
 from pykafka_wire.wire.topics import TopicPartition
-from pykafka_wire.wire.transactions import Transaction, known_of
+from pykafka_wire.wire.transactions import Transaction
 
 _log = logging.getLogger(__name__)
 
@@ -138,12 +140,20 @@ class _Collected:
         max_age_ms = self._cluster.settings.metadata_max_age_ms
         return len(self._cluster.topics([topic], max_age_ms=max_age_ms)[topic].partitions)
 
+    def max_batch_bytes(self, topic: str) -> int | None:
+        return _batch_limits(self._cluster).limit(topic)
+
     def append(self, topic: str, partition: int, batches: Iterable[EncodedBatch]) -> None:
         for batch in batches:
             self.batches.setdefault(TopicPartition(topic, partition), []).append(batch)
             self._n_bytes += len(batch.data)
         if self._n_bytes > self._max_bytes:
             raise _too_large(self._batch_id, self._n_bytes, self._max_bytes)
+
+
+@functools.cache
+def _batch_limits(cluster: Cluster) -> BatchLimits:
+    return BatchLimits(cluster, cluster.settings)
 
 
 def digest_of(rows: Rows) -> int:
@@ -257,7 +267,7 @@ def _too_large(batch_id: int, n_bytes: int, max_bytes: int) -> ExactlyOnceError:
 @functools.cache
 def _say_at_start(pid: int, cluster: Cluster, transactional_id: str) -> None:
     """What is worth a warning when a process first commits: who uses the id, and how long the marker lives."""
-    found = known_of(cluster, transactional_id)
+    found = describe_transaction(cluster, transactional_id)
     if found is not None and found.is_open:
         _log.warning(
             "The transactional id %r has a transaction open, which is ended now: %s. After a crash it is the query's own; "

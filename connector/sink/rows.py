@@ -64,7 +64,7 @@ class SinkColumns:
         """One Arrow record batch as rows to write.
 
         Raises:
-            WriteError: a row has no topic.
+            WriteError: a row has no topic, or a header without a key.
         """
         column = {name: batch.column(batch.schema.get_field_index(name)) for name in self.names}
         n_rows = batch.num_rows
@@ -75,6 +75,13 @@ class SinkColumns:
             if topics.null_count:
                 raise WriteError(
                     "a row has a null topic: fill the column, filter such rows out, or set the option topic for all."
+                )
+        headers = column.get("headers")
+        if headers is not None:
+            entries = headers.flatten()
+            if entries.null_count or entries.field("key").null_count:
+                raise WriteError(
+                    "a row has a header that is null or has a null key: filter the array, or name the key."
                 )
         timestamps = column.get("timestamp")
         now_ms = int(time.time() * 1000)
@@ -88,7 +95,7 @@ class SinkColumns:
             n_rows=n_rows,
             key=_binary(column.get("key")),
             value=_binary(column["value"]),
-            headers=column.get("headers"),
+            headers=headers,
             topic=topics,
             partition=column.get("partition"),
             timestamp_ms=timestamp_ms,

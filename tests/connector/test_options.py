@@ -283,6 +283,30 @@ def test_an_unknown_codec_names_the_five() -> None:
     assert all(name in text for name in ("none", "gzip", "snappy", "lz4", "zstd"))
 
 
+ONCE = {"topic": "t", "deliveryGuarantee": "exactly-once", "kafka.transactional.id": "x"}
+DIVERT = BROKERS | {"onRecordError": "divert"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (DIVERT, "needs deadLetterTopic"),
+        (BROKERS | {"deadLetterTopic": "dead"}, "has no effect with onRecordError=fail"),
+        (BROKERS | {"onRecordError": "skip"}, "onRecordError is 'skip': use fail or divert"),
+        (DIVERT | {"deadLetterTopic": "t", "topic": "t"}, "the topic that refuses the records"),
+        (DIVERT | ONCE | {"deadLetterTopic": "dead"}, "does not go with deliveryGuarantee=exactly-once"),
+        (DIVERT | {"deadLetterTopic": "dead", "kafka.acks": "0"}, "kafka.acks=0 asks for none"),
+    ],
+)
+def test_dead_letters_need_a_topic_of_their_own_and_answers(options: dict[str, str], said: str) -> None:
+    assert said in refusal(options, "sink")
+
+
+def test_dead_letters_are_off_unless_asked_for() -> None:
+    assert parse_sink_options(BROKERS).dead_letter_topic is None
+    assert parse_sink_options(DIVERT | {"deadLetterTopic": "dead"}).dead_letter_topic == "dead"
+
+
 def test_an_empty_topic() -> None:
     assert "topic is empty" in refusal(BROKERS | {"topic": " "}, "sink")
 
@@ -376,7 +400,7 @@ def test_isolation_levels() -> None:
 
 # --- exactly once
 
-EXACTLY_ONCE = BROKERS | {"topic": "t", "deliveryGuarantee": "exactly-once", "kafka.transactional.id": "x"}
+EXACTLY_ONCE = BROKERS | ONCE
 
 
 def test_exactly_once_is_off_unless_asked_for() -> None:
@@ -436,12 +460,14 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "deliveryGuarantee": "exactly-once",
         "kafka.transactional.id": "x",
         "failOnMissingMarker": "false",
+        "onRecordError": "fail",
     }
-    subscriptions = {"subscribe", "subscribePattern", "assign"}
+    # Those of which one excludes another.
+    alone = {"subscribe", "subscribePattern", "assign", "deadLetterTopic", "kafka.bootstrap.servers", "kafka.*"}
     for letter, mode in (("S", "stream"), ("B", "batch"), ("W", "sink")):
         options = dict(BROKERS if mode == "sink" else ORDERS)
         for spec in OPTIONS:
-            if letter in spec.where and spec.name not in subscriptions | {"kafka.bootstrap.servers", "kafka.*"}:
+            if letter in spec.where and spec.name not in alone:
                 options[spec.name] = values.get(spec.name, "5")
         if mode == "sink":
             parse_sink_options(options)

@@ -118,6 +118,13 @@ def test_a_null_topic() -> None:
         rows_of(None, value=pa.array([b"a", b"b"]), topic=pa.array(["t", None]))
 
 
+@pytest.mark.parametrize("header", [None, {"key": None, "value": b"v"}])
+def test_a_header_without_a_key(header: Any) -> None:
+    headers = pa.array([[{"key": "k", "value": None}], None, [header]], ARROW_HEADERS)
+    with pytest.raises(WriteError, match="a header that is null or has a null key"):
+        rows_of(value=pa.array([b"a", b"b", b"c"]), headers=headers)
+
+
 def test_timestamps_are_milliseconds_and_a_null_is_now() -> None:
     moment = datetime(2024, 5, 6, 7, 8, 9, 123_999, tzinfo=timezone.utc)
     before = int(time.time() * 1000)

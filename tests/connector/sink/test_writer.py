@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,7 +158,8 @@ def test_keys_go_where_javas_producer_sends_them(spark: Any, kafka: Any, topic: 
 
 def test_rows_without_a_key_use_every_partition(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
     name = topic(4)
-    write(spark.range(1000).selectExpr("repeat(CAST(id AS STRING), 100) AS value"), kafka, topic=name)
+    frame = spark.range(1000).selectExpr("repeat(CAST(id AS STRING), 100) AS value")
+    write(frame, kafka, topic=name, **{"kafka.batch.size": "16384"})
     found = outside.consume(name)
     assert len(found) == 1000
     assert {record.partition for record in found} == {0, 1, 2, 3}
@@ -192,6 +194,97 @@ def test_an_empty_frame_writes_nothing(spark: Any, kafka: Any, topic: Any, outsi
     name = topic(1)
     write(spark.createDataFrame([], "value string"), kafka, topic=name)
     assert outside.consume(name) == []
+
+
+def test_batches_are_cut_by_what_their_topic_takes(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    small, default = topic(1, {"max.message.bytes": "10000"}), topic(1)
+    frame = spark.range(0, 2000, 1, 1).selectExpr(
+        f"IF(id % 2 = 0, '{small}', '{default}') AS topic", "repeat(CAST(id AS STRING), 20) AS value"
+    )
+    write(frame, kafka)
+    for name, rest in ((small, 0), (default, 1)):
+        assert [r.value for r in outside.consume(name)] == [b"%d" % i * 20 for i in range(rest, 2000, 2)]
+
+
+def test_rows_are_dealt_out_in_turn_when_asked_for(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    name = topic(4)
+    frame = spark.range(0, 40, 1, 1).selectExpr("'same' AS key", "CAST(id AS STRING) AS value")
+    write(frame, kafka, topic=name, **{"kafka.partitioner.class": "RoundRobinPartitioner"})
+    found = outside.consume(name)
+    assert [sum(r.partition == p for r in found) for p in range(4)] == [10] * 4
+
+
+def test_a_partitioner_by_import_path_places_rows_unless_a_column_does(
+    spark: Any, kafka: Any, topic: Any, outside: Any, tmp_path: Path
+) -> None:
+    name, module = topic(4), f"placing_{uuid.uuid4().hex}"
+    file = tmp_path / f"{module}.py"
+    file.write_text(
+        "import pyarrow.compute as pc\n"
+        "def by_length(topic, keys, values, n_partitions):\n"
+        "    return pc.binary_length(values)\n"
+    )
+    spark.sparkContext.addPyFile(str(file))
+    rows = [("a", None), ("bb", None), ("ccc", None), ("dddd", 3)]
+    frame = spark.createDataFrame(rows, "value string, partition int")
+    write(frame, kafka, topic=name, **{"kafka.partitioner.class": f"{module}:by_length"})
+    assert {r.value: r.partition for r in outside.consume(name)} == {b"a": 1, b"bb": 2, b"ccc": 3, b"dddd": 3}
+
+
+# --- refused records
+
+
+DIVERT = {"onRecordError": "divert"}
+
+
+def test_records_that_a_broker_refuses_go_to_the_dead_letter_topic(
+    spark: Any, kafka: Any, topic: Any, outside: Any
+) -> None:
+    name, dead = topic(2, {"max.message.bytes": "2000"}), topic(1, {"max.message.bytes": "10000"})
+    rows = [
+        (i, f"k{i}", ("x" if i not in (7, 8) else "y" * (5_000 if i == 7 else 50_000)) + str(i), [("own", b"h")])
+        for i in range(20)
+    ]
+    columns = "partition int, key string, value string, headers array<struct<key:string,value:binary>>"
+    frame = spark.createDataFrame([(i % 2, *row) for i, *row in rows], columns).coalesce(1)
+    write(frame, kafka, topic=name, deadLetterTopic=dead, **DIVERT)
+    assert sorted(r.key for r in outside.consume(name)) == sorted(b"k%d" % i for i in range(20) if i not in (7, 8))
+    whole, short = sorted(outside.consume(dead), key=lambda record: record.key)
+    assert (whole.key, whole.value, whole.headers[0]) == (b"k7", b"y" * 5_000 + b"7", ("own", b"h"))
+    assert (short.key, short.value, short.headers[0]) == (b"k8", None, ("own", b"h"))
+    for record, partition in ((whole, b"1"), (short, b"0")):
+        said = dict(record.headers)
+        assert said["pykafka-wire.error"] == b"MESSAGE_TOO_LARGE"
+        assert (said["pykafka-wire.topic"], said["pykafka-wire.partition"]) == (name.encode(), partition)
+        assert b"max.message.bytes" in said["pykafka-wire.reason"]
+    assert "pykafka-wire.value.bytes" not in dict(whole.headers)
+    assert dict(short.headers)["pykafka-wire.value.bytes"] == b"50001"
+
+
+def test_invalid_records_are_diverted_with_the_brokers_words(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    compacted, dead = topic(1, {"cleanup.policy": "compact"}), topic(1)
+    late = topic(1, {"message.timestamp.before.max.ms": "3600000"})
+    rows = [(compacted, "k", "kept", None), (compacted, None, "no key", None), (late, "k", "1970", 0)]
+    frame = spark.createDataFrame(rows, "topic string, key string, value string, ms bigint").selectExpr(
+        "topic", "key", "value", "timestamp_millis(ms) AS timestamp"
+    )
+    before_ms = int(time.time() * 1000)
+    write(frame, kafka, deadLetterTopic=dead, **DIVERT)
+    assert [r.value for r in outside.consume(compacted)] == [b"kept"] and outside.consume(late) == []
+    found = {r.value: (r.timestamp_ms, dict(r.headers)) for r in outside.consume(dead)}
+    assert found.keys() == {b"no key", b"1970"}
+    assert found[b"no key"][1]["pykafka-wire.error"] == b"INVALID_RECORD"
+    assert b"key" in found[b"no key"][1]["pykafka-wire.reason"]
+    assert found[b"1970"][1]["pykafka-wire.error"] == b"INVALID_TIMESTAMP"
+    assert found[b"1970"][1]["pykafka-wire.timestamp"] == b"0"
+    assert found[b"1970"][0] >= before_ms
+
+
+def test_a_dead_letter_that_is_refused_fails_the_write(spark: Any, kafka: Any, topic: Any) -> None:
+    name, dead = topic(1, {"max.message.bytes": "2000"}), topic(1, {"cleanup.policy": "compact"})
+    frame = spark.range(1).selectExpr("repeat('x', 5000) AS value")
+    text = failure(lambda: write(frame, kafka, topic=name, deadLetterTopic=dead, **DIVERT))
+    assert "[PYKAFKA_WIRE_WRITE] the dead-letter topic refuses a dead letter: INVALID_RECORD" in text
 
 
 # --- streams
@@ -282,6 +375,17 @@ def test_a_topic_in_a_row_that_does_not_exist(spark: Any, kafka: Any) -> None:
     assert "no-such-topic-here" in text and "UNKNOWN_TOPIC_OR_PARTITION" in text
 
 
+def test_an_unknown_dead_letter_topic_or_partitioner_fails_before_any_task(spark: Any, kafka: Any, topic: Any) -> None:
+    frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
+    name = topic(1)
+    options = {"topic": name, "deadLetterTopic": "no-such-topic-here", **DIVERT}
+    assert "no-such-topic-here" in failure_without_a_job(spark, lambda: write(frame, kafka, **options))
+    options = {"topic": name, "kafka.partitioner.class": "no_such_module:f"}
+    assert "no_such_module:f, which cannot be imported" in failure_without_a_job(
+        spark, lambda: write(frame, kafka, **options)
+    )
+
+
 def test_an_unknown_topic_fails_before_any_task(spark: Any, kafka: Any) -> None:
     frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
     text = failure_without_a_job(spark, lambda: write(frame, kafka, topic="no-such-topic-here"))
@@ -346,5 +450,6 @@ def test_a_record_too_large_names_its_place_and_fails_the_write(
     name = topic(1, {"max.message.bytes": "20000"})
     frame = spark.range(1).selectExpr("repeat('x', 50000) AS value")
     text = failure(lambda: write(frame, kafka, topic=name))
-    assert f"{name}-0" in text and ("max.message.bytes" in text or "MESSAGE_TOO_LARGE" in text)
+    assert f"{name}-0" in text and "MESSAGE_TOO_LARGE" in text
+    assert "1 records (row 0) has 500" in text and "more than max.message.bytes allows" in text
     assert outside.consume(name) == []
