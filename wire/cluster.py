@@ -388,12 +388,15 @@ class Cluster:
         *,
         deadline: Deadline | None = None,
         version_cap: int | None = None,
+        lane: str = COORDINATOR_LANE,
+        request_timeout_ms: int | None = None,
     ) -> ResponseT:
         """The response of a coordinator, on a connection of its own. Retried while it moves or loads (fault 3).
 
         Args:
             build: makes the request for a coordinator's node id (what it can say may depend on the broker's versions).
             error_codes: the codes in a response; retriable ones are retried, others left to the caller.
+            request_timeout_ms: for one answer, where it may take longer than others (``request.timeout.ms``).
         """
         deadline = deadline or self._total()
         attempt = None
@@ -402,10 +405,8 @@ class Cluster:
                 node = self.coordinator(kind, key, deadline=deadline)
                 try:
                     request = build(node)
-                    pending = self.send(
-                        node, request, lane=COORDINATOR_LANE, version_cap=version_cap, deadline=deadline
-                    )
-                    response = self._result(pending, deadline)
+                    pending = self.send(node, request, lane=lane, version_cap=version_cap, deadline=deadline)
+                    response = self._result(pending, deadline, request_timeout_ms)
                 except TransportError:
                     self.forget_coordinator(kind, key)
                     raise
@@ -439,8 +440,8 @@ class Cluster:
     def _total(self) -> Deadline:
         return Deadline.after_ms(self.settings.default_api_timeout_ms)
 
-    def _result(self, pending: Pending[ResponseT], deadline: Deadline) -> ResponseT:
-        return pending.result(deadline.sooner(self.settings.request_timeout_ms), deadline)
+    def _result(self, pending: Pending[ResponseT], deadline: Deadline, timeout_ms: int | None = None) -> ResponseT:
+        return pending.result(deadline.sooner(timeout_ms or self.settings.request_timeout_ms), deadline)
 
     def _check_fork(self) -> None:
         if self._pid != os.getpid():

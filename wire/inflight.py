@@ -11,7 +11,10 @@ alone:
 3. Sequences count records and wrap from 2^31 - 1 to 0.
 4. OUT_OF_ORDER_SEQUENCE_NUMBER is an echo of an earlier batch's failure while one is unacknowledged before it. For the
    first unacknowledged batch it means that the broker lost acknowledged data: it is final.
-5. Until a first batch is acknowledged, one is in flight. A partition that was just made may refuse it
+5. A batch that gives way to others (cut in two as too large, or rid of records that no broker takes) was not written,
+   and nor was any that left after it. Those that take its place, and all that came after it, are stamped anew with the
+   sequences from its own on, once everything in flight has come back.
+6. Until a first batch is acknowledged, one is in flight. A partition that was just made may refuse it
    (NOT_LEADER_OR_FOLLOWER) and take the next one a moment later: a broker that knows nothing of a producer accepts
    whatever sequence comes first, and then has no place for the batch that was refused.
 """
@@ -19,11 +22,12 @@ alone:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from pykafka_wire.wire.batches import EncodedBatch, stamp_producer
-from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.errors import ProtocolError, WireError
 from pykafka_wire.wire.topics import TopicPartition
 
 #: Sequences are non-negative int32 and wrap to 0 (DefaultRecordBatch.incrementSequence in Kafka's client).
@@ -67,7 +71,7 @@ class QueuedBatch:
 
     Attributes:
         expires_at: monotonic time of the end of its delivery timeout.
-        ordinal: its place among all batches of its topic-partition; unlike `base_sequence` it never wraps.
+        ordinal: the place of its first record among all of its topic-partition; unlike `base_sequence` it never wraps.
         last_error: what the last try ended in.
     """
 
@@ -103,10 +107,12 @@ class PartitionQueue:
     _begun: bool = False
     _sequence: int = 0
     _n_added: int = 0
+    #: Ordinal and sequence of the first batch that gave way (rule 5).
+    _rewound: tuple[int, int] | None = None
 
     def add(self, encoded: EncodedBatch, expires_at: float) -> QueuedBatch:
         batch = QueuedBatch(self.topic_partition, encoded, expires_at, self._n_added)
-        self._n_added += 1
+        self._n_added += encoded.n_records
         self.waiting.append(batch)
         return batch
 
@@ -114,6 +120,10 @@ class PartitionQueue:
     def first_unacknowledged(self) -> QueuedBatch | None:
         candidates = [*self.in_flight[:1], *([self.waiting[0]] if self.waiting else [])]
         return min(candidates, key=lambda batch: batch.ordinal, default=None)
+
+    def is_echo(self, batch: QueuedBatch) -> bool:
+        """Whether `batch` can be out of sequence because of another one before it (rule 4)."""
+        return self._is_rewound(batch) or self.first_unacknowledged is not batch
 
     def ready(self, now: float) -> bool:
         """Whether a batch may leave now."""
@@ -123,6 +133,11 @@ class PartitionQueue:
 
     def take(self, node: int, identity: ProducerIdentity, *, transactional: bool = False) -> QueuedBatch:
         """The next batch, stamped, from now on in flight to `node`. Only to be called when :meth:`ready`."""
+        if self._rewound is not None:
+            for later in self.waiting:
+                if self._is_rewound(later):
+                    later.base_sequence = -1
+            self._sequence, self._rewound = self._rewound[1], None
         batch = self.waiting.popleft()
         self._retrying = False
         if batch.base_sequence < 0 and identity.idempotent:
@@ -141,9 +156,30 @@ class PartitionQueue:
         return batch
 
     def acknowledge(self, batch: QueuedBatch) -> None:
-        """`batch` is in the log."""
+        """`batch` is in the log.
+
+        Raises:
+            ProtocolError: it was not to be, for one before it is not (rule 5): its sequence would be given away again.
+        """
+        if batch.base_sequence >= 0 and self._is_rewound(batch):
+            raise ProtocolError(
+                "the broker took a batch out of sequence, after it refused one before",
+                topic=self.topic_partition.topic, partition=self.topic_partition.partition, api="Produce",
+            )  # fmt: skip
         self._begun = True
         self._returned(batch)
+
+    def replace(self, batch: QueuedBatch, pieces: Iterable[EncodedBatch]) -> None:
+        """`batch`, which was refused, gives way to `pieces` of the same records or fewer, or to none (rule 5)."""
+        self._returned(batch)
+        ordinal = batch.ordinal
+        for piece in pieces:
+            self.waiting.append(QueuedBatch(self.topic_partition, piece, batch.expires_at, ordinal))
+            ordinal += piece.n_records
+        self._in_order()
+        self._retrying = True
+        if self._rewound is None or batch.ordinal < self._rewound[0]:
+            self._rewound = batch.ordinal, max(batch.base_sequence, 0)
 
     def retry(self, batch: QueuedBatch, error: WireError, not_before: float) -> None:
         """`batch` is to be sent once more, not before the given time, and before all that came after it."""
@@ -151,12 +187,24 @@ class PartitionQueue:
         batch.last_error = error
         self._retrying = True
         self.not_before = max(self.not_before, not_before)
-        self.waiting = deque(sorted([batch, *self.waiting], key=lambda queued: queued.ordinal))
+        self.waiting.append(batch)
+        self._in_order()
+
+    def put_off(self, by_s: float) -> None:
+        """Every batch's delivery timeout ends so much later."""
+        for batch in (*self.waiting, *self.in_flight):
+            batch.expires_at += by_s
+
+    def _in_order(self) -> None:
+        self.waiting = deque(sorted(self.waiting, key=lambda queued: queued.ordinal))
+
+    def _is_rewound(self, batch: QueuedBatch) -> bool:
+        return self._rewound is not None and batch.ordinal >= self._rewound[0]
 
     def _returned(self, batch: QueuedBatch) -> None:
         self.in_flight.remove(batch)
         if not self.in_flight:
             self.node = -1
             if not self.waiting:
-                # Until more comes the broker may forget us (producer.id.expiration.ms, a topic made anew): rule 5 again.
+                # Until more comes the broker may forget us (producer.id.expiration.ms, a topic made anew): rule 6 again.
                 self._begun = False

@@ -1,20 +1,132 @@
-"""Which partition a key belongs to, as Java's default partitioner has it: ``(murmur2(key) & 0x7fffffff) % n``.
+"""Which partition each row goes to, thousands of rows at a time.
 
-Records of one key must land in one partition whichever client wrote them. The hash is Java's murmur2 with the seed
-0x9747b28c (org.apache.kafka.common.utils.Utils).
+By default as Java's producer has it. A key belongs to one partition, ``(murmur2(key) & 0x7fffffff) % n``: records of one key
+must land in one partition whichever client wrote them. The hash is Java's murmur2 with the seed 0x9747b28c
+(org.apache.kafka.common.utils.Utils). Rows without a key stay with one partition for a batch's worth of bytes, then go to the
+next (KIP-480, KIP-794): few large batches instead of many small ones. ``partitioner.class`` has others.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.references import load_callable
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.varints import Ints
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _R: Final = 24
 _MASK: Final = 0xFFFFFFFF
+#: What one partition gets of rows without a key before the next one's turn, unless ``batch.size`` says so: four of Java's
+#: batches, for here thousands of rows are at hand at once.
+_STICKY_BYTES: Final = 64 * 1024
+_CLASS: Final = "partitioner.class"
+_ROUND_ROBIN: Final = "RoundRobinPartitioner"
+#: The older names of what Java's producer does by default, without and with partitioner.ignore.keys.
+_DEFAULT: Final = "DefaultPartitioner"
+_UNIFORM: Final = "UniformStickyPartitioner"
+
+
+#: ``function(topic, keys, values, n_partitions)``: a partition for each row, as an Arrow or NumPy array or a sequence of
+#: ints; null or -1 leaves a row to the partitioner for rows without a key. Keys and values are pa.BinaryArray.
+PartitionFunction = Callable[[str, Any, Any, int], Any]
+
+
+class Partitioner:
+    """Places rows as ``partitioner.class`` and ``partitioner.ignore.keys`` have it. One for each task: it remembers where the
+    last row without a key went.
+
+    Raises:
+        SettingsError: ``partitioner.class`` names nothing that can be had here.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        name = settings.partitioner_class or _DEFAULT
+        short = name.rpartition(".")[2]
+        self._name = name
+        self._function: PartitionFunction | None = None
+        self._round_robin = short == _ROUND_ROBIN
+        self._ignores_keys = settings.partitioner_ignore_keys or short == _UNIFORM
+        self._sticky_bytes = max(1, _STICKY_BYTES if settings.batch_size is None else settings.batch_size)
+        #: Topic -> the partition whose turn it is, and what it got so far: bytes, or rows when taken in turn.
+        self._turns: dict[str, tuple[int, int]] = {}
+        if ":" in name:
+            self._function = load_callable(name, _CLASS)
+        elif short not in (_ROUND_ROBIN, _DEFAULT, _UNIFORM):
+            raise SettingsError(
+                f"{_CLASS} is {name!r}, and Java classes cannot run here.",
+                setting=_CLASS,
+                remedy=f"Use {_ROUND_ROBIN}, or module:function with a function(topic, keys, values, n_partitions).",
+            )
+
+    def place(self, topic: str, keys: Any, values: Any, n_partitions: int) -> npt.NDArray[np.int32]:
+        """The partition of each row, int32[n].
+
+        Args:
+            keys: pa.BinaryArray with nulls, or None where no row has one.
+            values: pa.BinaryArray with nulls.
+
+        Raises:
+            SettingsError: the user's function gave something else than a partition for each row.
+        """
+        if self._round_robin:
+            return self._in_turn(topic, np.ones(len(values), dtype=np.int64), 1, n_partitions)
+        if self._function is not None:
+            partitions = self._ask(self._function, topic, keys, values, n_partitions)
+        elif keys is None or self._ignores_keys:
+            partitions = np.full(len(values), -1, dtype=np.int32)
+        else:
+            partitions = partitions_of(keys, n_partitions)
+        left = np.flatnonzero(partitions < 0)
+        if len(left):
+            sizes = _n_bytes(values) if keys is None else _n_bytes(values) + _n_bytes(keys)
+            partitions[left] = self._in_turn(topic, sizes[left], self._sticky_bytes, n_partitions)
+        return partitions
+
+    def _in_turn(self, topic: str, sizes: Ints, turn: int, n_partitions: int) -> npt.NDArray[np.int32]:
+        """Partitions one after the other, each for `turn` of what `sizes` counts."""
+        first, begun = self._turns.get(topic) or (random.randrange(n_partitions), 0)
+        ends = begun + np.cumsum(sizes)
+        self._turns[topic] = int(first + ends[-1] // turn) % n_partitions, int(ends[-1] % turn)
+        partitions: npt.NDArray[np.int32] = ((first + (ends - sizes) // turn) % n_partitions).astype(np.int32)
+        return partitions
+
+    def _ask(
+        self, function: PartitionFunction, topic: str, keys: Any, values: Any, n_partitions: int
+    ) -> npt.NDArray[np.int32]:
+        n_rows = len(values)
+        given = function(topic, pa.nulls(n_rows, pa.binary()) if keys is None else keys, values, n_partitions)
+        try:
+            array = given if isinstance(given, (pa.Array, pa.ChunkedArray)) else pa.array(given)
+            partitions: npt.NDArray[np.int32] = np.array(pc.fill_null(array.cast(pa.int32()), -1))
+        except (pa.ArrowException, TypeError) as error:
+            raise self._wrong(f"partitions that are no whole numbers ({error})") from error
+        if len(partitions) != n_rows:
+            raise self._wrong(f"{len(partitions)} partitions for {n_rows} rows")
+        outside = (partitions < -1) | (partitions >= n_partitions)
+        if outside.any():
+            raise self._wrong(f"partition {partitions[outside][0]} for {topic}, which has {n_partitions}")
+        return partitions
+
+    def _wrong(self, what: str) -> SettingsError:
+        remedy = (
+            "It takes (topic, keys, values, n_partitions) and returns a partition for each row, null for no opinion."
+        )
+        return SettingsError(f"{_CLASS}: {self._name} returned {what}.", setting=_CLASS, remedy=remedy)
+
+
+def _n_bytes(array: Any) -> Ints:
+    sizes: Ints = np.asarray(pc.fill_null(pc.binary_length(array), 0)).astype(np.int64)
+    return sizes
 
 
 def murmur2(key: bytes) -> int:

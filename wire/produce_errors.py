@@ -14,6 +14,8 @@ from pykafka_wire.wire.messages.produce import PartitionProduceResponse
 from pykafka_wire.wire.topics import TopicPartition
 
 _MESSAGE_TOO_LARGE: Final = 10
+#: What brokers have against a record, not against the batch, the producer or the place (KIP-467).
+RECORD_ERRORS: Final = frozenset({"MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP"})
 #: Of a batch's refused records, so many are named.
 _MOST_RECORD_ERRORS: Final = 10
 

@@ -6,6 +6,9 @@ of identical batches, leader changes, delivery timeouts, bounded memory. Order a
 :mod:`~pykafka_wire.wire.cluster`'s. No thread: requests leave and answers are read inside the caller's calls, so that a
 caller who encodes between two `append` calls overlaps with the brokers' work.
 
+A batch of several records that a broker finds too large is cut in two and sent again, as Java's producer does. What a broker
+has against single records (KIP-467) fails the producer, or with `keeps_refused` takes these records out and sends the others.
+
 At the defaults (``acks=all``, ``enable.idempotence=true``) every batch that `flush` returns for is in the log once, in
 order (KIP-98): a lost answer, a leader change or a broker's death resends the same bytes under the same sequence. A
 failure that cannot be retried fails the producer as a whole; what was still unacknowledged may or may not be in the
@@ -21,18 +24,21 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
+from pykafka_wire.wire.batch_limits import BatchLimits
 from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import ANY, Backoff, Cluster, Deadline, Pending, shared_cluster
 from pykafka_wire.wire.errors import (
     UNKNOWN_TOPIC_GRACE_MS,
     Action,
+    BrokerError,
     DeadlineExceededError,
     NoBrokerAvailableError,
     ProtocolError,
+    RecordTooLargeError,
     TransportError,
     UnknownTopicError,
     WireError,
@@ -48,7 +54,8 @@ from pykafka_wire.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from pykafka_wire.wire.produce_errors import expired_error, refused_error, too_large_error
+from pykafka_wire.wire.produce_errors import RECORD_ERRORS, expired_error, refused_error, too_large_error
+from pykafka_wire.wire.recut import RefusedRecords, halves, take_out
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
 from pykafka_wire.wire.transport import first_to_arrive
@@ -126,6 +133,8 @@ class Producer:
             self._max_in_flight = min(self._max_in_flight, _MOST_IN_FLIGHT)
         self._backoff = Backoff(self._settings)
         self.counters = ProducerCounters()
+        #: Whether records that no broker takes are kept for :meth:`take_refused`, instead of failing the producer.
+        self.keeps_refused = False
         self._forget()
 
     def _forget(self) -> None:
@@ -141,6 +150,10 @@ class Producer:
         self._topic_ids: dict[str, uuid.UUID] = {}
         self._unknown_since: dict[TopicPartition, float] = {}
         self._delivered: dict[TopicPartition, Delivered] = {}
+        self._kept: list[RefusedRecords] = []
+        self._batch_limits = BatchLimits(self._cluster, self._settings)
+        self._unsent_since: float | None = None
+        self._left_at = time.monotonic()
 
     # --- the public surface -----------------------------------------------------------------------------------------
 
@@ -149,6 +162,10 @@ class Producer:
         metadata = self._cluster.topics([topic], max_age_ms=self._settings.metadata_max_age_ms)[topic]
         return len(metadata.partitions)
 
+    def max_batch_bytes(self, topic: str) -> int | None:
+        """The largest record batch that `topic` takes, None where brokers do not say (:class:`BatchLimits`)."""
+        return self._batch_limits.limit(topic)
+
     def append(self, topic: str, partition: int, batches: Iterable[EncodedBatch]) -> None:
         """Queues `batches` for a topic-partition, in this order, and sends what fills requests.
 
@@ -156,10 +173,12 @@ class Producer:
         their headers are patched in place.
 
         Raises:
-            RecordTooLargeError: a batch is larger than ``max.request.size``; nothing of it was queued.
+            RecordTooLargeError: a batch is larger than ``max.request.size``; nothing of it was queued. With
+                `keeps_refused` it is kept instead.
             WireError: an earlier batch has failed.
         """
         self._raise_failure()
+        self._back()
         tp = TopicPartition(topic, partition)
         queue = self._queues.get(tp)
         if queue is None:
@@ -169,15 +188,24 @@ class Producer:
             size = len(encoded.data)
             if size > self._settings.max_request_size:
                 limit_bytes = self._settings.max_request_size
-                raise too_large_error(tp, encoded, "max.request.size", limit_bytes=limit_bytes)
+                error = too_large_error(tp, encoded, "max.request.size", limit_bytes=limit_bytes)
+                if not self.keeps_refused:
+                    raise error
+                self._keep(tp, encoded, dict.fromkeys(range(encoded.n_records)), error)
+                continue
             # One batch always gets in, whatever buffer.memory says.
             while self._buffered_bytes and self._buffered_bytes + size > self._settings.buffer_memory:
                 self._progress()
             queue.add(encoded, expires_at)
             self._buffered_bytes += size
             self._unsent_bytes += size
+            if self._unsent_since is None:
+                self._unsent_since = time.monotonic()
             if self._unsent_bytes >= self._settings.max_request_size:
                 self._send(everything=False)
+        if self._lingered():
+            self._send(everything=True)
+        self._left_at = time.monotonic()
 
     def flush(self, deadline: Deadline | None = None) -> dict[TopicPartition, Delivered]:
         """Sends all that is queued, waits for every acknowledgement, and returns what was delivered since the last
@@ -188,6 +216,7 @@ class Producer:
             WireError: a batch was refused; the producer has failed.
         """
         self._raise_failure()
+        self._back()
         while self._buffered_bytes:
             if deadline is not None and deadline.expired:
                 raise DeadlineExceededError(
@@ -195,8 +224,15 @@ class Producer:
                     api="Produce",
                 )
             self._progress(deadline)
+        self._left_at = time.monotonic()
         delivered, self._delivered = self._delivered, {}
         return delivered
+
+    def take_refused(self) -> list[RefusedRecords]:
+        """The records that were refused since the last call, in no order between topic-partitions. They are in no log,
+        and :meth:`flush` does not count them."""
+        kept, self._kept = self._kept, []
+        return kept
 
     def reset(self) -> None:
         """Drops all that is queued or unacknowledged, and starts afresh under a new producer id.
@@ -218,7 +254,7 @@ class Producer:
     @property
     def clean(self) -> bool:
         """Whether nothing is queued or unacknowledged and no error has struck."""
-        return self._error is None and not self._buffered_bytes
+        return self._error is None and not self._buffered_bytes and not self._kept
 
     def settle(self, deadline: Deadline) -> bool:
         """Whether every request that was ever sent has been answered, after waiting until `deadline` for those that
@@ -254,6 +290,21 @@ class Producer:
             pause_s = min(pause_s, deadline.remaining_ms() / 1000)
         time.sleep(max(0.0, pause_s))
 
+    def _back(self) -> None:
+        """The caller is back. Nothing was read or sent meanwhile, so that time counts against no limit: a caller that is
+        slow to bring more loses nothing."""
+        away_s = time.monotonic() - self._left_at
+        for queue in self._queues.values():
+            queue.put_off(away_s)
+        for flights in self._in_flight.values():
+            for flight in flights:
+                flight.deadline = Deadline(flight.deadline.at + away_s)
+
+    def _lingered(self) -> bool:
+        """Whether what was not sent has waited for company as long as ``linger.ms`` has it."""
+        linger_ms, since = self._settings.linger_ms, self._unsent_since
+        return linger_ms is not None and since is not None and (time.monotonic() - since) * 1000 >= linger_ms
+
     def _send(self, *, everything: bool) -> None:
         """Sends requests to every leader that has room in flight; unless `everything`, only those that are worth it."""
         now = time.monotonic()
@@ -274,6 +325,8 @@ class Producer:
                 if not chosen or not self._send_to(node, chosen):
                     break
         self._unsent_bytes = 0
+        if everything:
+            self._unsent_since = None
 
     def _leader_of(self, queue: PartitionQueue) -> int | None:
         """The node to send a queue's batches to, its topic's id known as well; None when there is none for now."""
@@ -416,7 +469,10 @@ class Producer:
 
     def _acknowledge(self, batch: QueuedBatch, base_offset: int) -> None:
         tp, n_records = batch.topic_partition, batch.encoded.n_records
-        self._queues[tp].acknowledge(batch)
+        try:
+            self._queues[tp].acknowledge(batch)
+        except ProtocolError as error:
+            self._fail(error)
         self._buffered_bytes -= batch.size
         self.counters.n_batches += 1
         self.counters.n_records += n_records
@@ -440,8 +496,10 @@ class Producer:
         tp = batch.topic_partition
         queue = self._queues[tp]
         error = refused_error(tp, batch.encoded, answer, node=flight.node, version=flight.pending.version)
+        if error.name in RECORD_ERRORS and self._recut(queue, batch, answer, error):
+            return
         # inflight.py, rule 4: an echo of an earlier batch's failure.
-        echo = error.name == "OUT_OF_ORDER_SEQUENCE_NUMBER" and queue.first_unacknowledged is not batch
+        echo = error.name == "OUT_OF_ORDER_SEQUENCE_NUMBER" and queue.is_echo(batch)
         corrupt_again = error.name == "CORRUPT_MESSAGE" and batch.attempts >= _CORRUPT_TRIES
         if not (error.retriable or echo) or corrupt_again:
             self._fail(error)
@@ -452,6 +510,35 @@ class Producer:
             if pause:
                 self._invalidate(tp)
         self._retry(batch, error, pause=pause)
+
+    def _recut(
+        self, queue: PartitionQueue, batch: QueuedBatch, answer: PartitionProduceResponse, error: BrokerError
+    ) -> bool:
+        """What to do about a batch refused for its records: put others in its place, or False if it is to fail."""
+        encoded, level = batch.encoded, self._settings.compression_level
+        faults = {each.batch_index: each.batch_index_error_message for each in answer.record_errors}
+        faults = {index: faults[index] for index in sorted(faults) if 0 <= index < encoded.n_records}
+        too_large = isinstance(error, RecordTooLargeError)
+        if encoded.n_records > 1 and (too_large or (self.keeps_refused and not faults)):
+            # A broker that does not say which record: halves of halves will.
+            pieces = halves(encoded, level)
+            if too_large:
+                self._batch_limits.refused(batch.topic_partition.topic, batch.size)
+        elif self.keeps_refused:
+            pieces = self._keep(batch.topic_partition, encoded, faults or {0: None}, error)
+        else:
+            return False
+        queue.replace(batch, pieces)
+        self._buffered_bytes += sum(len(piece.data) for piece in pieces) - batch.size
+        return True
+
+    def _keep(
+        self, tp: TopicPartition, encoded: EncodedBatch, faults: Mapping[int, str | None], error: BrokerError
+    ) -> list[EncodedBatch]:
+        """Keeps the records at fault for :meth:`take_refused`; returns the others as batches."""
+        taken, rest = take_out(tp, encoded, faults, error, self._settings.compression_level)
+        self._kept.append(taken)
+        return rest
 
     def _lost(self, node: int, batches: Collection[QueuedBatch], error: WireError) -> None:
         """The fate of a request is unknown: its batches are sent again, as they are."""
@@ -514,6 +601,7 @@ def shared_producer(settings: ClientSettings) -> Iterator[Producer]:
     try:
         yield producer
     finally:
+        producer.keeps_refused = False
         if not producer.clean:
             producer.reset()
         with _idle_lock:

@@ -71,6 +71,13 @@ def _names(value: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
+def _strategies(value: str) -> tuple[str, ...]:
+    # Java's class names. Those of other strategies are passed over: its own default names a second one for groups that are
+    # on their way to it, and where no group is joined none is used.
+    names = (name.rpartition(".")[2].lower().removesuffix("assignor") for name in _names(value))
+    return tuple(dict.fromkeys(name for name in names if name in ("range", "roundrobin")))
+
+
 def _tls_versions(value: str) -> tuple[str, ...]:
     # The old ones are in many a file, as Kafka's default once was, and stay off: 1.2 is the oldest that is spoken.
     old, spoken = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"), ("TLSv1.2", "TLSv1.3")
@@ -159,6 +166,11 @@ class ClientSettings:
     compression_lz4_level: int | None = field(default=None, metadata=_row(_whole(1, 17), "writes", "level of lz4; none: this client's choice"))
     compression_zstd_level: int | None = field(default=None, metadata=_row(_whole(-131_072, 22), "writes", "level of zstd; none: this client's choice"))
     max_request_size: int = field(default=1_048_576, metadata=_row(_BYTES, "writes", "most bytes of one record batch and of one topic-partition's part of a request"))
+    # Java's defaults, 16384 and 5, suit records that come one by one; here they come in Arrow batches of thousands.
+    batch_size: int | None = field(default=None, metadata=_row(_MS, "writes", "most bytes of one record batch before compression, and of rows without a key before the next partition's turn; none: this client's choice"))
+    linger_ms: int | None = field(default=None, metadata=_row(_MS, "writes", "what was not sent for so long goes out when the next Arrow batch has come, in ms; none: when a request is full, or the rows end"))
+    partitioner_class: str | None = field(default=None, metadata=_row(_text, "writes", "`RoundRobinPartitioner`, or `module:function` (see the text); none: the key's hash, as Java's"))
+    partitioner_ignore_keys: bool = field(default=False, metadata=_row(_boolean, "writes", "place rows with a key as if they had none"))
     buffer_memory: int = field(default=33_554_432, metadata=_row(_BYTES, "writes", "bytes that may wait for acknowledgement"))
     delivery_timeout_ms: int = field(default=120_000, metadata=_row(_whole(1), "writes", "for a batch with all its retries, in ms"))
     retries: int = field(default=2**31 - 1, metadata=_row(_MS, "writes", "how often a batch is sent again at most"))
@@ -171,6 +183,7 @@ class ClientSettings:
     session_timeout_ms: int = field(default=45_000, metadata=_row(_whole(1), "groups", "a member silent for longer is left out, in ms"))
     heartbeat_interval_ms: int = field(default=3_000, metadata=_row(_whole(1), "groups", "time between heartbeats, in ms"))
     max_poll_interval_ms: int = field(default=300_000, metadata=_row(_whole(1), "groups", "time between polls after which a member counts as stuck, in ms"))
+    partition_assignment_strategy: tuple[str, ...] = field(default=("range",), metadata=_row(_strategies, "groups", "`range`, `roundrobin` or both, or Java's class names for them; others are passed over"))
     auto_offset_reset: str = field(default="latest", metadata=_row(_one_of("earliest", "latest", "none"), "groups", "where to start where the group has committed nothing"))
     enable_auto_commit: bool = field(default=True, metadata=_row(_boolean, "groups", "commit positions while polling"))
     auto_commit_interval_ms: int = field(default=5_000, metadata=_row(_MS, "groups", "time between such commits, in ms"))
@@ -203,7 +216,7 @@ class ClientSettings:
     ssl_endpoint_identification_algorithm: str = field(default="https", metadata=_row(_identification, "TLS", "`https` checks that certificates name the host; empty does not, and warns"))
     ssl_enabled_protocols: tuple[str, ...] = field(default=("TLSv1.2", "TLSv1.3"), metadata=_row(_tls_versions, "TLS", "`TLSv1.2`, `TLSv1.3` or both"))
     ssl_cipher_suites: tuple[str, ...] = field(default=(), metadata=_row(_names, "TLS", "cipher suites by Java's or OpenSSL's names; none: OpenSSL's choice"))
-    trace: str = field(default="", metadata=_row(_text, "all", "`stderr` or a file: one line for each request and response"))
+    trace: str = field(default="", metadata=_row(_text, "all", "`stderr`, `stdout` or a file: one line for each request and response"))
     # fmt: on
     unknown: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()

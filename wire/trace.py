@@ -1,8 +1,8 @@
 """The exchange with brokers, readable as a protocol analyser shows it: one line per request and per response.
 
-Turned on by the setting ``trace`` or the environment variable ``PYKAFKA_WIRE_TRACE``: ``stderr``, or the path of a file that
-lines are appended to. A line has the time, the broker, the direction, API and version, correlation id, size, the fields
-that matter, and on a response the latency and the names of its error codes. Fields that are declared secret
+Turned on by the setting ``trace`` or the environment variable ``PYKAFKA_WIRE_TRACE``: ``stderr``, ``stdout``, or the path of a
+file that lines are appended to. A line has the time, the broker, the direction, API and version, correlation id, size, the
+fields that matter, and on a response the latency and the names of its error codes. Fields that are declared secret
 (authentication bytes) and payloads (record batches) are never in it. It knows no socket; whoever moves bytes calls it.
 """
 
@@ -91,8 +91,9 @@ class Trace:
     def _write(self, line: str) -> None:
         stamped = f"{datetime.now().strftime('%H:%M:%S.%f')[:-3]} {line}\n"
         with self._lock:
-            if self._target == "stderr":
-                sys.stderr.write(stamped)
+            if self._target in ("stderr", "stdout"):
+                stream = sys.stderr if self._target == "stderr" else sys.stdout
+                stream.write(stamped)
                 return
             if self._file is None:
                 # Line by line, so that the lines of several processes do not mix.

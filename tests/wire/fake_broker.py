@@ -11,6 +11,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
@@ -47,8 +48,18 @@ class Close:
 
 
 CLOSE: Final = Close()
+
+
+@dataclass(frozen=True, slots=True)
+class Mangled:
+    """An answer whose frame, its length included, is changed on its way."""
+
+    response: Message
+    mangle: Callable[[bytes], bytes]
+
+
 #: A message is sent in its frame, bytes as they are, None is no answer at all.
-Reply = Message | bytes | Close | None
+Reply = Message | Mangled | bytes | Close | None
 Handler = Callable[[Any, int], Reply]
 
 
@@ -95,6 +106,10 @@ class FakeBroker:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def speak(self, versions: Mapping[int, tuple[int, int]]) -> None:
+        """Speak these versions of these APIs, the others as before."""
+        self.on[ApiVersionsRequest] = lambda request, version: versions_response({**VERSIONS, **versions})
 
     def close(self) -> None:
         """Close the port and every connection."""
@@ -176,6 +191,8 @@ class FakeBroker:
                 reply = None if self.silent else self.on[request_class](request, version)
                 if isinstance(reply, Close):
                     return
+                if isinstance(reply, Mangled):
+                    reply = reply.mangle(frame_of(request_class, version, correlation_id, reply.response))
                 if isinstance(reply, Message):
                     # KIP-511: a version that the broker does not have is answered in version 0.
                     unknown = key == 18 and getattr(reply, "error_code", 0) == 35

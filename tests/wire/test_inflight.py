@@ -11,7 +11,7 @@ import pytest
 from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.encode import encode_batches
-from pykafka_wire.wire.errors import TransportError, broker_error
+from pykafka_wire.wire.errors import ProtocolError, TransportError, broker_error
 from pykafka_wire.wire.inflight import PartitionQueue, ProducerIdentity, next_sequence
 from pykafka_wire.wire.topics import TopicPartition
 
@@ -125,3 +125,73 @@ def test_tries_are_counted(n_retries: int) -> None:
     for _ in range(n_retries):
         queue.retry(queue.take(1, WRITER), LOST, 0.0)
     assert queue.take(1, WRITER).attempts == n_retries + 1
+
+
+OUT_OF_ORDER = broker_error(45)
+
+
+def test_a_batch_that_gives_way_to_its_halves_changes_no_sequence_after_it() -> None:
+    queue = queue_of(4, 5)
+    queue.acknowledge(queue.take(1, WRITER))
+    queue.add(encoded(6), expires_at=1e9)
+    second, third = queue.take(1, WRITER), queue.take(1, WRITER)
+    queue.replace(second, [encoded(3), encoded(2)])
+    assert not queue.ready(1.0)  # the third is on its way
+    assert queue.is_echo(third)
+    bytes_before = bytes(third.encoded.data)
+    queue.retry(third, OUT_OF_ORDER, 0.0)
+    again = [queue.take(1, WRITER) for _ in range(3)]
+    assert [producer_fields(batch.encoded)[2] for batch in again] == [4, 7, 9]
+    assert bytes(again[2].encoded.data) == bytes_before
+
+
+def test_a_batch_that_loses_records_moves_the_sequences_after_it() -> None:
+    queue = queue_of(4, 5, 6)
+    queue.acknowledge(queue.take(1, WRITER))
+    second, third = queue.take(1, WRITER), queue.take(1, WRITER)
+    queue.replace(second, [encoded(2)])
+    queue.retry(third, OUT_OF_ORDER, 0.0)
+    queue.add(encoded(1), expires_at=1e9)
+    assert [producer_fields(queue.take(1, WRITER).encoded)[2] for _ in range(3)] == [4, 6, 12]
+
+
+def test_a_batch_that_loses_all_its_records_leaves_its_sequence_to_the_next() -> None:
+    queue = queue_of(4, 5, 6)
+    queue.acknowledge(queue.take(1, WRITER))
+    second, third = queue.take(1, WRITER), queue.take(1, WRITER)
+    queue.replace(second, [])
+    assert queue.is_echo(third)  # though it is the first that is not acknowledged
+    queue.retry(third, OUT_OF_ORDER, 0.0)
+    assert producer_fields(queue.take(1, WRITER).encoded)[2] == 4
+    assert not queue.is_echo(third)
+
+
+def test_of_two_batches_that_give_way_the_first_says_where_sequences_go_on() -> None:
+    queue = queue_of(1, 4, 5, 6)
+    queue.acknowledge(queue.take(1, WRITER))
+    batches = [queue.take(1, WRITER) for _ in range(3)]
+    queue.replace(batches[1], [encoded(1)])
+    queue.replace(batches[0], [encoded(2)])
+    queue.retry(batches[2], OUT_OF_ORDER, 0.0)
+    assert [producer_fields(queue.take(1, WRITER).encoded)[2] for _ in range(3)] == [1, 3, 4]
+
+
+def test_a_batch_before_the_one_that_gave_way_is_resent_as_it_was() -> None:
+    queue = queue_of(1, 4, 5)
+    queue.acknowledge(queue.take(1, WRITER))
+    lost, refused = queue.take(1, WRITER), queue.take(1, WRITER)
+    bytes_before = bytes(lost.encoded.data)
+    queue.replace(refused, [encoded(2)])
+    queue.retry(lost, LOST, 0.0)
+    assert queue.take(1, WRITER) is lost
+    assert bytes(lost.encoded.data) == bytes_before
+    assert producer_fields(queue.take(1, WRITER).encoded)[2] == 5
+
+
+def test_a_batch_written_past_one_that_was_refused_is_an_error_and_no_gap() -> None:
+    queue = queue_of(1, 4, 5)
+    queue.acknowledge(queue.take(1, WRITER))
+    second, third = queue.take(1, WRITER), queue.take(1, WRITER)
+    queue.replace(second, [encoded(2)])
+    with pytest.raises(ProtocolError, match="out of sequence"):
+        queue.acknowledge(third)

@@ -141,28 +141,6 @@ def test_memory_is_bounded_whatever_is_appended(kafka: Any, topic: Any) -> None:
     writer.close()
 
 
-def test_a_batch_larger_than_the_topic_allows_names_its_rows_and_size(kafka: Any, topic: Any, cluster: Cluster) -> None:
-    name = topic(partitions=1, config={"max.message.bytes": "2000"})
-    producer = Producer(cluster)
-    producer.append(name, 0, encode(numbered(0, 5)))
-    producer.flush()
-    batches = encode(numbered(5, 105), max_batch_bytes=5_000)
-    producer.append(name, 0, batches)
-    with pytest.raises(RecordTooLargeError) as caught:
-        producer.flush()
-    error = caught.value
-    assert (error.topic, error.partition) == (name, 0)
-    assert f"rows {batches[0].first_row} to {batches[0].n_records - 1}" in str(error)
-    assert str(len(batches[0].data)) in str(error)
-    # The producer has failed: nothing may follow the gap, until it is reset.
-    with pytest.raises(RecordTooLargeError):
-        producer.append(name, 0, encode(numbered(5, 6)))
-    producer.reset()
-    producer.append(name, 0, encode(numbered(5, 10)))
-    producer.flush()
-    assert read(cluster, name) == numbered(0, 10)
-
-
 def test_a_batch_larger_than_a_request_may_be_is_refused_before_it_is_sent(topic: Any, cluster: Cluster) -> None:
     name = topic(partitions=1)
     producer = Producer(cluster)

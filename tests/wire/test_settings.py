@@ -140,7 +140,12 @@ def test_defaults_are_javas_but_for_those_that_say_why(java_settings: dict[str, 
             different[setting.name] = ours
     assert different == {
         "client.id": "pykafka-wire",
+        # The strategies that are spoken here, by the names that go over the wire.
+        "partition.assignment.strategy": "range",
         "socket.connection.setup.timeout.ms": "4000",
+        # Writes see thousands of records at once.
+        "batch.size": "none",
+        "linger.ms": "none",
         # Sizes that reads and sockets choose for themselves.
         "fetch.max.bytes": "none",
         "max.partition.fetch.bytes": "none",
@@ -160,8 +165,8 @@ def test_defaults_are_javas_but_for_those_that_say_why(java_settings: dict[str, 
 
 
 def test_unknown_and_ignored_names_are_told_apart() -> None:
-    made = settings(linger_ms="5", sasl_mechanisms="PLAIN")
-    assert made.ignored == ("linger.ms",)
+    made = settings(max_poll_records="5", sasl_mechanisms="PLAIN")
+    assert made.ignored == ("max.poll.records",)
     assert made.unknown == ("sasl.mechanisms",)
     assert unknown_settings(made) == "sasl.mechanisms (did you mean sasl.mechanism?)"
 

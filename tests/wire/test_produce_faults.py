@@ -1,0 +1,235 @@
+"""Writing while brokers and the network misbehave: each batch once and in order, or one error, and never a silent gap.
+
+What a real broker can be made to do is in test_producer.py; here a scripted one keeps a log as a real one would.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pykafka_wire.wire.batches import read_header
+from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProtocolError, WireError
+from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykafka_wire.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from pykafka_wire.wire.produce_errors import refused_error
+from pykafka_wire.wire.producer import Producer
+from pykafka_wire.wire.settings import ClientSettings
+from tests.wire.fake_broker import CLOSE, FakeBroker, Mangled, Reply
+from tests.wire.oracle import decode_batches
+from tests.wire.test_producer import encode, numbered, read, settings_of
+
+DUPLICATE, OUT_OF_ORDER, UNKNOWN_PRODUCER = 46, 45, 59
+THROTTLED_MS = 300
+
+
+class Partition:
+    """The log of t-0, with the sequences that a broker minds.
+
+    Attributes:
+        faults: for the next requests, in turn: what to do instead of answering well, before or after appending.
+    """
+
+    def __init__(self, fake: FakeBroker) -> None:
+        self.values: list[bytes | None] = []
+        self.producers: list[int] = []
+        self.faults: list[Callable[[Callable[[], ProduceResponse]], Reply] | None] = []
+        fake.speak({0: (3, 12), 22: (0, 4)})
+        fake.topics = {"t": {0: (1, 0)}}
+        fake.on[ProduceRequest] = self.produce
+        fake.on[InitProducerIdRequest] = self.init_producer_id
+
+    def init_producer_id(self, request: InitProducerIdRequest, version: int) -> InitProducerIdResponse:
+        self.producers.append(len(self.producers))
+        return InitProducerIdResponse(producer_id=self.producers[-1])
+
+    def produce(self, request: ProduceRequest, version: int) -> Reply:
+        fault = self.faults.pop(0) if self.faults else None
+        data = bytes(request.topic_data[0].partition_data[0].records)
+        return self.append(data) if fault is None else fault(lambda: self.append(data))
+
+    def append(self, data: bytes) -> ProduceResponse:
+        sequence, offset = read_header(memoryview(data)).base_sequence, len(self.values)
+        code = 0 if sequence == offset else DUPLICATE if sequence < offset else OUT_OF_ORDER
+        if not code:
+            self.values += [record.value for record in decode_batches(data)]
+        return answer(code, -1 if code else offset)
+
+
+def answer(code: int, base_offset: int = -1, **more: Any) -> ProduceResponse:
+    partition = PartitionProduceResponse(index=0, error_code=code, base_offset=base_offset)
+    return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[partition])], **more)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeBroker]:
+    with FakeBroker() as fake:
+        yield fake
+
+
+@pytest.fixture
+def log(fake: FakeBroker) -> Partition:
+    return Partition(fake)
+
+
+@pytest.fixture
+def producer(fake: FakeBroker) -> Iterator[Producer]:
+    # One request holds one batch of ten records and no more.
+    options = {"retry.backoff.ms": "1", "request.timeout.ms": "2000", "max.request.size": "1300"}
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": fake.address, **options})) as cluster:
+        yield Producer(cluster)
+
+
+def write(producer: Producer, start: int, end: int) -> None:
+    for first in range(start, end, 10):
+        producer.append("t", 0, encode(numbered(first, first + 10)))
+
+
+def mangled(mangle: Callable[[bytes], bytes]) -> Callable[[Callable[[], ProduceResponse]], Reply]:
+    return lambda append: Mangled(append(), mangle)
+
+
+def with_length(frame: bytes, length: int) -> bytes:
+    return struct.pack(">i", length) + frame[4:]
+
+
+LOST = {
+    "closed before it is written": lambda append: CLOSE,
+    "closed after it is written": lambda append: (append(), CLOSE)[1],
+    "another request's answer": mangled(lambda frame: frame[:4] + struct.pack(">i", 4711) + frame[8:]),
+    "a negative length": mangled(lambda frame: with_length(frame, -5)),
+    "an oversize length": mangled(lambda frame: with_length(frame, 2**31 - 1)),
+    "cut short": mangled(lambda frame: with_length(frame[:-6], len(frame) - 10)),
+    "bytes too many": mangled(lambda frame: with_length(frame, len(frame) + 2) + b"\0" * 6),
+    "no answer in time": lambda append: (append(), None)[1],
+    "an answer that leaves the partition out": lambda append: (append(), ProduceResponse())[1],
+}
+
+
+@pytest.mark.parametrize("fault", LOST.values(), ids=LOST)
+def test_a_batch_whose_answer_is_lost_is_in_the_log_once(fault: Any, producer: Producer, log: Partition) -> None:
+    """Faults 4, 7, 8, 9 and 34: the same bytes go again, under the same sequence."""
+    write(producer, 0, 10)
+    producer.flush()
+    log.faults = [None, fault]
+    write(producer, 10, 100)
+    producer.flush()
+    assert log.values == numbered(0, 100)
+    assert producer.counters.n_retries > 0
+    assert log.producers == [0]
+
+
+def test_an_answer_that_never_makes_sense_ends_in_one_error(producer: Producer, log: Partition) -> None:
+    log.faults = [LOST["bytes too many"]] * 5
+    write(producer, 0, 10)
+    with pytest.raises(ProtocolError):
+        producer.flush()
+    assert log.values == numbered(0, 10)
+
+
+@pytest.mark.parametrize("code", [OUT_OF_ORDER, UNKNOWN_PRODUCER], ids=["out of order", "unknown producer"])
+def test_acknowledged_records_that_the_broker_lost_are_an_error_and_nothing_follows_the_gap(
+    code: int, producer: Producer, log: Partition
+) -> None:
+    """Fault 33: the first unacknowledged batch is out of sequence, so what is missing was acknowledged."""
+    write(producer, 0, 50)
+    producer.flush()
+    log.faults = [None, *[lambda append: answer(code)] * 20]
+    write(producer, 50, 100)
+    with pytest.raises(BrokerError) as caught:
+        producer.flush()
+    assert (caught.value.code, caught.value.topic, caught.value.partition) == (code, "t", 0)
+    assert "Acknowledged records of this producer are missing" in str(caught.value)
+    assert "Nothing was written after the gap" in str(caught.value)
+    assert log.values == numbered(0, 60)
+    # Whoever goes on does so as another producer.
+    producer.reset()
+    log.values, log.faults = [], []
+    write(producer, 60, 100)
+    producer.flush()
+    assert log.values == numbered(60, 100)
+    assert log.producers == [0, 1]
+
+
+def test_batches_out_of_order_only_because_one_before_them_failed_are_sent_again(
+    producer: Producer, log: Partition
+) -> None:
+    """Not fault 33: a full disk turns one batch away, and those in flight behind it have no place."""
+    write(producer, 0, 10)
+    producer.flush()
+    log.faults = [lambda append: answer(56)]  # KAFKA_STORAGE_ERROR
+    write(producer, 10, 100)
+    producer.flush()
+    assert log.values == numbered(0, 100)
+
+
+def test_the_throttle_that_comes_with_an_answer_is_waited_out(producer: Producer, log: Partition) -> None:
+    log.faults = [lambda append: throttled(append())]
+    write(producer, 0, 10)
+    producer.flush()
+    started = time.monotonic()
+    write(producer, 10, 20)
+    producer.flush()
+    assert time.monotonic() - started > THROTTLED_MS / 1000 * 0.9
+    assert log.values == numbered(0, 20)
+
+
+def throttled(response: ProduceResponse) -> ProduceResponse:
+    return ProduceResponse(responses=response.responses, throttle_time_ms=THROTTLED_MS)
+
+
+def test_retries_are_counted_and_bounded(fake: FakeBroker, log: Partition) -> None:
+    log.faults = [lambda append: answer(19)] * 10
+    options = {"bootstrap.servers": fake.address, "retries": "3", "retry.backoff.ms": "1"}
+    with Cluster(ClientSettings.from_options(options)) as cluster:
+        producer = Producer(cluster)
+        write(producer, 0, 10)
+        with pytest.raises(WireError, match="NOT_ENOUGH_REPLICAS"):
+            producer.flush()
+    assert fake.count(ProduceRequest) == 4
+    assert log.values == []
+
+
+@pytest.mark.long
+@pytest.mark.broker
+def test_batches_appended_with_too_few_replicas_are_not_appended_again(
+    kafka_cluster: Any, place_topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault 32 as brokers before 4 have it: NOT_ENOUGH_REPLICAS_AFTER_APPEND once the follower falls out of sync, then
+    NOT_ENOUGH_REPLICAS until it is back."""
+    properties = {"replica.lag.time.max.ms": "3000", "zookeeper.session.timeout.ms": "60000"}
+    brokers = kafka_cluster(2, properties, version="2.5.1")
+    place_topic(brokers, "after-append", {0: [1, 2]}, **{"min.insync.replicas": "2"})
+    codes: list[int] = []
+
+    def noted(tp: Any, encoded: Any, answer: PartitionProduceResponse, **where: Any) -> BrokerError:
+        codes.append(answer.error_code)
+        return refused_error(tp, encoded, answer, **where)
+
+    monkeypatch.setattr("pykafka_wire.wire.producer.refused_error", noted)
+    with Cluster(settings_of(brokers, delivery_timeout_ms=240_000)) as cluster:
+        producer = Producer(cluster)
+        producer.append("after-append", 0, encode(numbered(0, 100)))
+        producer.flush()
+        brokers.nodes[1].pause()
+        try:
+            producer.append("after-append", 0, encode(numbered(100, 200)))
+            ends = time.monotonic() + 60
+            while not {19, 20} <= set(codes):
+                assert time.monotonic() < ends, codes
+                with pytest.raises(DeadlineExceededError):
+                    producer.flush(Deadline.after_ms(500))
+        finally:
+            brokers.nodes[1].resume()
+        producer.flush()
+        assert read(cluster, "after-append") == numbered(0, 200)

@@ -1,0 +1,253 @@
+"""What brokers refuse for what is in it: batches cut smaller, records kept, nothing lost, doubled or out of order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pykafka_wire.wire.batches import EncodedBatch, read_header
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.encode import encode_batches
+from pykafka_wire.wire.errors import RecordTooLargeError, WireError
+from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykafka_wire.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from pykafka_wire.wire.producer import Producer, shared_producer
+from pykafka_wire.wire.settings import ClientSettings
+from tests.wire.fake_broker import FakeBroker
+from tests.wire.oracle import decode_batches
+from tests.wire.test_producer import read, settings_of
+
+pytestmark = pytest.mark.broker
+
+NOW_MS = int(time.time() * 1000)
+
+
+def encode(
+    values: list[bytes],
+    *,
+    keys: list[bytes | None] | None = None,
+    codec: Codec = Codec.NONE,
+    max_batch_bytes: int = 16_384,
+    timestamps: list[int] | None = None,
+) -> list[EncodedBatch]:
+    return encode_batches(
+        key=None if keys is None else pa.array(keys, pa.binary()),
+        value=pa.array(values, pa.binary()),
+        headers=None,
+        timestamp=np.array(timestamps or [NOW_MS] * len(values), np.int64),
+        codec=codec,
+        max_batch_bytes=max_batch_bytes,
+    )
+
+
+def numbered(start: int, end: int, size: int = 100) -> list[bytes]:
+    return [str(i).encode().ljust(size, b".") for i in range(start, end)]
+
+
+@pytest.fixture
+def cluster(kafka: Any) -> Iterator[Cluster]:
+    with Cluster(settings_of(kafka)) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize("keeps_refused", [False, True])
+def test_batches_larger_than_the_topic_allows_are_cut_until_they_fit(
+    topic: Any, cluster: Cluster, codec: Codec, keeps_refused: bool
+) -> None:
+    name = topic(partitions=1, config={"max.message.bytes": "2000"})
+    noise = np.random.default_rng(1)  # so that compression cannot make them fit
+    values = [noise.bytes(100) for _ in range(400)]
+    producer = Producer(cluster)
+    producer.keeps_refused = keeps_refused
+    producer.append(name, 0, encode(values[:1]))
+    producer.flush()
+    producer.append(name, 0, encode(values[1:], codec=codec, max_batch_bytes=9_000))
+    (delivered,) = producer.flush().values()
+    assert (delivered.n_records, delivered.last_offset) == (399, 399)
+    assert read(cluster, name) == values
+    assert producer.take_refused() == []
+    assert producer.clean
+
+
+def test_a_record_too_large_for_its_topic_names_its_row_and_size(topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=1, config={"max.message.bytes": "2000"})
+    producer = Producer(cluster)
+    producer.append(name, 0, encode([*numbered(0, 7), b"x" * 3_000, *numbered(8, 50)], max_batch_bytes=9_000))
+    with pytest.raises(RecordTooLargeError) as caught:
+        producer.flush()
+    error = caught.value
+    assert (error.topic, error.partition) == (name, 0)
+    assert "1 records (row 7) has 30" in str(error)  # 3,000 bytes, and what goes around them
+    assert "Raise max.message.bytes, or make the record smaller." in str(error)
+    # The producer has failed: nothing may follow the gap, until it is reset.
+    with pytest.raises(RecordTooLargeError):
+        producer.append(name, 0, encode(numbered(50, 51)))
+    producer.reset()
+    producer.append(name, 0, encode([b"next"]))
+    producer.flush()
+    values = read(cluster, name)
+    assert values == [*numbered(0, len(values) - 1), b"next"]
+
+
+def test_records_too_large_are_kept_and_all_others_arrive_in_order(topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=2, config={"max.message.bytes": "2000"})
+    values = numbered(0, 300)
+    for i in (3, 150, 151, 299):
+        values[i] = values[i] * 30
+    producer = Producer(cluster)
+    producer.keeps_refused = True
+    for partition in range(2):
+        producer.append(name, partition, encode(values, max_batch_bytes=4_000))
+    producer.flush()
+    kept = [(*r.topic_partition, int(row)) for r in producer.take_refused() for row in r.row]
+    assert sorted(kept) == [(name, partition, i) for partition in range(2) for i in (3, 150, 151, 299)]
+    for partition in range(2):
+        assert read(cluster, name, partition) == [v for v in values if len(v) == 100]
+    producer.append(name, 0, encode([b"and on"]))
+    producer.flush()
+    assert read(cluster, name)[-1] == b"and on"
+
+
+def test_a_record_larger_than_a_request_is_kept_without_being_sent(kafka: Any, topic: Any) -> None:
+    name = topic(partitions=1)
+    with Cluster(settings_of(kafka, max_request_size=1_000)) as cluster:
+        producer = Producer(cluster)
+        producer.keeps_refused = True
+        producer.append(name, 0, encode([b"a", b"x" * 2_000, b"b"], max_batch_bytes=1_000))
+        producer.flush()
+        (refused,) = producer.take_refused()
+        assert refused.value.to_pylist() == [b"x" * 2_000]
+        assert refused.row.tolist() == [1]
+        assert "max.request.size (1000)" in str(refused.error)
+        assert read(cluster, name) == [b"a", b"b"]
+
+
+def test_invalid_records_are_kept_with_the_brokers_words_for_each(topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=1, config={"cleanup.policy": "compact"})
+    values = numbered(0, 400)
+    keys = [None if i % 50 in (0, 7) or 200 <= i < 240 else b"%d" % i for i in range(400)]  # one batch has none at all
+    producer = Producer(cluster)
+    producer.keeps_refused = True
+    producer.append(name, 0, encode([b"first"], keys=[b"k"]))
+    producer.flush()
+    producer.append(name, 0, encode(values, keys=keys, max_batch_bytes=1_500))
+    producer.flush()
+    refused = producer.take_refused()
+    assert sorted(int(row) for each in refused for row in each.row) == [i for i in range(400) if keys[i] is None]
+    assert {each.error.name for each in refused} == {"INVALID_RECORD"}
+    assert all("key" in reason for each in refused for reason in each.reasons)
+    assert read(cluster, name) == [b"first", *(v for v, key in zip(values, keys, strict=True) if key)]
+
+
+def test_timestamps_that_the_topic_does_not_take_are_kept(topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=1, config={"message.timestamp.before.max.ms": "3600000"})
+    producer = Producer(cluster)
+    producer.keeps_refused = True
+    producer.append(name, 0, encode([b"now", b"1970", b"now too"], timestamps=[NOW_MS, 0, NOW_MS]))
+    producer.flush()
+    (refused,) = producer.take_refused()
+    assert (refused.error.name, refused.timestamp.tolist()) == ("INVALID_TIMESTAMP", [0])
+    assert "imestamp" in refused.reasons[0]
+    assert read(cluster, name) == [b"now", b"now too"]
+
+
+def test_refused_records_that_nobody_took_do_not_pass_to_the_next_task(kafka: Any, topic: Any) -> None:
+    name = topic(partitions=1, config={"max.message.bytes": "2000"})
+    settings = settings_of(kafka, client_id="keeps")
+    with shared_producer(settings) as producer:
+        producer.keeps_refused = True
+        producer.append(name, 0, encode([b"x" * 3_000]))
+        producer.flush()
+        assert not producer.clean
+    with shared_producer(settings) as producer:
+        assert not producer.keeps_refused
+        assert producer.take_refused() == []
+        producer.append(name, 0, encode([b"x" * 3_000]))
+        with pytest.raises(RecordTooLargeError):
+            producer.flush()
+
+
+def test_limits_are_the_topics_own_and_asked_for_once(topic: Any, cluster: Cluster) -> None:
+    small, default = topic(partitions=1, config={"max.message.bytes": "2000"}), topic(partitions=1)
+    producer = Producer(cluster)
+    assert producer.max_batch_bytes(small) == 2_000
+    assert producer.max_batch_bytes(default) == 1_048_588
+
+
+def test_a_broker_that_does_not_say_which_record_it_refuses_is_asked_with_halves() -> None:
+    """As brokers before KIP-467 (Produce v7): the answer has an error code and nothing else."""
+    log: list[bytes | None] = []
+
+    def produce(request: ProduceRequest, version: int) -> ProduceResponse:
+        assert version == 7
+        data = bytes(request.topic_data[0].partition_data[0].records)
+        values = [record.value for record in decode_batches(data)]
+        # Records are looked at first, then sequences.
+        code = 87 if b"bad" in values else 45 if read_header(memoryview(data)).base_sequence != len(log) else 0
+        answer = PartitionProduceResponse(index=0, error_code=code, base_offset=-1 if code else len(log))
+        log.extend(() if code else values)
+        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[answer])])
+
+    with FakeBroker() as fake:
+        fake.speak({0: (3, 7), 22: (0, 1)})
+        fake.topics = {"t": {0: (1, 0)}}
+        fake.on[ProduceRequest] = produce
+        fake.on[InitProducerIdRequest] = lambda request, version: InitProducerIdResponse(producer_id=1)
+        values = [b"bad" if i in (0, 5, 9, 13) else b"%d" % i for i in range(14)]
+        with Cluster(ClientSettings.from_options({"bootstrap.servers": fake.address})) as cluster:
+            producer = Producer(cluster)
+            producer.keeps_refused = True
+            producer.append("t", 0, encode(values))
+            producer.flush()
+            assert sorted(int(row) for each in producer.take_refused() for row in each.row) == [0, 5, 9, 13]
+            assert log == [value for value in values if value != b"bad"]
+            producer.keeps_refused = False
+            producer.append("t", 0, encode([b"bad", b"good"]))
+            with pytest.raises(WireError, match="INVALID_RECORD"):
+                producer.flush()
+
+
+def test_a_caller_who_is_slow_to_bring_more_loses_nothing(kafka: Any, topic: Any) -> None:
+    """Time limits are for brokers: batches that wait for company, and answers that wait to be read, do not expire."""
+    name = topic(partitions=1)
+    limits = {"request_timeout_ms": 300, "delivery_timeout_ms": 400, "max_request_size": 1_000}
+    with Cluster(settings_of(kafka, **limits)) as cluster:
+        producer = Producer(cluster)
+        producer.append(name, 0, encode(numbered(0, 12), max_batch_bytes=1_000))  # more than a request: it leaves
+        assert producer.counters.n_requests == 1
+        time.sleep(0.6)
+        producer.append(name, 0, encode(numbered(12, 13)))
+        time.sleep(0.6)
+        producer.flush()
+        assert read(cluster, name) == numbered(0, 13)
+        assert producer.counters.n_retries == 0
+
+
+def test_with_linger_what_has_waited_leaves_before_requests_are_full(kafka: Any, topic: Any) -> None:
+    name = topic(partitions=1)
+    with Cluster(settings_of(kafka, linger_ms=0)) as cluster:
+        producer = Producer(cluster)
+        producer.append(name, 0, encode([b"at once"]))
+        assert producer.counters.n_requests == 1
+        producer.flush()
+    with Cluster(settings_of(kafka, linger_ms=200)) as cluster:
+        producer = Producer(cluster)
+        producer.append(name, 0, encode([b"in"]))
+        assert producer.counters.n_requests == 0
+        time.sleep(0.25)
+        producer.append(name, 0, encode([b"company"]))
+        assert producer.counters.n_requests == 1
+        producer.flush()
+        assert read(cluster, name) == [b"at once", b"in", b"company"]

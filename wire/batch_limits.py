@@ -1,0 +1,51 @@
+"""The largest record batch that each topic takes, ``max.message.bytes``, asked of the brokers and remembered.
+
+Owns that number only. Brokers compare it with a batch as it is sent: compressed, with its header.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+from pykafka_wire.wire.admin import describe_topic_configs
+from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.settings import ClientSettings
+
+logger = logging.getLogger(__name__)
+
+_SETTING: Final = "max.message.bytes"
+
+
+class BatchLimits:
+    """Limits in bytes by topic, not older than ``metadata.max.age.ms``."""
+
+    def __init__(self, cluster: Cluster, settings: ClientSettings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._known: dict[str, tuple[float, int | None]] = {}
+
+    def limit(self, topic: str) -> int | None:
+        """The limit of `topic`; None where brokers do not say, as without the right to describe its settings."""
+        known = self._known.get(topic)
+        if known is None or (time.monotonic() - known[0]) * 1000 > self._settings.metadata_max_age_ms:
+            known = self._known[topic] = time.monotonic(), self._ask(topic)
+        return known[1]
+
+    def refused(self, topic: str, n_bytes: int) -> None:
+        """A batch of `n_bytes` was too large. Where that is news, the next ones are to have half of it."""
+        if topic in self._known:
+            asked_at, limit = self._known[topic]
+            if limit is None or limit >= n_bytes:
+                self._known[topic] = asked_at, max(1, n_bytes // 2)
+
+    def _ask(self, topic: str) -> int | None:
+        deadline = Deadline.after_ms(self._settings.request_timeout_ms)
+        try:
+            found = describe_topic_configs(self._cluster, [topic], [_SETTING], deadline=deadline)
+            return int(found[topic][_SETTING] or 0) or None
+        except (WireError, KeyError, ValueError) as error:
+            logger.debug("%s of %s is not known: %s", _SETTING, topic, error)
+            return None

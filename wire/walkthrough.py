@@ -1,0 +1,179 @@
+"""Kafka's protocol from the handshake to leaving a group, one step after the other, with the trace of each.
+
+Every step is one call of this package's own client, in the order in which a consumer's and a producer's lives go; the lines
+between the sentences are the trace's (:mod:`~pykafka_wire.wire.trace`). ``pykafka-wire walkthrough`` and
+``examples/protocol_walkthrough.py`` run it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from pykafka_wire.wire.admin import EARLIEST, LATEST, create_topics, delete_topics, list_offsets
+from pykafka_wire.wire.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.decode import Columns
+from pykafka_wire.wire.encode import encode_batches
+from pykafka_wire.wire.fetcher import fetch_ranges
+from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.group_member import GroupMember, membership
+from pykafka_wire.wire.membership import MemberState
+from pykafka_wire.wire.producer import Producer
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.trace import Trace
+from pykafka_wire.wire.transport import Channel
+
+
+def run_walkthrough(options: Mapping[str, str]) -> None:
+    """Walk through the protocol on a cluster, printing to standard output. Makes a topic and a group of its own, deletes
+    the topic in the end.
+
+    Args:
+        options: client settings under Kafka's names, ``bootstrap.servers`` at least.
+
+    Raises:
+        WireError: a step failed; what was printed before shows how far it came.
+    """
+    settings = replace(ClientSettings.from_options(options), trace="stdout")
+    walk = _Walk()
+    walk.handshakes(settings)
+    with Cluster(settings) as cluster:
+        walk.all_but_handshakes(cluster)
+
+
+class _Walk:
+    """The steps, numbered as they come."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        name = f"pykafka-wire-walkthrough-{uuid.uuid4().hex[:8]}"
+        self._topic, self._group = name, name
+        self._partitions = [TopicPartition(name, 0), TopicPartition(name, 1)]
+
+    def handshakes(self, settings: ClientSettings) -> None:
+        trace = Trace(settings.trace)
+        for host, port in settings.bootstrap_servers:
+            how = f"SASL {settings.sasl_mechanism} proves who we are" if settings.uses_sasl else "without SASL"
+            self._step(f"Handshake with {host}:{port}: ApiVersions settles the version of every request; {how}.")
+            channel = Channel(host, port, settings, trace, f"{host}:{port}")
+            channel.open(Deadline.after_ms(settings.request_timeout_ms))
+            channel.close()
+
+    def all_but_handshakes(self, cluster: Cluster) -> None:
+        self._step(
+            "Metadata: whichever broker answers names all brokers of the cluster, at the addresses to use from now on."
+        )
+        brokers = cluster.brokers()
+        self._result(f"brokers {', '.join(map(str, brokers.values()))}; the controller is {cluster.controller()}")
+
+        self._step(
+            "CreateTopics: the controller makes a topic with two partitions, and replicas on two brokers if it has them."
+        )
+        create_topics(cluster, {self._topic: (2, min(2, len(brokers)))})
+
+        self._step(
+            "Metadata of the topic: who leads each partition, in which leader epoch; a topic id where brokers have ids."
+        )
+        cluster.topics([self._topic])
+        for tp in self._partitions:
+            self._result("{} is led by broker {} in epoch {}".format(tp, *cluster.leader(tp)))
+        try:
+            self._produce(cluster)
+            member = self._join(cluster)
+            self._consume(cluster, member)
+        finally:
+            self._step("DeleteTopics: nothing of this walk is left behind.")
+            delete_topics(cluster, [self._topic])
+
+    def _produce(self, cluster: Cluster) -> None:
+        self._step(
+            "Produce: one message to each partition explicitly, to its leader; InitProducerId first, so that none is doubled."
+        )
+        producer = Producer(cluster)
+        for tp in self._partitions:
+            batches = encode_batches(
+                key=None,
+                value=pa.array([f"for partition {tp.partition}".encode()], pa.binary()),
+                headers=None,
+                timestamp=np.array([int(time.time() * 1000)], dtype=np.int64),
+                codec=Codec.NONE,
+                max_batch_bytes=cluster.settings.max_request_size,
+            )
+            producer.append(tp.topic, tp.partition, batches)
+        for tp, delivered in sorted(producer.flush().items()):
+            self._result(f"{tp}: in the log at offset {delivered.first_offset}")
+
+    def _join(self, cluster: Cluster) -> GroupMember:
+        self._step("FindCoordinator: one broker keeps the group's members and offsets.")
+        self._result(f"broker {cluster.coordinator(CoordinatorKind.GROUP, self._group)}")
+
+        self._step(
+            "JoinGroup, on a connection of its own, since it is answered only when all members have joined; "
+            "the first answer is just a member id to join with (KIP-394)."
+        )
+        member = GroupMember(cluster, membership(cluster.settings, self._group, (self._topic,)))
+        while member.machine.state is MemberState.UNJOINED:
+            member.step()
+        self._result(f"generation {member.machine.identity.generation}, this member leads: {member.machine.leads}")
+
+        self._step("SyncGroup: the leader hands in who gets what, and every member is told its share.")
+        self._result(f"assigned {', '.join(map(str, member.join()))}")
+        return member
+
+    def _consume(self, cluster: Cluster, member: GroupMember) -> None:
+        self._step("OffsetFetch: where has the group got to?")
+        committed = fetch_offsets(cluster, self._group, self._partitions)
+        self._result(
+            ", ".join(f"{tp} at {offset.offset}" for tp, offset in committed.items()) or "nothing is committed"
+        )
+
+        self._step("ListOffsets, to each leader: then where do the logs begin, and where do they end?")
+        starts = list_offsets(cluster, dict.fromkeys(self._partitions, EARLIEST))
+        ends = list_offsets(cluster, dict.fromkeys(self._partitions, LATEST))
+
+        self._step("Fetch from each leader, on a connection of its own, since an answer may be large or late.")
+        ranges = [
+            OffsetRange(
+                topic=tp.topic, partition=tp.partition, start_offset=starts[tp].offset, end_offset=ends[tp].offset
+            )
+            for tp in self._partitions
+        ]
+        positions: dict[int, int] = {}
+        for fetched in fetch_ranges(cluster, ranges, columns=Columns()):
+            positions |= fetched.positions
+            records = fetched.records
+            for index, offset, value in zip(records.slice_index, records.offset, records.value, strict=True):
+                self._result(f"{ranges[index].topic_partition} offset {offset}: {value.as_py().decode()!r}")
+        self._step(
+            "The position after the last record is the high watermark that came with it: end of partition reached."
+        )
+        for index, position in sorted(positions.items()):
+            self._result(f"{ranges[index].topic_partition}: position {position}, end {ranges[index].end_offset}")
+
+        self._step("OffsetCommit: the next offsets to read, signed with member id and generation.")
+        identity = member.machine.identity
+        offsets = {ranges[index].topic_partition: CommittedOffset(position) for index, position in positions.items()}
+        commit_offsets(
+            cluster, self._group, offsets, generation=identity.generation, member_id=identity.member_id
+        )  # fmt: skip
+
+        self._step("Heartbeat: the coordinator hears that the member is there; its answer would tell of a rebalance.")
+        self._result("still in the group" if member.heartbeat() else "the group is rebalancing")
+
+        self._step("LeaveGroup: the others need not wait for a session timeout to take the partitions over.")
+        member.leave()
+
+    def _step(self, sentence: str) -> None:
+        self._number += 1
+        sys.stdout.write(f"\n{self._number}. {sentence}\n")
+
+    def _result(self, text: str) -> None:
+        sys.stdout.write(f"   => {text}\n")
