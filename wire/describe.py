@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from enum import IntEnum
 from typing import Final
 
@@ -29,6 +30,8 @@ from pykafka_wire.wire.topics import TopicPartition
 #: From version 6 a group that does not exist is an error, and says nothing of permissions.
 _LAST_DESCRIBE_WITH_DEAD: Final = 5
 _UNKNOWN_TRANSACTIONAL_ID: Final = 105
+#: Of a transaction's topic-partitions, so many are named in a text.
+_MOST_NAMED: Final = 10
 
 
 class Operation(IntEnum):
@@ -75,6 +78,17 @@ class Transaction:
     @property
     def is_open(self) -> bool:
         return self.state in ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+    def __str__(self) -> str:
+        text = f"producer {self.producer_id}, epoch {self.producer_epoch}, state {self.state}"
+        if self.started_ms >= 0:
+            begun = datetime.fromtimestamp(self.started_ms / 1000, timezone.utc)
+            text += f", begun {begun.isoformat(timespec='milliseconds')}"
+        if self.partitions:
+            more = len(self.partitions) - _MOST_NAMED
+            named = ", ".join(str(tp) for tp in self.partitions[:_MOST_NAMED])
+            text += f", on {named}" + (f" and {more} more" if more > 0 else "")
+        return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

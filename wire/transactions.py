@@ -28,6 +28,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
+from pykafka_wire.wire import describe
 from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import COORDINATOR_LANE, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.errors import (
@@ -54,7 +55,6 @@ from pykafka_wire.wire.messages.transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from pykafka_wire.wire.open_transactions import describe_transaction
 from pykafka_wire.wire.producer import Delivered, Producer
 from pykafka_wire.wire.schema import Message, Request
 from pykafka_wire.wire.topics import TopicPartition
@@ -69,6 +69,8 @@ _ADD_PARTITIONS_CAP: Final = 3
 _OPERATION_NOT_ATTEMPTED: Final = 55
 #: A failed transaction is ended in this time, or left to the coordinator.
 _ABORT_MS: Final = 10_000
+#: What serves an error's text must not hold the error up for longer.
+_DESCRIBE_MS: Final = 5_000
 
 
 class Dialect(Enum):
@@ -140,7 +142,7 @@ class Transaction:
             )
         except DeadlineExceededError as error:
             if isinstance(error.__cause__, BrokerError):  # the coordinator did answer: it can be asked what it is at
-                found = describe_transaction(cluster, transactional_id)
+                found = known_of(cluster, transactional_id)
                 error.remedy = f"The id's last transaction has not ended: {found}." if found else error.remedy
             raise
         if response.error_code:
@@ -390,12 +392,20 @@ class Transaction:
                     "coordinator has aborted it. Write less in one transaction, or raise the timeout."
                 )
             else:
-                found = describe_transaction(self._cluster, self.transactional_id)
+                found = known_of(self._cluster, self.transactional_id)
                 error.remedy = (
                     f"Another producer has taken over the transactional id {self.transactional_id!r} from "
                     f"{_named(self.identity)}" + (f" (now {found})" if found else "") + ": only one may use it."
                 )
         return error
+
+
+def known_of(cluster: Cluster, transactional_id: str) -> describe.Transaction | None:
+    """What is known of a transactional id, to be named in an error or a warning; None also where that cannot be asked."""
+    try:
+        return describe.describe_transaction(cluster, transactional_id, deadline=Deadline.after_ms(_DESCRIBE_MS))
+    except WireError:
+        return None
 
 
 def _named(identity: ProducerIdentity) -> str:

@@ -17,6 +17,7 @@ import pytest
 from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.describe import describe_transaction, open_producers
 from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -34,7 +35,6 @@ from pykafka_wire.wire.messages.transaction_admin import (
     DescribeTransactionsResponse,
     TransactionState,
 )
-from pykafka_wire.wire.open_transactions import describe_transaction, open_transactions
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 from pykafka_wire.wire.transactions import Transaction
@@ -190,7 +190,7 @@ def test_a_transaction_left_open_is_aborted_by_the_next(
     Transaction.begin(cluster_of(brokers), own_id).produce({tp: encode(b"left")})
     cluster = cluster_of(brokers)
     found = describe_transaction(cluster, own_id)
-    assert found is not None and found.is_open and found.partitions == (tp,)
+    assert found is not None and found.is_open and found.partitions == [tp]
     with Transaction.begin(cluster, own_id) as transaction:
         transaction.produce({tp: encode(b"next")})
         transaction.commit()
@@ -265,23 +265,22 @@ def test_one_that_timed_out_is_fenced_and_told_so(
     assert committed_values(kafka_tv1, out) == [[]]
 
 
-def test_who_holds_readers_up_is_named(kafka: Any, topic: Any, cluster_of: ClusterOf, own_id: str) -> None:
+def test_an_open_transaction_is_seen_where_it_holds_readers_up(
+    kafka: Any, topic: Any, cluster_of: ClusterOf, own_id: str
+) -> None:
     name = topic(2)
     zero, one = TopicPartition(name, 0), TopicPartition(name, 1)
     cluster = cluster_of(kafka)
-    assert open_transactions(cluster, [zero, one]) == []
+    assert open_producers(cluster, [zero, one]) == []
     with Transaction.begin(cluster, own_id) as transaction:
         transaction.produce({one: encode(b"a", b"b")})
-        (found,) = open_transactions(cluster, [zero, one])
-        assert (found.topic_partition, found.transactional_id, found.start_offset) == (one, own_id, 0)
-        assert (found.producer_id, found.producer_epoch) == (
-            transaction.identity.producer_id,
-            transaction.identity.producer_epoch,
-        )
-        assert f"{name}-1 from offset 0 on: of '{own_id}'" in str(found)
+        (found,) = open_producers(cluster, [zero, one])
+        assert (found.topic_partition, found.start_offset) == (one, 0)
+        identity = transaction.identity
+        assert (found.producer_id, found.producer_epoch) == (identity.producer_id, identity.producer_epoch)
     # The decision is logged when abort() returns; its markers follow.
     deadline = time.monotonic() + 30
-    while open_transactions(cluster, [one]):
+    while open_producers(cluster, [one]):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
