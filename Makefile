@@ -7,7 +7,7 @@ NODES ?= 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help demo test lint bench cluster soak walkthrough setup clean
+.PHONY: help demo test lint bench cluster soak walkthrough crash setup clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ soak: setup  ## an idle query for ten minutes and a thousand micro-batches: noth
 
 walkthrough: setup  ## the protocol step by step, on new and old brokers, judged by tshark where it is installed
 	$(BIN)/python -m pytest -m long tests/wire/test_walkthrough.py $(PYTEST_ARGS)
+
+crash: setup  ## exactly-once writes killed at every request, five times over, and whole queries with them
+	$(BIN)/python -m pytest -m long tests/connector/sink/test_crash.py tests/connector/sink/test_crash_spark.py $(PYTEST_ARGS)
 
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2
 	$(BIN)/python -m pykafka_wire.local --nodes $(NODES)

@@ -1,0 +1,185 @@
+"""The driver's part of an exactly-once query in a process of its own, which dies or stops where a test tells it to.
+
+It commits numbered micro-batches one after the other, each from the messages of two tasks, and keeps a log of those that
+are done, as Spark does: a process that is started again goes on behind the last one in it. Its records are always the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pykafka_wire.options import ExactlyOnce
+from pykafka_wire.sink.exactly_once import EncodedTask, commit_batch
+from pykafka_wire.sink.marker import Marker
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.encode import encode_batches
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.transactions import Transaction
+from pykafka_wire.wire.transport import Pending
+
+N_TASKS = 2
+#: Of each task, in each topic-partition.
+N_RECORDS = 3
+BEFORE_SEND, AFTER_SEND, AFTER_RESPONSE = "before send", "after send", "after response"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strike:
+    """Where a signal strikes: at a request of one API, while one micro-batch is being committed."""
+
+    api: str
+    moment: str
+    batch_id: int
+    signal: int = int(signal.SIGKILL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drive:
+    """What a process is to do: the micro-batches that its log lacks, up to `n_batches`.
+
+    Attributes:
+        log: the file that names the micro-batches done; `report` takes the text of the error that ends the process.
+        without: "marker" or "fence", to switch that safeguard off.
+    """
+
+    servers: str
+    topic: str
+    n_partitions: int
+    transactional_id: str
+    log: Path
+    report: Path
+    n_batches: int
+    strike: Strike | None = None
+    without: str = ""
+
+
+def done(log: Path) -> int:
+    """How many micro-batches a log names."""
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def values(batch_id: int, partition: int) -> list[bytes]:
+    """What a micro-batch writes to a topic-partition, in order."""
+    return [b"%d/%d/%d/%d" % (batch_id, partition, t, i) for t in range(N_TASKS) for i in range(N_RECORDS)]
+
+
+def messages(drive: Drive, batch_id: int) -> list[EncodedTask]:
+    """A micro-batch as its tasks would send it; the last partition gets nothing of every third one."""
+    tasks = []
+    for task in range(N_TASKS):
+        batches = {}
+        for partition in range(drive.n_partitions - (batch_id % 3 == 2)):
+            own = values(batch_id, partition)[task * N_RECORDS : (task + 1) * N_RECORDS]
+            batches[TopicPartition(drive.topic, partition)] = encode_batches(
+                key=None,
+                value=pa.array(own, pa.binary()),
+                headers=None,
+                timestamp=np.full(len(own), int(time.time() * 1000), np.int64),
+                codec=Codec.NONE,
+                max_batch_bytes=16_384,
+                max_records=2,
+            )
+        n_records = N_RECORDS * len(batches)
+        tasks.append(
+            EncodedTask(
+                query_id="query",
+                batch_id=batch_id,
+                task=task,
+                batches=batches,
+                n_records=n_records,
+                n_bytes=0,
+                digest=1,
+            )
+        )
+    return tasks
+
+
+def expected(drive: Drive) -> list[list[bytes]]:
+    """What all micro-batches write, by partition."""
+    last = drive.n_partitions - 1
+    return [
+        [value for b in range(drive.n_batches) if partition < last or b % 3 != 2 for value in values(b, partition)]
+        for partition in range(drive.n_partitions)
+    ]
+
+
+def run(drive: Drive) -> None:
+    """Commits what is left to do."""
+    try:
+        _run(drive)
+    except Exception as error:
+        drive.report.write_text(str(error))
+        os._exit(1)
+
+
+def _run(drive: Drive) -> None:
+    _switch_off(drive.without)
+    options = ExactlyOnce(
+        transactional_id=drive.transactional_id, marker_topic=drive.topic, fail_on_missing_marker=True, max_bytes=None
+    )
+    current = -1
+    strike, stack = drive.strike, contextlib.ExitStack()
+    if strike is not None:
+        stack.enter_context(arm(strike, lambda: current, lambda: os.kill(os.getpid(), strike.signal)))
+    given = {"bootstrap.servers": drive.servers, "retry.backoff.ms": "20", "retry.backoff.max.ms": "200"}
+    with stack, Cluster(ClientSettings.from_options(given)) as cluster:
+        for batch_id in range(done(drive.log), drive.n_batches):
+            current = batch_id
+            commit_batch(cluster, options, batch_id, messages(drive, batch_id), max_bytes=1 << 20)
+            with drive.log.open("a") as log:
+                log.write(f"{batch_id}\n")
+
+
+@contextlib.contextmanager
+def arm(strike: Strike, batch_id: Callable[[], int], act: Callable[[], None]) -> Iterator[None]:
+    """Calls `act` where a strike is due; `batch_id` says which micro-batch is being committed."""
+    send, result = Cluster.send, Pending.result
+
+    def due(request: Any, moment: str) -> bool:
+        return batch_id() == strike.batch_id and type(request).name == strike.api and moment == strike.moment
+
+    def send_and_strike(self: Any, node_id: int, request: Any, **options: Any) -> Any:
+        if due(request, BEFORE_SEND):
+            act()
+        pending = send(self, node_id, request, **options)
+        if due(request, AFTER_SEND):
+            act()
+        return pending
+
+    def answer_and_strike(self: Any, *deadlines: Any) -> Any:
+        answer = result(self, *deadlines)
+        if due(self.sent.request, AFTER_RESPONSE):
+            act()
+        return answer
+
+    Cluster.send = send_and_strike  # type: ignore[method-assign]
+    Pending.result = answer_and_strike  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Cluster.send = send  # type: ignore[method-assign]
+        Pending.result = result  # type: ignore[method-assign]
+
+
+def _switch_off(safeguard: str) -> None:
+    if safeguard == "marker":
+        Marker.is_written = lambda *_, **__: False  # type: ignore[method-assign]
+    elif safeguard == "fence":
+        begin = Transaction.begin
+
+        def unfenced(cluster: Cluster, transactional_id: str) -> Transaction:
+            return begin(cluster, f"{transactional_id}-{os.getpid()}")
+
+        Transaction.begin = unfenced  # type: ignore[method-assign,assignment]
