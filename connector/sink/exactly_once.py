@@ -36,9 +36,8 @@ from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import Cluster, shared_cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.group import fetch_offsets
-from pykafka_wire.wire.open_transactions import describe_transaction
 from pykafka_wire.wire.topics import TopicPartition
-from pykafka_wire.wire.transactions import Transaction
+from pykafka_wire.wire.transactions import Transaction, known_of
 
 _log = logging.getLogger(__name__)
 
@@ -267,7 +266,7 @@ def _too_large(batch_id: int, n_bytes: int, max_bytes: int) -> ExactlyOnceError:
 @functools.cache
 def _say_at_start(pid: int, cluster: Cluster, transactional_id: str) -> None:
     """What is worth a warning when a process first commits: who uses the id, and how long the marker lives."""
-    found = describe_transaction(cluster, transactional_id)
+    found = known_of(cluster, transactional_id)
     if found is not None and found.is_open:
         _log.warning(
             "The transactional id %r has a transaction open, which is ended now: %s. After a crash it is the query's own; "

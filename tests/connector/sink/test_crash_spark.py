@@ -1,0 +1,284 @@
+"""Whole Spark drivers that copy a topic exactly once, each struck by one row of the crash table and started again.
+
+An independent read_committed reader judges the copy. The long ones run on two executors and two brokers with
+min.insync.replicas=2; `make crash` runs them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.describe import describe_transaction
+from pykafka_wire.wire.settings import ClientSettings
+from tests.connector.sink.driver_process import AFTER_RESPONSE, AFTER_SEND, BEFORE_SEND, Strike
+from tests.connector.sink.query_process import Job
+
+pytestmark = pytest.mark.broker
+
+ROOT = Path(__file__).resolve().parents[3]
+TIMEOUT_S = 300.0
+#: A topic for every partition of the source, out of a column.
+COLUMN = "concat('{prefix}-', partition) AS topic"
+
+
+@dataclass
+class Driver:
+    """A driver's process, in a session of its own, with its output in a file."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait(self) -> int:
+        return self.process.wait(TIMEOUT_S)
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+@dataclass
+class Drivers:
+    """Starts drivers of one query, one after the other or side by side."""
+
+    folder: Path
+    started: list[Driver] = field(default_factory=list)
+
+    def start(self, job: Job) -> Driver:
+        number = len(self.started)
+        path, log = job.write(self.folder / f"job-{number}.json"), self.folder / f"driver-{number}.log"
+        environment = {name: v for name, v in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+        environment |= {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONPATH": str(ROOT),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self.folder / "spark"),
+            "SPARK_WORKER_DIR": str(self.folder / "work"),
+            "PYSPARK_SUBMIT_ARGS": "--driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell",
+        }
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.connector.sink.query_process", str(path)],
+                cwd=self.folder,
+                env=environment,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        self.started.append(Driver(process, log))
+        return self.started[-1]
+
+    def finish(self, job: Job) -> None:
+        """Runs a driver to its end."""
+        driver = self.start(job)
+        assert driver.wait() == 0, driver.output
+
+    def close(self) -> None:
+        for driver in self.started:
+            for pid in psutil.pids():
+                try:
+                    if os.getsid(pid) == driver.process.pid:
+                        os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            driver.process.wait(TIMEOUT_S)
+
+
+@pytest.fixture
+def drivers(tmp_path: Path, java: None) -> Iterator[Drivers]:
+    running = Drivers(tmp_path)
+    yield running
+    running.close()
+
+
+def fill(servers: str, topic: str, n_records: int, n_partitions: int) -> None:
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "log_level": 0})
+    for number in range(n_records):
+        producer.produce(topic, b"%d" % number, partition=number % n_partitions)
+        if number % 10_000 == 0:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def copied(outside: Any, targets: list[str], n_partitions: int) -> list[list[bytes]]:
+    """What is in the copy, by partition of the source; with a topic column each has a topic of its own."""
+    if len(targets) > 1:
+        return [[r.value for r in outside.consume(t, isolation_level="read_committed")] for t in targets]
+    found: list[list[bytes]] = [[] for _ in range(n_partitions)]
+    for record in outside.consume(targets[0], isolation_level="read_committed"):
+        found[record.partition].append(record.value)
+    return found
+
+
+def original(n_records: int, n_partitions: int) -> list[list[bytes]]:
+    return [[b"%d" % n for n in range(first, n_records, n_partitions)] for first in range(n_partitions)]
+
+
+def kill_at(api: str, moment: str, batch_id: int = 1) -> dict[str, Any]:
+    return asdict(Strike(api=api, moment=moment, batch_id=batch_id))
+
+
+def test_killed_after_its_transaction_was_committed(
+    kafka: Any, topic: Any, drivers: Drivers, outside: Any, tmp_path: Path
+) -> None:
+    """The shortest of them, in one JVM, with tasks that fail on their first attempt."""
+    source, target = topic(2), topic(2)
+    fill(kafka.bootstrap_servers, source, 2000, 2)
+    job = Job(
+        master="local[2,4]",
+        servers=kafka.bootstrap_servers,
+        source=source,
+        columns=["value", "partition"],
+        options={
+            "topic": target,
+            "deliveryGuarantee": "exactly-once",
+            "kafka.transactional.id": f"copy-{uuid.uuid4().hex[:8]}",
+        },
+        folder=str(tmp_path),
+        max_offsets=1000,
+        trouble=True,
+    )
+    struck = drivers.start(replace(job, strike=kill_at("EndTxn", AFTER_RESPONSE, 0)))
+    assert struck.wait() == -signal.SIGKILL, struck.output
+    drivers.finish(job)
+    assert copied(outside, [target], 2) == original(2000, 2)
+    assert (tmp_path / "failed-0").exists() and (tmp_path / "failed-1").exists()
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Any]:
+    from pykafka_wire.local import LocalCluster
+
+    properties = {
+        "min.insync.replicas": "2",
+        "transaction.state.log.min.isr": "2",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    }
+    with LocalCluster(2, properties) as cluster:
+        yield cluster
+
+
+N_RECORDS, N_PARTITIONS = 20_000, 4
+
+
+@pytest.fixture
+def job(pair: Any, topic: Any, tmp_path: Path) -> Job:
+    """Five micro-batches on two executors."""
+    source, target = topic(N_PARTITIONS, cluster=pair), topic(N_PARTITIONS, cluster=pair)
+    fill(pair.bootstrap_servers, source, N_RECORDS, N_PARTITIONS)
+    return Job(
+        master="local-cluster[2,1,1024]",
+        servers=pair.bootstrap_servers,
+        source=source,
+        columns=["value", "partition"],
+        options={
+            "topic": target,
+            "deliveryGuarantee": "exactly-once",
+            "kafka.transactional.id": f"copy-{uuid.uuid4().hex[:8]}",
+            "kafka.compression.type": "lz4",
+        },
+        folder=str(tmp_path),
+        max_offsets=N_RECORDS // 5,
+    )
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_tasks_that_fail_are_slow_or_lose_their_executor(job: Job, drivers: Drivers, outside_of: Any) -> None:
+    drivers.finish(replace(job, trouble=True))
+    assert copied(outside_of(job.servers), [job.options["topic"]], N_PARTITIONS) == original(N_RECORDS, N_PARTITIONS)
+    happened = {path.name for path in Path(job.folder).iterdir()}
+    assert {"failed-0", "slow", "executor-killed"} <= happened
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("api", "moment"),
+    [
+        ("Produce", AFTER_RESPONSE),
+        ("EndTxn", BEFORE_SEND),
+        ("EndTxn", AFTER_SEND),
+        ("EndTxn", AFTER_RESPONSE),
+    ],
+)
+def test_a_driver_killed_and_started_again(api: str, moment: str, job: Job, drivers: Drivers, outside_of: Any) -> None:
+    struck = drivers.start(replace(job, strike=kill_at(api, moment)))
+    assert struck.wait() == -signal.SIGKILL, struck.output
+    drivers.finish(job)
+    assert copied(outside_of(job.servers), [job.options["topic"]], N_PARTITIONS) == original(N_RECORDS, N_PARTITIONS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_with_topics_out_of_a_column(job: Job, pair: Any, topic: Any, drivers: Drivers, outside_of: Any) -> None:
+    prefix = f"t-{uuid.uuid4().hex[:8]}"
+    targets = [topic(1, cluster=pair, name=f"{prefix}-{p}") for p in range(N_PARTITIONS)]
+    options = {name: value for name, value in job.options.items() if name != "topic"}
+    job = replace(
+        job,
+        columns=["value", COLUMN.format(prefix=prefix)],
+        options={**options, "markerTopic": job.options["topic"]},
+    )
+    struck = drivers.start(replace(job, strike=kill_at("EndTxn", AFTER_RESPONSE)))
+    assert struck.wait() == -signal.SIGKILL, struck.output
+    drivers.finish(job)
+    assert copied(outside_of(job.servers), targets, N_PARTITIONS) == original(N_RECORDS, N_PARTITIONS)
+
+
+def until_stopped(job: Job, driver: Driver) -> int:
+    """The process whose commit has stopped."""
+    flag = Path(job.folder) / "struck"
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (flag.exists() and flag.read_text() and psutil.Process(int(flag.read_text())).status() == "stopped"):
+        assert time.monotonic() < deadline and driver.process.poll() is None, driver.output
+        time.sleep(0.1)
+    return int(flag.read_text())
+
+
+def stop_at(api: str) -> dict[str, Any]:
+    return asdict(Strike(api=api, moment=BEFORE_SEND, batch_id=1, signal=int(signal.SIGSTOP)))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_driver_that_comes_back_after_its_successor(job: Job, drivers: Drivers, outside_of: Any) -> None:
+    zombie = drivers.start(replace(job, strike=stop_at("EndTxn")))
+    stopped = until_stopped(job, zombie)
+    drivers.finish(job)
+    os.kill(stopped, signal.SIGCONT)
+    assert zombie.wait() == 1
+    assert "PYKAFKA_WIRE_EXACTLY_ONCE" in zombie.output and "has taken over the transactional id" in zombie.output
+    assert copied(outside_of(job.servers), [job.options["topic"]], N_PARTITIONS) == original(N_RECORDS, N_PARTITIONS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_transaction_that_times_out(job: Job, drivers: Drivers, outside_of: Any) -> None:
+    short = {**job.options, "kafka.transaction.timeout.ms": "1000"}
+    late = drivers.start(replace(job, strike=stop_at("EndTxn"), options=short))
+    stopped = until_stopped(job, late)
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": job.servers})) as cluster:
+        deadline = time.monotonic() + TIMEOUT_S
+        while (found := describe_transaction(cluster, job.options["kafka.transactional.id"])) is None or found.is_open:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    os.kill(stopped, signal.SIGCONT)
+    assert late.wait() == 1
+    assert "longer than transaction.timeout.ms (1000)" in late.output
+    drivers.finish(job)
+    assert copied(outside_of(job.servers), [job.options["topic"]], N_PARTITIONS) == original(N_RECORDS, N_PARTITIONS)

@@ -1,0 +1,199 @@
+"""Streams from Kafka to Kafka, exactly once: through Spark, over restarts, as another client's read_committed reader sees it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from pykafka_wire.errors import ExactlyOnceError
+from pykafka_wire.options import ExactlyOnce
+from pykafka_wire.sink.exactly_once import EncodedTask, commit_batch, digest_of, marker_group
+from pykafka_wire.sink.rows import Rows
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.settings import ClientSettings
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+COPY = ["key", "value", "partition"]
+
+
+class Copy:
+    """A query that copies a topic, exactly once, up to what is there."""
+
+    def __init__(self, queries: Any, source: str, columns: list[str], **options: str) -> None:
+        self.queries = queries
+        self.source = source
+        self.columns = columns
+        self.options = {
+            "kafka.bootstrap.servers": queries.servers,
+            "deliveryGuarantee": "exactly-once",
+            "kafka.transactional.id": f"copy-{uuid.uuid4().hex[:8]}",
+        } | options
+
+    def run(self) -> Any:
+        query = (
+            self.queries.stream(subscribe=self.source, maxOffsetsPerTrigger="1000")
+            .selectExpr(*self.columns)
+            .writeStream.format("pykafka-wire")
+            .options(**self.options)
+            .option("checkpointLocation", str(self.queries.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120), "the query did not end"
+        return query
+
+    def forget_last(self, log: str = "commits") -> None:
+        """As if Spark had died before it could log that its last micro-batch is done, or that it was planned."""
+        folder = self.queries.checkpoint / log
+        last = max(int(file.name) for file in folder.iterdir() if file.name.isdigit())
+        for name in (str(last), f".{last}.crc"):
+            (folder / name).unlink(missing_ok=True)
+
+
+def by_partition(records: list[Any]) -> list[tuple[int, bytes, bytes]]:
+    return [(record.partition, record.key, record.value) for record in records]
+
+
+def test_each_record_once_and_in_order_though_micro_batches_run_again(queries: Any, topic: Any, outside: Any) -> None:
+    source, target = topic(2), topic(2)
+    copy = Copy(queries, source, COPY, topic=target, **{"kafka.compression.type": "lz4"})
+    outside.fill(source, [1500, 1000])
+    assert len(copy.run().recentProgress) >= 3
+    expected = by_partition(outside.consume(source))
+    assert by_partition(outside.consume(target, isolation_level="read_committed")) == expected
+    copy.forget_last()
+    outside.fill(source, [10, 10], first=2500)
+    copy.run()
+    expected = by_partition(outside.consume(source))
+    assert by_partition(outside.consume(target, isolation_level="read_committed")) == expected
+    # All of it: nothing was written a second time and then aborted.
+    assert len(outside.consume(target)) == len(expected)
+
+
+def test_topics_out_of_a_column(queries: Any, topic: Any, outside: Any) -> None:
+    source, even, odd, marker = topic(2), topic(1), topic(1), topic(1)
+    outside.fill(source, [300, 200])
+    place = f"CASE WHEN CAST(CAST(value AS STRING) AS INT) % 2 = 0 THEN '{even}' ELSE '{odd}' END AS topic"
+    copy = Copy(queries, source, ["value", place], markerTopic=marker)
+    copy.run()
+    copy.forget_last()
+    copy.run()
+    for name, remainder in ((even, 0), (odd, 1)):
+        found = [int(record.value) for record in outside.consume(name, isolation_level="read_committed")]
+        assert sorted(found) == [number for number in range(500) if number % 2 == remainder]
+    assert outside.consume(marker) == []
+    assert outside.committed(marker_group(copy.options["kafka.transactional.id"])) == {(marker, 0): 1}
+
+
+def test_a_checkpoint_that_was_set_back_is_refused(queries: Any, topic: Any, outside: Any) -> None:
+    source, target = topic(1), topic(1)
+    copy = Copy(queries, source, COPY, topic=target)
+    outside.fill(source, [2000])
+    copy.run()
+    for log in ("commits", "commits", "offsets"):
+        copy.forget_last(log)
+    with pytest.raises(
+        StreamingQueryException, match=r"\[PYKAFKA_WIRE_EXACTLY_ONCE\] micro-batch 1 is in Kafka already"
+    ):
+        copy.run()
+    assert len(outside.consume(target, isolation_level="read_committed")) == 2000
+
+
+def test_a_micro_batch_beyond_the_cap_writes_nothing_and_says_what_helps(
+    queries: Any, topic: Any, outside: Any
+) -> None:
+    source, target = topic(1), topic(1)
+    outside.fill(source, [500])
+    copy = Copy(queries, source, COPY, topic=target, maxTransactionBytes="2000")
+    with pytest.raises(StreamingQueryException, match=r"may take 2000\. Set maxOffsetsPerTrigger"):
+        copy.run()
+    assert outside.consume(target) == []
+
+
+def test_a_batch_write_is_refused_with_the_reason(spark: Any, kafka: Any) -> None:
+    frame = spark.createDataFrame([("v",)], "value string").write.format("pykafka-wire").mode("append")
+    asked = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "t", "deliveryGuarantee": "exactly-once"}
+    with pytest.raises(PySparkException, match="a batch write has no batch id"):
+        frame.options(**asked, **{"kafka.transactional.id": "x"}).save()
+
+
+# --- the messages of tasks, without Spark ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def commit(kafka: Any, topic: Any) -> Callable[..., bool]:
+    """Commits messages of tasks as micro-batch 0."""
+    options = ExactlyOnce(
+        transactional_id=f"m-{uuid.uuid4().hex[:8]}", marker_topic=topic(1), fail_on_missing_marker=True, max_bytes=None
+    )
+    cluster = Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers}))
+    return lambda *messages: commit_batch(cluster, options, 0, messages, max_bytes=1000)
+
+
+def message(task: int, **changed: Any) -> EncodedTask:
+    fields = {"query_id": "q", "batch_id": 0, "batches": {}, "n_records": 0, "n_bytes": 0, "digest": 0}
+    return EncodedTask(task=task, **(fields | changed))
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [message(0), None],
+        [message(1)],
+        [message(0), message(0)],
+        [message(0), message(1, query_id="other")],
+        [message(0), message(1, batch_id=1)],
+    ],
+    ids=["none", "a task failed", "a task is missing", "a task twice", "two queries", "two micro-batches"],
+)
+def test_messages_that_are_no_micro_batch(commit: Callable[..., bool], messages: list[Any]) -> None:
+    with pytest.raises(ExactlyOnceError, match=r"micro-batch 0 was not written: .* one of each task"):
+        commit(*messages)
+
+
+def test_an_empty_micro_batch_leaves_a_marker_too(commit: Callable[..., bool]) -> None:
+    assert commit(message(1), message(0))
+    assert not commit(message(0), message(1))
+
+
+def test_tasks_together_beyond_the_cap(commit: Callable[..., bool]) -> None:
+    with pytest.raises(ExactlyOnceError, match=r"it has 1200 bytes or more.*maxOffsetsPerTrigger"):
+        commit(message(0, n_bytes=600), message(1, n_bytes=600))
+
+
+def rows(*columns: tuple[bytes | None, bytes | None], **more: Any) -> Rows:
+    keys, values = zip(*columns, strict=True)
+    now = np.zeros(len(columns), dtype=np.int64)
+    given = {"headers": None, "topic": None, "partition": None} | more
+    return Rows(
+        n_rows=len(columns),
+        key=pa.array(keys, pa.binary()),
+        value=pa.array(values, pa.binary()),
+        timestamp_ms=now,
+        **given,
+    )
+
+
+def test_a_digest_is_of_the_rows_whatever_their_order_and_their_tasks() -> None:
+    a, b, c = (b"k", b"1"), (None, b"2"), (b"", None)
+    assert digest_of(rows(a, b, c)) == digest_of(rows(c, a)) + digest_of(rows(b))
+    assert digest_of(rows(a, b)) != digest_of(rows(a, a))
+    assert digest_of(rows((b"k", None))) != digest_of(rows((b"k", b"")))
+    headers = pa.array([[("h", b"1")]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    others = pa.array([[("h", b"2")]], headers.type)
+    kinds = [
+        rows(a),
+        rows(a, topic=pa.array(["t"])),
+        rows(a, partition=pa.array([1], pa.int32())),
+        rows(a, headers=headers),
+        rows(a, headers=others),
+    ]
+    assert len({digest_of(each) for each in kinds}) == len(kinds)
