@@ -48,7 +48,7 @@ def run(name: str, *arguments: str, environment: dict[str, str], folder: Path) -
 
 def test_every_example_is_run_and_says_how() -> None:
     examples = {path.name for path in EXAMPLES.glob("*.py")} - RUN_ELSEWHERE
-    assert examples == {"sql_over_topics.py", "stream_to_delta.py", "write_topic.py"}
+    assert examples == {"sql_over_topics.py", "stream_to_delta.py", "wire_client.py", "write_topic.py"}
     for name in examples:
         assert f"python examples/{name} --bootstrap" in (EXAMPLES / name).read_text(encoding="utf-8")
 
@@ -83,6 +83,14 @@ def test_written_queried_and_streamed_into_delta(
     assert follow([*common, "--table", str(table)], lambda: rows(spark, table) >= 1001, **where) == (
         f"1 records written by this run, 1001 in {table}\n"
     )
+
+
+def test_the_client_works_without_spark(kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str]) -> None:
+    common = ["--bootstrap", kafka.bootstrap_servers, "--topic", topic(2), "--group", f"g-{tmp_path.name}"]
+    for _ in range(2):  # the second run reads on from what the first has committed
+        lines = run("wire_client.py", *common, environment=environment, folder=tmp_path).splitlines()
+        assert lines[-1].startswith("10 records read by group")
+        assert sum("b'order " in line for line in lines) == 10
 
 
 def follow(arguments: list[str], done: Callable[[], bool], *, environment: dict[str, str], folder: Path) -> str:

@@ -1,4 +1,55 @@
 """A Kafka client in Python: the wire protocol, record batches in columns, routing, fetching and producing.
 
-It knows nothing of Spark and can be used alone.
+It knows nothing of Spark and can be used alone. What most need, importable from here, each with its page of documentation:
+
+- :class:`Consumer`: assign or join a group, poll into Arrow columns or records, commit
+- :class:`RecordProducer`: send records or Arrow columns, flush
+- :class:`ClientSettings`, :class:`TopicPartition`, :class:`WireError`; :data:`EARLIEST` and :data:`LATEST` to seek to
+
+Below them: :class:`~pykafka_wire.wire.cluster.Cluster` and the modules of requests (``admin``, ``group``, ``fetcher``,
+``producer``).
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pykafka_wire.wire.admin import EARLIEST, LATEST
+    from pykafka_wire.wire.consumer import Consumer, Polled, Record
+    from pykafka_wire.wire.errors import WireError
+    from pykafka_wire.wire.record_producer import RecordProducer
+    from pykafka_wire.wire.settings import ClientSettings
+    from pykafka_wire.wire.topics import TopicPartition
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "ClientSettings",
+    "Consumer",
+    "Polled",
+    "Record",
+    "RecordProducer",
+    "TopicPartition",
+    "WireError",
+]
+
+_MODULES: Final = {
+    "EARLIEST": "admin",
+    "LATEST": "admin",
+    "ClientSettings": "settings",
+    "Consumer": "consumer",
+    "Polled": "consumer",
+    "Record": "consumer",
+    "RecordProducer": "record_producer",
+    "TopicPartition": "topics",
+    "WireError": "errors",
+}
+
+
+def __getattr__(name: str) -> Any:  # Any: whatever the name stands for
+    # Imported when first asked for: every module of the package passes through here.
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

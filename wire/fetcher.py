@@ -112,7 +112,7 @@ def fetch_ranges(
         DeadlineExceededError: no progress; chained to the last cause.
         BrokerError: the broker refused, without hope of better.
     """
-    return _Read(
+    return RangeRead(
         cluster,
         ranges,
         columns=columns,
@@ -128,7 +128,7 @@ def fetch_ranges(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class Asked:
     """One partition of a request: whose range, from which offset, and the (leader, leader epoch) it was sent under."""
 
     progress: RangeProgress
@@ -137,17 +137,17 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _InFlight:
+class InFlight:
     """One Fetch on its way. `by_place` finds what was asked by (topic name or id, partition)."""
 
     pending: Pending[FetchResponse]
     node: int
-    asked: list[_Asked]
-    by_place: dict[tuple[str | uuid.UUID, int], _Asked]
+    asked: list[Asked]
+    by_place: dict[tuple[str | uuid.UUID, int], Asked]
 
 
-class _Read:
-    """The state of one call of :func:`fetch_ranges`."""
+class RangeRead:
+    """The state of one call of :func:`fetch_ranges`; a consumer's read without end builds on it."""
 
     def __init__(
         self,
@@ -161,7 +161,9 @@ class _Read:
         deadline_ms: int,
         end_wait_ms: int,
         counters: FetchCounters,
+        lane: str = _LANE,
     ) -> None:
+        self._lane = lane
         self._cluster = cluster
         self._settings = cluster.settings
         self._read_committed = read_committed
@@ -182,7 +184,7 @@ class _Read:
             for progress in (RangeProgress(index, range_) for index, range_ in enumerate(ranges))
             if not progress.finished
         ]
-        self._in_flight: dict[int, _InFlight] = {}
+        self._in_flight: dict[int, InFlight] = {}
         self._backoff = Backoff(cluster.settings)
         self._turn = 0
         self._paused_s = 0.0
@@ -228,7 +230,7 @@ class _Read:
     def _send(self) -> None:
         """Sends a Fetch to every node that has none in flight and ranges ready to be asked for."""
         now = self._now()
-        by_node: dict[int, dict[TopicPartition, _Asked]] = {}
+        by_node: dict[int, dict[TopicPartition, Asked]] = {}
         for progress in sorted(self._unfinished, key=lambda progress: progress.turn):
             if progress.not_before > now:
                 continue
@@ -247,7 +249,7 @@ class _Read:
             if node not in self._in_flight:
                 # Two ranges of one topic-partition take turns: a request names each partition once.
                 by_node.setdefault(node, {}).setdefault(
-                    progress.topic_partition, _Asked(progress, progress.position, leader)
+                    progress.topic_partition, Asked(progress, progress.position, leader)
                 )
         for node, asked in by_node.items():
             self._send_to(node, list(asked.values()))
@@ -278,11 +280,11 @@ class _Read:
         if found != expected and ZERO_UUID not in (found, expected):
             raise recreated_error(progress.range, progress.position, found)
 
-    def _send_to(self, node: int, batch: list[_Asked]) -> None:
+    def _send_to(self, node: int, batch: list[Asked]) -> None:
         """Sends one Fetch over all of `batch`, in its order: the broker fills an answer in the order of the request."""
         topics: dict[str, FetchTopic] = {}
         by_id = True
-        asked_by_place: dict[tuple[str | uuid.UUID, int], _Asked] = {}
+        asked_by_place: dict[tuple[str | uuid.UUID, int], Asked] = {}
         max_bytes = self._decoder.max_bytes
         max_partition_bytes = min(max_bytes, self._max_partition_bytes)
         try:
@@ -310,7 +312,7 @@ class _Read:
                 max_bytes = max(max_bytes, progress.min_bytes)
                 asked_by_place[topic_name, partition] = asked_by_place[topic_id, partition] = asked
             request = FetchRequest(
-                max_wait_ms=min(_MAX_WAIT_MS, self._settings.fetch_max_wait_ms),
+                max_wait_ms=self._wait_ms(batch),
                 min_bytes=1,
                 max_bytes=max_bytes,
                 isolation_level=int(self._read_committed),
@@ -320,12 +322,16 @@ class _Read:
                 rack_id=self._settings.client_rack,
             )
             pending = self._cluster.send(
-                node, request, lane=_LANE, version_cap=None if by_id else _TOPIC_ID_VERSION - 1
+                node, request, lane=self._lane, version_cap=None if by_id else _TOPIC_ID_VERSION - 1
             )
         except TransportError as error:
             self._lost(node, batch, error)
             return
-        self._in_flight[node] = _InFlight(pending, node, batch, asked_by_place)
+        self._in_flight[node] = InFlight(pending, node, batch, asked_by_place)
+
+    def _wait_ms(self, batch: list[Asked]) -> int:
+        """How long the broker may wait for records where it has none of those asked for."""
+        return min(_MAX_WAIT_MS, self._settings.fetch_max_wait_ms)
 
     def _leader_deadline(self) -> Deadline | None:
         """The cluster's own deadline at first; later a short one, so that one partition's election holds up no other."""
@@ -345,7 +351,10 @@ class _Read:
         """Waits for an answer, whichever broker is first, and moves its ranges over what it holds."""
         deadline = self._request_deadline()
         flights = {flight.pending: flight for flight in self._in_flight.values()}
-        flight = flights[first_to_arrive(list(flights), deadline)]
+        return self._take_answer(flights[first_to_arrive(list(flights), deadline)], deadline)
+
+    def _take_answer(self, flight: InFlight, deadline: Deadline) -> Chunk:
+        """Moves the ranges of a request over what its answer holds."""
         node = flight.node
         del self._in_flight[node]
         chunk = Chunk(node)
@@ -379,7 +388,7 @@ class _Read:
             self._give_up(flight.asked[0].progress, None)
         return chunk
 
-    def _accept(self, asked: _Asked, data: PartitionData, flight: _InFlight, chunk: Chunk) -> None:
+    def _accept(self, asked: Asked, data: PartitionData, flight: InFlight, chunk: Chunk) -> None:
         """Takes one partition's part of an answer: records, a redirection, or an error."""
         progress = asked.progress
         if data.error_code:
@@ -461,7 +470,7 @@ class _Read:
 
     # --- failures ---------------------------------------------------------------------------------------------------
 
-    def _refused(self, progress: RangeProgress, data: PartitionData, flight: _InFlight) -> None:
+    def _refused(self, progress: RangeProgress, data: PartitionData, flight: InFlight) -> None:
         """Acts on one partition's error code: goes elsewhere, tries again later, or raises."""
         tp = progress.topic_partition
         error = broker_error(
@@ -491,7 +500,7 @@ class _Read:
             self._invalidate(tp)
         self._failed(progress, error)
 
-    def _lost(self, node: int, batch: list[_Asked], error: WireError) -> None:
+    def _lost(self, node: int, batch: list[Asked], error: WireError) -> None:
         """A request came to nothing: asks who leads now, and tries again after a pause."""
         logger.debug("broker %d: Fetch came to nothing: %s", node, error)
         for asked in batch:

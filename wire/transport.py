@@ -107,6 +107,16 @@ class Pending(Generic[ResponseT_co]):
         """The descriptor that is readable once the answer begins to arrive; None if there is no need to wait for it."""
         return None if self.done else self._channel.readable_at
 
+    @property
+    def arrived(self) -> bool:
+        """Whether there is no need to wait: the answer has begun to arrive, or its fate is known."""
+        descriptor = self.readable_at
+        if descriptor is None:
+            return True
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(0))
+
 
 class Channel:
     """One open connection: requests out, answers in, in order. Threads may share it."""

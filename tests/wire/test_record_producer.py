@@ -1,0 +1,102 @@
+"""Records and Arrow columns written by the producer, read by librdkafka."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import confluent_kafka
+import pyarrow as pa
+import pytest
+
+from pykafka_wire.wire import RecordProducer, TopicPartition
+from pykafka_wire.wire.errors import BrokerError
+
+pytestmark = pytest.mark.broker
+
+
+def consume(kafka: Any, topic: str, partitions: int, count: int) -> list[confluent_kafka.Message]:
+    reader = confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "outside"})
+    reader.assign(
+        [confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in range(partitions)]
+    )
+    got: list[confluent_kafka.Message] = []
+    while len(got) < count and (more := reader.consume(count - len(got), timeout=30)):
+        got += more
+    reader.close()
+    assert len(got) == count
+    return sorted(got, key=lambda message: (message.partition(), message.offset()))
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_records_arrive_as_they_were_sent(kafka: Any, topic: Any, codec: str) -> None:
+    name = topic(partitions=2)
+    headers = [("h", b"1"), ("h", None)]
+    with RecordProducer({"bootstrap.servers": kafka.bootstrap_servers, "compression.type": codec}) as producer:
+        producer.send(name, b"value", key=b"key", headers=headers, partition=1, timestamp_ms=1_700_000_000_123)
+        producer.send(name, None, partition=1)
+        delivered = producer.flush()
+        assert delivered[TopicPartition(name, 1)].n_records == 2
+        producer.send(name, b"at the end", partition=0)  # leaving the block flushes
+    last, first, second = consume(kafka, name, 2, 3)
+    assert (first.key(), first.value(), first.headers()) == (b"key", b"value", headers)
+    assert first.timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 1_700_000_000_123)
+    assert (second.key(), second.value(), second.headers()) == (None, None, None)
+    assert last.value() == b"at the end"
+
+
+def test_keys_choose_partitions_as_with_other_clients_and_others_take_turns(kafka: Any, topic: Any) -> None:
+    name = topic(partitions=4)
+    keys = [b"key-%d" % number for number in range(40)]
+    theirs = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"})
+    for key in keys:
+        theirs.produce(name, b"theirs", key)
+    assert theirs.flush(30) == 0
+    with RecordProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+        for key in keys:
+            producer.send(name, b"ours", key=key)
+        for _ in range(8):
+            producer.send(name, b"no key")
+    messages = consume(kafka, name, 4, 88)
+    for key in keys:
+        assert len({message.partition() for message in messages if message.key() == key}) == 1
+    assert sorted(message.partition() for message in messages if message.key() is None) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_arrow_columns_are_sent_whole_and_in_order_with_records(kafka: Any, topic: Any) -> None:
+    name = topic()
+    moment = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.timezone.utc)
+    table = pa.table(
+        {
+            "key": ["a", None],
+            "value": [b"1", None],
+            "headers": [[{"key": "h", "value": b"x"}], None],
+            "timestamp": pa.array([moment, None], pa.timestamp("us", tz="UTC")),
+            "partition": pa.array([0, None], pa.int64()),
+        }
+    )
+    with RecordProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+        producer.send(name, b"first")
+        producer.send_arrow(name, table)
+        producer.send_arrow(name, table.select(["value"]).to_batches()[0])
+        with pytest.raises(ValueError, match="no column value, only key"):
+            producer.send_arrow(name, table.select(["key"]))
+    messages = consume(kafka, name, 1, 5)
+    assert [(message.key(), message.value()) for message in messages] == [
+        (None, b"first"), (b"a", b"1"), (None, None), (None, b"1"), (None, None),
+    ]  # fmt: skip
+    assert messages[1].headers() == [("h", b"x")]
+    assert messages[1].timestamp()[1] == moment.timestamp() * 1000
+
+
+def test_a_refused_record_fails_the_producer_until_it_is_reset(kafka: Any, topic: Any) -> None:
+    small, name = topic(config={"max.message.bytes": "1000"}), topic()
+    with RecordProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+        producer.send(small, b"x" * 5_000)
+        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+            producer.flush()
+        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+            producer.flush()
+        producer.reset()
+        producer.send(name, b"well")
+        assert producer.flush()[TopicPartition(name, 0)].first_offset == 0

@@ -1,0 +1,123 @@
+"""Reads topic-partitions without an end: what a consumer polls. The same Fetch requests, errors and retries as a bounded read.
+
+What differs from :mod:`~pykafka_wire.wire.fetcher`: a request may wait at the broker until records come (on a connection of its
+own, for its answers stand before all others), silence is no stall, and reaching the end of a partition is news.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.decode import Columns
+from pykafka_wire.wire.fetched import Chunk, FetchCounters, FetchedRecords
+from pykafka_wire.wire.fetcher import DEFAULT_MAX_BYTES, DEFAULT_MAX_PARTITION_BYTES, Asked, InFlight, RangeRead
+from pykafka_wire.wire.messages.fetch import PartitionData
+from pykafka_wire.wire.positions import RangeProgress
+from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.transport import first_to_arrive
+
+_LANE: Final = "live"
+_NO_END: Final = 2**63 - 1
+#: How much longer than it may wait for records a broker may take to answer.
+_ANSWER_GRACE_MS: Final = 5_000
+
+
+class LiveRead(RangeRead):
+    """Records of topic-partitions from given positions on, as they come. Not thread-safe.
+
+    A partition that cannot be read for ``default.api.timeout.ms`` fails the whole read, as do errors without hope; it starts
+    again as another read, from the positions that were handed out.
+    """
+
+    def __init__(self, cluster: Cluster, positions: Mapping[TopicPartition, int], columns: Columns) -> None:
+        settings = cluster.settings
+        super().__init__(
+            cluster,
+            [
+                OffsetRange(
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    start_offset=position,
+                    end_offset=_NO_END,
+                    topic_id=cluster.topic_id(tp.topic),
+                )
+                for tp, position in positions.items()
+            ],
+            columns=columns,
+            read_committed=settings.isolation_level == "read_committed",
+            max_bytes=settings.fetch_max_bytes or DEFAULT_MAX_BYTES,
+            max_partition_bytes=settings.max_partition_fetch_bytes or DEFAULT_MAX_PARTITION_BYTES,
+            deadline_ms=settings.default_api_timeout_ms,
+            end_wait_ms=settings.default_api_timeout_ms,
+            counters=FetchCounters(),
+            lane=_LANE,
+        )
+        self._decoded: deque[FetchedRecords] = deque()
+        self._at_end: set[RangeProgress] = set()
+        self._news: list[RangeProgress] = []
+
+    def poll(self, deadline: Deadline) -> FetchedRecords | None:
+        """The next records, None where none come until ``deadline`` or where an end has been reached.
+
+        Raises: as :func:`~pykafka_wire.wire.fetcher.fetch_ranges`.
+        """
+        while not self._decoded:
+            self._send()
+            flight = self._arrived(deadline)
+            if flight is not None:
+                chunk = self._take_answer(flight, self._request_deadline())
+                self._send()
+                if chunk.parts:
+                    self._decoded += self._decoder.decode(chunk)
+                    del chunk
+            if not self._decoded and (self._news or deadline.expired):
+                return None
+        return self._decoded.popleft()
+
+    def ended(self) -> list[TopicPartition]:
+        """Partitions whose end has been reached since this was last asked; all their records have been handed out."""
+        if self._decoded:
+            return []
+        told = [progress for progress in self._news if progress.delivered >= progress.position]
+        self._news = [progress for progress in self._news if progress not in told]
+        return [progress.topic_partition for progress in dict.fromkeys(told) if progress in self._at_end]
+
+    def _arrived(self, deadline: Deadline) -> InFlight | None:
+        """A request whose answer is there, or does not come any more; None when ``deadline`` passes before."""
+        if not self._in_flight:
+            pause_ms = (min(progress.not_before for progress in self._unfinished) - self._now()) * 1000
+            time.sleep(max(0.001, min(pause_ms, deadline.remaining_ms()) / 1000))
+            return None
+        flights = {flight.pending: flight for flight in self._in_flight.values()}
+        pending = first_to_arrive(list(flights), deadline)
+        if pending.arrived:
+            return flights[pending]
+        patience_s = (self._settings.request_timeout_ms + self._settings.fetch_max_wait_ms + _ANSWER_GRACE_MS) / 1000
+        oldest = min(flights, key=lambda pending: pending.sent_at)
+        return flights[oldest] if time.monotonic() - oldest.sent_at > patience_s else None
+
+    def _wait_ms(self, batch: list[Asked]) -> int:
+        # Whether a partition has anything is to be known at once; only when all are at their ends is there reason to wait.
+        waiting = all(asked.progress in self._at_end for asked in batch)
+        return self._settings.fetch_max_wait_ms if waiting else 0
+
+    def _take(self, progress: RangeProgress, records: memoryview, data: PartitionData, chunk: Chunk) -> None:
+        self._at_end.discard(progress)
+        super()._take(progress, records, data, chunk)
+        self._notice_end(progress, data)
+
+    def _check_end(self, progress: RangeProgress, data: PartitionData, node: int, *, first: bool) -> None:
+        progress.stalled_since = None
+        progress.failures = 0
+        self._moved_at = self._now()
+        self._notice_end(progress, data)
+
+    def _notice_end(self, progress: RangeProgress, data: PartitionData) -> None:
+        end = data.last_stable_offset if self._read_committed else data.high_watermark
+        if 0 <= end <= progress.position and progress not in self._at_end:
+            self._at_end.add(progress)
+            self._news.append(progress)
