@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pykafka_wire.datasource import PykafkaWireDataSource
+    from pykafka_wire.listener import LagListener
 
 __version__ = "0.1.0"
-__all__ = ["PykafkaWireDataSource", "__version__"]
+__all__ = ["LagListener", "PykafkaWireDataSource", "__version__"]
 
 
 def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
@@ -27,4 +28,8 @@ def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
         from pykafka_wire.datasource import PykafkaWireDataSource
 
         return PykafkaWireDataSource
+    if name == "LagListener":
+        from pykafka_wire.listener import LagListener
+
+        return LagListener
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

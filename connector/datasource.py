@@ -43,9 +43,11 @@ class PykafkaWireDataSource(DataSource):
         options = parse_source_options(self.options, "stream")
         if HAS_ADMISSION_CONTROL:
             return KafkaStreamReader(options, schema)
-        if options.max_offsets_per_trigger is not None or options.min_offsets_per_trigger is not None:
+        limits = (options.max_offsets_per_trigger, options.max_bytes_per_trigger, options.min_offsets_per_trigger)
+        if any(limit is not None for limit in limits):
             raise OptionError(
-                "maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer: leave them out here."
+                "maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer: leave them "
+                "out here."
             )
         return KafkaStreamReaderWithoutLimits(options, schema)
 

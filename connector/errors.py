@@ -62,6 +62,12 @@ class ExactlyOnceError(ConnectorError):
     code = "PYKAFKA_WIRE_EXACTLY_ONCE"
 
 
+class LedgerError(ConnectorError):
+    """Lost ranges that could not be written to ``dataLossLedger``."""
+
+    code = "PYKAFKA_WIRE_LEDGER"
+
+
 class Loss(Enum):
     """How records were lost between two looks at the log; the names follow Spark's own connector."""
 
@@ -69,6 +75,7 @@ class Loss(Enum):
     ADDED_PARTITION_DOES_NOT_START_FROM_ZERO = "a new partition's first records are gone"
     START_OFFSET_OUT_OF_RANGE = "the first offsets of the range have aged out"
     OFFSETS_CHANGED = "the log ends before the offsets that the checkpoint holds"
+    LOG_TRUNCATED = "the log was cut below what was read, by an unclean leader election"
     TOPIC_RECREATED = "the topic was deleted and made again under the same name"
     RANGE_UNREADABLE = "a part of the range can no longer be read"
 

@@ -84,7 +84,9 @@ class SourceOptions:
     include_headers: bool
     filter_pushdown: bool
     fail_on_data_loss: bool
+    data_loss_ledger: str | None
     max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     min_partitions: int | None
@@ -136,6 +138,10 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
     if not stream:
         starting.refuse(-1, "startingOffsets", "a batch that starts at latest reads nothing: use earliest or offsets")
         ending.refuse(-2, "endingOffsets", "a batch that ends at earliest reads nothing: use latest or offsets")
+    fail_on_data_loss = read.boolean("failOnDataLoss", True)
+    ledger = read.text("dataLossLedger")
+    if ledger is not None and fail_on_data_loss:
+        raise OptionError("dataLossLedger is for reads that go on: set failOnDataLoss to false, or leave it out.")
     group_id = read.text("kafka.group.id")
     if starting.kind == "group" and group_id is None:
         raise OptionError("startingOffsets=group needs kafka.group.id, whose committed offsets to start from.")
@@ -151,8 +157,10 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
         ending=ending,
         include_headers=read.boolean("includeHeaders", False),
         filter_pushdown=read.boolean("filterPushdown", False),
-        fail_on_data_loss=read.boolean("failOnDataLoss", True),
+        fail_on_data_loss=fail_on_data_loss,
+        data_loss_ledger=ledger,
         max_offsets_per_trigger=maximum,
+        max_bytes_per_trigger=read.positive("maxBytesPerTrigger"),
         min_offsets_per_trigger=minimum,
         max_trigger_delay_ms=read.duration_ms("maxTriggerDelay", 15 * 60 * 1000),
         min_partitions=read.positive("minPartitions"),

@@ -12,6 +12,7 @@ from typing import Any
 try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
+        ReadMaxBytes,
         ReadMaxRows,
     )
     from pyspark.sql.streaming.datasource import (
@@ -26,12 +27,14 @@ except ImportError:  # Spark 4.0 and 4.1
         """Stands in for the mixin that Spark before 4.2 does not have."""
 
 
-__all__ = ["HAS_ADMISSION_CONTROL", "AdmissionControl", "AvailableNow", "max_rows_limit", "reads_all_available"]
+__all__ = ["HAS_ADMISSION_CONTROL", "AdmissionControl", "AvailableNow", "read_limit", "reads_all_available"]
 
 
-def max_rows_limit(max_rows: int | None) -> Any:
-    """Spark's read limit for at most ``max_rows`` rows a micro-batch, None for no limit."""
-    return ReadAllAvailable() if max_rows is None else ReadMaxRows(max_rows)
+def read_limit(max_rows: int | None, max_bytes: int | None = None) -> Any:
+    """Spark's read limit for so many rows or bytes a micro-batch; it has none for both, and rows go first."""
+    if max_rows is not None:
+        return ReadMaxRows(max_rows)
+    return ReadAllAvailable() if max_bytes is None else ReadMaxBytes(max_bytes)
 
 
 def reads_all_available(limit: Any) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pykafka_wire.errors import DataLossError, Loss, OffsetsError, describe_loss
+from pykafka_wire.errors import Loss, OffsetsError
 from pykafka_wire.options import SourceOptions
 from pykafka_wire.schema import arrow_schema, check_source_schema
+from pykafka_wire.source.losses import Losses
 from pykafka_wire.source.partition import KafkaInputPartition
 from pykafka_wire.source.plan import pack_ranges, split_ranges, spread_leaders
 from pykafka_wire.source.pushdown import EVERYTHING, prune
@@ -87,8 +89,6 @@ class KafkaBatchReader(DataSourceReader):
             # Asked for after the ends: no record as late as that means none below the end.
             for tp, first in list_offsets(cluster, asked, isolation_level=isolation).items():
                 starts[tp] = ends[tp] if first.offset < 0 else max(starts[tp], first.offset)
-        if options.starting.kind in ("offsets", "group"):
-            starts = self._skip_aged_out(cluster, starts, ends)
         ranges = [
             OffsetRange(
                 topic=tp.topic,
@@ -99,6 +99,8 @@ class KafkaBatchReader(DataSourceReader):
             )
             for tp in partitions
         ]
+        if options.starting.kind in ("offsets", "group"):
+            ranges = skip_aged_out(cluster, ranges, Losses(options))
         return plan_input_partitions(cluster, options, ranges, BytesPerOffset(cluster))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
@@ -108,20 +110,30 @@ class KafkaBatchReader(DataSourceReader):
         ):  # Spark reads InputPartition(None) where there is nothing to read
             yield from read_ranges(self._options, partition.ranges, arrow_schema(self._schema))
 
-    def _skip_aged_out(
-        self, cluster: Cluster, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        earliest = earliest_offsets(cluster, starts)
-        lost = [
-            (tp, start, min(earliest[tp], ends[tp]))
-            for tp, start in starts.items()
-            if start < min(earliest[tp], ends[tp])
-        ]
-        if lost and self._options.fail_on_data_loss:
-            raise DataLossError(Loss.START_OFFSET_OUT_OF_RANGE, lost)
-        if lost:
-            _log.warning("Skipped lost records: %s", describe_loss(Loss.START_OFFSET_OUT_OF_RANGE, lost))
-        return {tp: max(start, min(earliest[tp], ends[tp])) for tp, start in starts.items()}
+
+def skip_aged_out(
+    cluster: Cluster, ranges: Sequence[OffsetRange], losses: Losses, *, query: str = ""
+) -> list[OffsetRange]:
+    """``ranges`` without what retention has deleted of them.
+
+    Raises:
+        DataLossError: something has, and ``failOnDataLoss`` is true.
+    """
+    earliest = earliest_offsets(cluster, (r.topic_partition for r in ranges if r.n_offsets))
+    first = {tp: offset for tp, offset in earliest.items() if offset > 0}
+    kept = [
+        replace(r, start_offset=min(first[r.topic_partition], r.end_offset))
+        if r.start_offset < first.get(r.topic_partition, 0) and r.n_offsets
+        else r
+        for r in ranges
+    ]
+    lost = [
+        (old.topic_partition, old.start_offset, new.start_offset)
+        for old, new in zip(ranges, kept, strict=True)
+        if new is not old
+    ]
+    losses.report(Loss.START_OFFSET_OUT_OF_RANGE, lost, query=query, topic_ids={r.topic: r.topic_id for r in ranges})
+    return kept
 
 
 def _refuse_backwards(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
@@ -134,7 +146,7 @@ def _refuse_backwards(starts: Mapping[TopicPartition, int], ends: Mapping[TopicP
 
 
 def plan_input_partitions(
-    cluster: Cluster, options: SourceOptions, ranges: Sequence[OffsetRange], sizes: BytesPerOffset
+    cluster: Cluster, options: SourceOptions, ranges: Sequence[OffsetRange], sizes: BytesPerOffset, query: str = ""
 ) -> list[InputPartition]:
     """Input partitions for these ranges, as ``minPartitions`` and ``maxRecordsPerPartition`` ask."""
     pieces = split_ranges(ranges, max_records=options.max_records_per_partition, min_partitions=options.min_partitions)
@@ -154,4 +166,4 @@ def plan_input_partitions(
                 return -1  # the task that reads it waits for one, or says what is wrong
 
         groups = spread_leaders(groups, leader)
-    return [KafkaInputPartition(group) for group in groups]
+    return [KafkaInputPartition(group, query) for group in groups]

@@ -12,8 +12,9 @@ from pykafka_wire.wire.topics import OffsetRange
 class KafkaInputPartition(InputPartition):
     """Ranges of one or many topic-partitions, read by one task. Holds no setting and no secret: Spark prints it."""
 
-    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(self, ranges: Sequence[OffsetRange], query: str = "") -> None:
         self.ranges = tuple(ranges)
+        self.query = query  # the checkpoint's id of the query, for what is said of lost ranges
 
     def __repr__(self) -> str:
         shown = ", ".join(map(str, self.ranges[:4])) + (

@@ -40,6 +40,23 @@ def share_offsets(
     return ends
 
 
+def share_bytes(
+    start: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    max_bytes: int,
+    bytes_per_offset: Callable[[str], float],
+) -> dict[TopicPartition, int]:
+    """Ends of a micro-batch of about ``max_bytes``, none beyond ``ends``; as :func:`share_offsets`, in estimated bytes.
+
+    Each topic-partition with a lag gives at least one offset, so that a record larger than the limit is read, too.
+    """
+    total = sum((end - start[tp]) * bytes_per_offset(tp.topic) for tp, end in ends.items())
+    if total <= max_bytes:
+        return dict(ends)
+    share = max_bytes / total
+    return {tp: min(end, start[tp] + max(1, math.floor((end - start[tp]) * share))) for tp, end in ends.items()}
+
+
 def split_ranges(
     ranges: Sequence[OffsetRange], *, max_records: int | None = None, min_partitions: int | None = None
 ) -> list[OffsetRange]:

@@ -5,7 +5,6 @@ Runs on executors, in Python workers that Spark reuses: connections live on in t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -13,9 +12,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import DataLossError, Loss, RecordError, describe_loss
+from pykafka_wire.errors import Loss, RecordError
 from pykafka_wire.options import SourceOptions
 from pykafka_wire.schema import decoded_columns
+from pykafka_wire.source.losses import Losses, LostRange
 from pykafka_wire.wire.cluster import shared_cluster
 from pykafka_wire.wire.decode import DecodedRecords
 from pykafka_wire.wire.errors import (
@@ -27,16 +27,17 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.fetcher import fetch_ranges
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
-
-_log = logging.getLogger(__name__)
+from pykafka_wire.wire.topics import OffsetRange
 
 #: Spark keeps a timestamp as microseconds in an int64.
 _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
 
 
-def read_ranges(options: SourceOptions, ranges: Sequence[OffsetRange], schema: Any) -> Iterator[Any]:
+def read_ranges(options: SourceOptions, ranges: Sequence[OffsetRange], schema: Any, query: str = "") -> Iterator[Any]:
     """Arrow record batches of the records in ``ranges``, exactly of ``schema`` (pyarrow's), in order within each range.
+
+    Args:
+        query: the checkpoint's id of the query, for what is said of lost ranges.
 
     Raises:
         DataLossError: offsets of a range are gone, and ``failOnDataLoss`` is true.
@@ -62,21 +63,21 @@ def read_ranges(options: SourceOptions, ranges: Sequence[OffsetRange], schema: A
             return
         except _LOST as error:
             moved = [replace(r, start_offset=p) for r, p in zip(remaining, positions, strict=True) if p < r.end_offset]
-            remaining = _skip_lost(options, moved, error)
+            remaining = _skip_lost(Losses(options, query=query), moved, error)
 
 
 #: What a fetch raises when a part of a range no longer exists.
 _LOST: Final = (OffsetOutOfRangeError, LogEndError, LogTruncatedError, TopicRecreatedError, UnknownTopicError)
 
 
-def _skip_lost(options: SourceOptions, ranges: Sequence[OffsetRange], error: WireError) -> list[OffsetRange]:
+def _skip_lost(losses: Losses, ranges: Sequence[OffsetRange], error: WireError) -> list[OffsetRange]:
     """Ranges without the lost part that ``error`` found.
 
     Raises:
         DataLossError: where ``failOnDataLoss`` is true; the error itself where it names none of the ranges.
     """
     kept: list[OffsetRange] = []
-    lost: list[tuple[TopicPartition, int, int]] = []
+    lost: list[LostRange] = []
     loss = Loss.RANGE_UNREADABLE
     for r in ranges:
         if r.topic != error.topic or (error.partition is not None and r.partition != error.partition):
@@ -87,6 +88,8 @@ def _skip_lost(options: SourceOptions, ranges: Sequence[OffsetRange], error: Wir
             if r.start_offset < error.log_start_offset:
                 next_offset = min(r.end_offset, error.log_start_offset)
                 loss = Loss.START_OFFSET_OUT_OF_RANGE
+        elif isinstance(error, LogTruncatedError):
+            loss = Loss.LOG_TRUNCATED
         elif isinstance(error, TopicRecreatedError):
             loss = Loss.TOPIC_RECREATED
         elif isinstance(error, UnknownTopicError):
@@ -96,9 +99,7 @@ def _skip_lost(options: SourceOptions, ranges: Sequence[OffsetRange], error: Wir
             kept.append(replace(r, start_offset=next_offset))
     if not lost:
         raise error
-    if options.fail_on_data_loss:
-        raise DataLossError(loss, lost, str(error)) from error
-    _log.warning("Skipped lost records: %s", describe_loss(loss, lost, str(error)))
+    losses.report(loss, lost, detail=str(error), topic_ids={r.topic: r.topic_id for r in ranges})
     return kept
 
 

@@ -36,20 +36,29 @@ class BytesPerOffset:
         self._known: dict[str, tuple[float, float]] = {}
 
     def estimate(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
-        """Estimated bytes per offset for each topic in ``ranges``; a failed look is no error."""
+        """Estimated bytes per offset for each topic in ``ranges``, for sharing out work."""
+        if len(ranges) > 1 and sum(r.n_offsets for r in ranges) > _WORTH_A_LOOK:
+            self.observe(ranges)
+        return {r.topic: self.known(r.topic) or _ASSUMED_BYTES for r in ranges}
+
+    def known(self, topic: str) -> float | None:
+        """Bytes per offset as last observed in a topic, None if never."""
+        return self._known[topic][0] if topic in self._known else None
+
+    def observe(self, ranges: Sequence[OffsetRange], *, max_age_s: float = _REMEMBER_S) -> None:
+        """Look at the beginning of each topic's largest range, unless that was done not longer ago; a failed look is no
+        error."""
         now = self._clock()
         largest: dict[str, OffsetRange] = {}
         for r in ranges:
             if r.topic not in largest or r.n_offsets > largest[r.topic].n_offsets:
                 largest[r.topic] = r
-        if len(ranges) > 1 and sum(r.n_offsets for r in ranges) > _WORTH_A_LOOK:
-            unknown = [r for r in largest.values() if self._age(r.topic, now) > _REMEMBER_S]
-            try:
-                for topic, (n_bytes, n_offsets) in sample_batches(self._cluster, unknown).items():
-                    self._known[topic] = (n_bytes / max(1, n_offsets), now)
-            except WireError as error:
-                _log.debug("No look at record sizes: %s", error)
-        return {topic: self._known.get(topic, (_ASSUMED_BYTES, 0.0))[0] for topic in largest}
+        unknown = [r for r in largest.values() if r.n_offsets and self._age(r.topic, now) > max_age_s]
+        try:
+            for topic, (n_bytes, n_offsets) in sample_batches(self._cluster, unknown).items():
+                self._known[topic] = (n_bytes / max(1, n_offsets), now)
+        except WireError as error:
+            _log.debug("No look at record sizes: %s", error)
 
     def _age(self, topic: str, now: float) -> float:
         return now - self._known[topic][1] if topic in self._known else float("inf")

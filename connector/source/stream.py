@@ -20,19 +20,20 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pykafka_wire.errors import DataLossError, Loss, describe_loss
+from pykafka_wire.errors import DataLossError, Loss
 from pykafka_wire.offsets import QueryOffsets, nest_by_topic
 from pykafka_wire.options import SourceOptions
 from pykafka_wire.schema import arrow_schema, check_source_schema
-from pykafka_wire.source.admission import AdmissionControl, AvailableNow, max_rows_limit, reads_all_available
-from pykafka_wire.source.batch import plan_input_partitions
+from pykafka_wire.source.admission import AdmissionControl, AvailableNow, read_limit, reads_all_available
+from pykafka_wire.source.batch import plan_input_partitions, skip_aged_out
 from pykafka_wire.source.commit import GroupCommitter
+from pykafka_wire.source.losses import Losses, LostRange
 from pykafka_wire.source.partition import KafkaInputPartition
-from pykafka_wire.source.plan import share_offsets
+from pykafka_wire.source.plan import share_bytes, share_offsets
 from pykafka_wire.source.read import read_ranges
 from pykafka_wire.source.resolve import earliest_offsets, find_topics, latest_offsets, resolve, topic_partitions
 from pykafka_wire.source.sizing import BytesPerOffset
-from pykafka_wire.wire.admin import ListedOffset
+from pykafka_wire.wire.admin import ListedOffset, offsets_for_leader_epoch
 from pykafka_wire.wire.cluster import Cluster, shared_cluster
 from pykafka_wire.wire.errors import UnknownTopicError
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
@@ -71,8 +72,8 @@ class KafkaStreamReader(DataSourceStreamReader, AvailableNow):
         return self._planner.latest(start, limit)
 
     def getDefaultReadLimit(self) -> Any:
-        """``maxOffsetsPerTrigger`` as Spark's read limit."""
-        return max_rows_limit(self._options.max_offsets_per_trigger)
+        """``maxOffsetsPerTrigger``, else ``maxBytesPerTrigger``, as Spark's read limit."""
+        return read_limit(self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the ends of all logs: an AvailableNow query reads up to them and no further."""
@@ -89,7 +90,7 @@ class KafkaStreamReader(DataSourceStreamReader, AvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
         """Arrow record batches of one input partition; runs on an executor."""
         if isinstance(partition, KafkaInputPartition):
-            yield from read_ranges(self._options, partition.ranges, arrow_schema(self._schema))
+            yield from read_ranges(self._options, partition.ranges, arrow_schema(self._schema), partition.query)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Batch up to ``end`` is done: tell the consumer group."""
@@ -131,7 +132,9 @@ class _Driver:
         self._progress: QueryOffsets | None = None
         self._planned: QueryOffsets | None = None
         self._continued: QueryOffsets | None = None
-        self._said: set[str] = set()
+        self._losses = Losses(options)
+        #: (leader epoch in the checkpoint, leader epoch now) of logs that were found whole.
+        self._whole: dict[TopicPartition, tuple[int, int]] = {}
 
     def initial(self) -> QueryOffsets:
         if self._initial is None:
@@ -173,7 +176,8 @@ class _Driver:
         return self._of_this_query(found).to_json()
 
     def pin_target(self) -> None:
-        _, partitions = self._subscribed(begun=True)
+        # Spark has not said yet whether the query is new: what is missing is told of when it has.
+        _, partitions = self._subscribed(may_be_missing=True)
         latest = latest_offsets(self._cluster, partitions, self._options.client.isolation_level)
         self._target = {tp: found.offset for tp, found in latest.items()}
 
@@ -199,8 +203,12 @@ class _Driver:
                     topic_id=end.topic_ids.get(tp.topic, ZERO_UUID),
                 )
             )
-        self._lost(Loss.OFFSETS_CHANGED, shrunk)
-        planned = plan_input_partitions(self._cluster, self._options, ranges, self._sizes)
+        self._losses.report(Loss.OFFSETS_CHANGED, shrunk, query=end.query, topic_ids=end.topic_ids)
+        try:
+            ranges = skip_aged_out(self._cluster, ranges, self._losses, query=end.query)
+        except UnknownTopicError as error:
+            _log.debug("Left to the tasks: %s", error)
+        planned = plan_input_partitions(self._cluster, self._options, ranges, self._sizes, end.query)
         _log.info("Planned %d input partitions over %d ranges", len(planned), sum(r.n_offsets > 0 for r in ranges))
         return planned
 
@@ -228,30 +236,47 @@ class _Driver:
             report["maxOffsetsBehindLatest"] = max(behind)
             report["avgOffsetsBehindLatest"] = sum(behind) / len(behind)
             report["totalOffsetsBehindLatest"] = sum(behind)
+            report["estimatedBytesBehindLatest"] = self._bytes_behind(progress.offsets, latest)
             report["group"] = progress.group
         report["commitSuccesses"] = self._committer.successes
         report["commitFailures"] = self._committer.failures
+        report["lostRanges"] = self._losses.n_ranges
+        report["lostOffsets"] = self._losses.n_offsets
         return report
+
+    def _bytes_behind(self, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int | None:
+        """About how many bytes of the logs lie between two offsets; None where no record could be looked at."""
+        ranges = _ranges(begins, ends)
+        self._sizes.observe(ranges)
+        found = [(r.n_offsets, self._sizes.known(r.topic)) for r in ranges]
+        if any(size is None for _, size in found):
+            return None
+        return round(sum(n * (size or 0.0) for n, size in found))
 
     def close(self) -> None:
         self._cluster.close()
 
-    def _subscribed(self, *, begun: bool = False) -> tuple[dict[str, Any], list[TopicPartition]]:
-        """Topics and topic-partitions that the query reads; once it has ``begun``, ``failOnDataLoss=false`` goes on
-        without topics that are gone."""
+    def _subscribed(self, *, may_be_missing: bool = False) -> tuple[dict[str, Any], list[TopicPartition]]:
+        """Topics and topic-partitions that the query reads.
+
+        Raises:
+            UnknownTopicError: a topic that was named does not exist, and none ``may_be_missing``.
+        """
         started = time.monotonic()
-        may_be_missing = begun and self._topics_are_missing
         max_age_ms = int(self._metadata_age_ms)
         try:
             topics = find_topics(
-                self._cluster, self._options.subscription, max_age_ms=max_age_ms, may_be_missing=may_be_missing
+                self._cluster,
+                self._options.subscription,
+                max_age_ms=max_age_ms,
+                may_be_missing=may_be_missing and self._topics_are_missing,
             )
         except UnknownTopicError:
-            if self._options.fail_on_data_loss or not begun:
+            if not may_be_missing:
                 raise
             # From now on one look at all topics: asking for a missing one waits some seconds, each time.
             self._topics_are_missing = True
-            return self._subscribed(begun=True)
+            return self._subscribed(may_be_missing=True)
         took_ms = (time.monotonic() - started) * 1000
         self._metadata_age_ms = max(self._metadata_age_ms, _METADATA_AGE_MS, took_ms * _METADATA_COST_FACTOR)
         return topics, topic_partitions(self._options.subscription, topics)
@@ -265,7 +290,8 @@ class _Driver:
     def _next(self, start: QueryOffsets, limit: Any) -> QueryOffsets | None:
         """Offsets of the next batch, None where nothing is new."""
         try:
-            topics, partitions = self._subscribed(begun=not start.initial)
+            goes_on = not start.initial and not self._options.fail_on_data_loss
+            topics, partitions = self._subscribed(may_be_missing=goes_on)
         except UnknownTopicError as error:
             gone = [(tp, offset, -1) for tp, offset in start.offsets.items() if tp.topic == error.topic]
             if start.initial or not gone:
@@ -275,10 +301,15 @@ class _Driver:
         recreated = {t for t, known in start.topic_ids.items() if t in topic_ids and topic_ids[t] != known}
         begins = {tp: offset for tp, offset in start.offsets.items() if tp.topic not in recreated}
         current = set(partitions)
-        self._lost(
+
+        def lost(loss: Loss, ranges: list[LostRange]) -> None:
+            self._losses.report(loss, ranges, query=start.query, topic_ids=topic_ids | dict(start.topic_ids))
+
+        lost(
             Loss.TOPIC_RECREATED, [(tp, start.offsets[tp], -1) for tp in sorted(start.offsets) if tp.topic in recreated]
         )
-        self._lost(Loss.PARTITIONS_DELETED, [(tp, begins[tp], -1) for tp in sorted(begins) if tp not in current])
+        lost(Loss.PARTITIONS_DELETED, [(tp, begins[tp], -1) for tp in sorted(begins) if tp not in current])
+        begins = {tp: offset for tp, offset in begins.items() if tp in current}
 
         latest = latest_offsets(self._cluster, partitions, self._options.client.isolation_level)
         self._last_latest = latest
@@ -287,15 +318,21 @@ class _Driver:
         if added:
             earliest = earliest_offsets(self._cluster, added)
             not_from_zero = [(tp, 0, earliest[tp]) for tp in added if earliest[tp] > 0 and tp.topic not in recreated]
-            self._lost(Loss.ADDED_PARTITION_DOES_NOT_START_FROM_ZERO, not_from_zero)
+            lost(Loss.ADDED_PARTITION_DOES_NOT_START_FROM_ZERO, not_from_zero)
             begins |= earliest
             starts |= earliest
+        cut = self._truncated(start, begins, latest)
+        lost(Loss.LOG_TRUNCATED, [(tp, end, begins[tp]) for tp, end in cut.items()])
         ends = {tp: latest[tp].offset for tp in partitions}
-        self._lost(Loss.OFFSETS_CHANGED, [(tp, ends[tp], begins[tp]) for tp in partitions if ends[tp] < begins[tp]])
+        ends |= self._open_transactions(
+            {tp: begins[tp] for tp in partitions if ends[tp] < begins[tp] and tp not in cut}
+        )
+        shorter = {tp: end for tp, end in ends.items() if end < begins[tp] and tp not in cut}
+        lost(Loss.OFFSETS_CHANGED, [(tp, end, begins[tp]) for tp, end in shorter.items()])
         if self._target is not None:
             ends = {tp: min(end, self._target.get(tp, begins[tp])) for tp, end in ends.items()}
-        # A log that lost its end is read on from its new end; the loss was reported above.
-        cut = {tp: latest[tp].offset for tp in partitions if latest[tp].offset < begins[tp]}
+        # A log that lost its end is read on from where it was cut; the loss was reported above.
+        cut |= shorter
         starts |= cut
         begins = {tp: cut.get(tp, begins[tp]) for tp in partitions}
         ends = {tp: max(end, begins[tp]) for tp, end in ends.items()}
@@ -316,20 +353,52 @@ class _Driver:
         self, begins: Mapping[TopicPartition, int], ends: dict[TopicPartition, int], limit: Any
     ) -> dict[TopicPartition, int]:
         """Ends under the trigger limits; ``limit`` is Spark's, and ReadAllAvailable beats our own."""
-        if limit is None or (reads_all_available(limit) and self._options.max_offsets_per_trigger is not None):
+        max_bytes = self._options.max_bytes_per_trigger
+        limited = self._options.max_offsets_per_trigger is not None or max_bytes is not None
+        if limit is None or (reads_all_available(limit) and limited):
             return ends
         n_new = sum(end - begins[tp] for tp, end in ends.items())
         if self._target is None and not self._admission.admits(n_new):
             return dict(begins)
         max_rows = getattr(limit, "max_rows", None)
-        return ends if max_rows is None else share_offsets(begins, ends, max_rows)
+        if max_rows is not None:
+            ends = share_offsets(begins, ends, max_rows)
+        if max_bytes is not None and n_new:
+            ranges = _ranges(begins, ends)
+            self._sizes.observe(ranges, max_age_s=0)  # a backlog's records may change their size from batch to batch
+            ends = share_bytes(begins, ends, max_bytes, self._sizes.estimate(ranges).__getitem__)
+        return ends
 
-    def _lost(self, loss: Loss, lost: list[tuple[TopicPartition, int, int]]) -> None:
-        if not lost:
-            return
-        if self._options.fail_on_data_loss:
-            raise DataLossError(loss, lost)
-        sentence = describe_loss(loss, lost)
-        if sentence not in self._said:  # an idle query looks many times a second
-            self._said.add(sentence)
-            _log.warning("Lost records: %s", sentence)
+    def _truncated(
+        self, start: QueryOffsets, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, ListedOffset]
+    ) -> dict[TopicPartition, int]:
+        """Where logs were cut below what this query has read: their present leaders' logs part from it there (KIP-320)."""
+        asked = {
+            tp: epoch
+            for tp, epoch in start.epochs.items()
+            if tp in latest and begins.get(tp) == start.offsets.get(tp)
+            and latest[tp].leader_epoch not in (-1, epoch)
+            and self._whole.get(tp) != (epoch, latest[tp].leader_epoch)
+        }  # fmt: skip
+        cut = {}
+        for tp, (_, end_offset) in (offsets_for_leader_epoch(self._cluster, asked) if asked else {}).items():
+            if 0 <= end_offset < begins[tp]:
+                cut[tp] = min(end_offset, latest[tp].offset)
+            else:
+                self._whole[tp] = (asked[tp], latest[tp].leader_epoch)
+        return cut
+
+    def _open_transactions(self, begins: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Of topic-partitions that were read beyond their last stable offset, before the query was ``read_committed``,
+        those whose logs hold what was read: nothing is lost, and nothing new."""
+        if not begins or self._options.client.isolation_level != "read_committed":
+            return {}
+        written = latest_offsets(self._cluster, begins, "read_uncommitted")
+        return {tp: offset for tp, offset in begins.items() if written[tp].offset >= offset}
+
+
+def _ranges(begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+    return [
+        OffsetRange(topic=tp.topic, partition=tp.partition, start_offset=begins.get(tp, 0), end_offset=end)
+        for tp, end in ends.items()
+    ]

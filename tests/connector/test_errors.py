@@ -9,6 +9,7 @@ import pytest
 from pykafka_wire.errors import (
     ConnectorError,
     DataLossError,
+    LedgerError,
     Loss,
     OffsetsError,
     OptionError,
@@ -23,6 +24,7 @@ CODES = {
     SchemaError: "PYKAFKA_WIRE_SCHEMA",
     OffsetsError: "PYKAFKA_WIRE_OFFSETS",
     WriteError: "PYKAFKA_WIRE_WRITE",
+    LedgerError: "PYKAFKA_WIRE_LEDGER",
 }
 
 

@@ -450,6 +450,7 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "startingOffsetsByGroupStrategy": "latest",
         "includeHeaders": "true",
         "filterPushdown": "true",
+        "dataLossLedger": "/ledger",
         "failOnDataLoss": "false",
         "maxTriggerDelay": "1s",
         "kafka.group.id": "g",

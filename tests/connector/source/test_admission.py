@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from pykafka_wire.source.admission import AdmissionControl, max_rows_limit, reads_all_available
+from pykafka_wire.source.admission import AdmissionControl, read_limit, reads_all_available
 
 
 class Clock:
@@ -55,10 +55,10 @@ def test_an_empty_look_does_not_restart_the_delay() -> None:
 
 @pytest.mark.parametrize("max_rows", [1, 10**12])
 def test_a_maximum_is_sparks_read_limit(max_rows: int) -> None:
-    assert max_rows_limit(max_rows) == ReadMaxRows(max_rows)
-    assert not reads_all_available(max_rows_limit(max_rows))
+    assert read_limit(max_rows) == ReadMaxRows(max_rows)
+    assert not reads_all_available(read_limit(max_rows))
 
 
 def test_no_maximum_reads_all() -> None:
-    assert max_rows_limit(None) == ReadAllAvailable()
-    assert reads_all_available(max_rows_limit(None))
+    assert read_limit(None) == ReadAllAvailable()
+    assert reads_all_available(read_limit(None))

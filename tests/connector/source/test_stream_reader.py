@@ -1,6 +1,6 @@
 """The stream reader as Spark calls it, without a session: what a process knows, forgets, and finds again.
 
-Each ``Process`` below is a new Python process to the reader: it shares nothing with the one before but the offsets'
+Each ``Process`` (conftest.py) is a new Python process to the reader: it shares nothing with the one before but the offsets'
 JSON, which is what Spark's checkpoint keeps.
 """
 
@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import pickle
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType
+from pyspark.sql.types import LongType, StructType
 
 from pykafka_wire.errors import DataLossError, Loss
 from pykafka_wire.options import parse_source_options
@@ -22,52 +21,11 @@ from pykafka_wire.source.stream import KafkaStreamReader, KafkaStreamReaderWitho
 
 pytestmark = pytest.mark.broker
 
-SCHEMA = StructType().add("partition", IntegerType()).add("offset", LongType()).add("value", BinaryType())
-
-
-class Process:
-    """One life of a query's reader."""
-
-    def __init__(self, servers: str, kind: Any, **options: str) -> None:
-        asked = {"kafka.bootstrap.servers": servers} | options
-        self.reader = kind(parse_source_options(asked, "stream"), SCHEMA)
-
-    def rows(self, start: str, end: str) -> list[tuple[int, int]]:
-        """(partition, offset) of a micro-batch, planned here and read by a pickled copy as on an executor."""
-        remote = pickle.loads(pickle.dumps(self.reader))
-        partitions = self.reader.partitions(json.loads(start), json.loads(end))
-        batches = [b for p in partitions for b in remote.read(pickle.loads(pickle.dumps(p)))]
-        return sorted((row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist())
-
-    def initial(self) -> str:
-        return json.dumps(self.reader.initialOffset())
-
-    def latest(self, start: str, limit: Any = None) -> str:
-        return json.dumps(self.reader.latestOffset(json.loads(start), limit or ReadAllAvailable()))
-
-    def latest_without_start(self) -> str:
-        return json.dumps(self.reader.latestOffset())
-
-
-@pytest.fixture
-def process(kafka: Any) -> Iterator[Any]:
-    """Starts processes; their readers are stopped when the test ends."""
-    started: list[Process] = []
-
-    def start(kind: Any = KafkaStreamReader, **options: str) -> Process:
-        started.append(Process(kafka.bootstrap_servers, kind, **options))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.reader.stop()
-        one.reader.stop()
-
 
 def test_nothing_is_asked_of_brokers_before_the_first_call(process: Any) -> None:
     reader = KafkaStreamReader(
         parse_source_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}, "stream"),
-        SCHEMA,
+        StructType().add("offset", LongType()),
     )
     assert reader.getDefaultReadLimit() == ReadAllAvailable()
     pickle.loads(pickle.dumps(reader))
@@ -273,8 +231,8 @@ def test_a_log_that_ends_before_the_checkpoint_is_data_loss(process: Any, topic:
 # --- Spark 4.0 and 4.1: latestOffset() is told no start
 
 
-def without_limits(process: Any, name: str, starting: str) -> Process:
-    return process(KafkaStreamReaderWithoutLimits, subscribe=name, startingOffsets=starting)  # type: ignore[no-any-return]
+def without_limits(process: Any, name: str, starting: str) -> Any:
+    return process(KafkaStreamReaderWithoutLimits, subscribe=name, startingOffsets=starting)
 
 
 @pytest.mark.parametrize("starting", ["latest", "earliest"])
