@@ -34,7 +34,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("failOnDataLoss", "true", "SB", "fail when records were lost before they were read; `false` skips them and logs the range"),
     OptionSpec("dataLossLedger", "none", "SB", "with `failOnDataLoss=false`: a folder, or a URI that pyarrow knows, into which each lost range is written as a Parquet file"),
     OptionSpec("maxOffsetsPerTrigger", "none", "S", "offsets per micro-batch, shared out by each partition's lag (Spark 4.2+)"),
-    OptionSpec("maxBytesPerTrigger", "none", "S", "about so many bytes per micro-batch, as stored in the log, estimated from the batch's first records; together with `maxOffsetsPerTrigger` the smaller counts (Spark 4.2+)"),
+    OptionSpec("maxBytesPerTrigger", "none", "S", "about so many bytes per micro-batch, as stored in the log, estimated from the batch's first and last records; together with `maxOffsetsPerTrigger` the smaller counts (Spark 4.2+)"),
     OptionSpec("minOffsetsPerTrigger", "none", "S", "wait until so many offsets are there, at most `maxTriggerDelay` (Spark 4.2+)"),
     OptionSpec("maxTriggerDelay", "15m", "S", "see `minOffsetsPerTrigger`; a number with ms, s, m, h or d"),
     OptionSpec("minPartitions", "none", "SB", "at least so many Spark input partitions, by splitting large ranges"),

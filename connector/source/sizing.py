@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pykafka_wire.wire.cluster import Cluster
@@ -19,7 +20,7 @@ from pykafka_wire.wire.topics import OffsetRange
 _log = logging.getLogger(__name__)
 
 #: Assumed where nothing was looked at: an ordinary record.
-_ASSUMED_BYTES: Final = 1024.0
+ASSUMED_BYTES: Final = 1024.0
 #: Below so many offsets in all, a look costs more than a badly balanced plan: 32 records of 1 MiB, the brokers' default
 #: limit for a batch, are what one task takes anyway.
 _WORTH_A_LOOK: Final = 32
@@ -39,26 +40,41 @@ class BytesPerOffset:
         """Estimated bytes per offset for each topic in ``ranges``, for sharing out work."""
         if len(ranges) > 1 and sum(r.n_offsets for r in ranges) > _WORTH_A_LOOK:
             self.observe(ranges)
-        return {r.topic: self.known(r.topic) or _ASSUMED_BYTES for r in ranges}
+        return {r.topic: self.known(r.topic) or ASSUMED_BYTES for r in ranges}
 
     def known(self, topic: str) -> float | None:
         """Bytes per offset as last observed in a topic, None if never."""
         return self._known[topic][0] if topic in self._known else None
 
-    def observe(self, ranges: Sequence[OffsetRange], *, max_age_s: float = _REMEMBER_S) -> None:
-        """Look at the beginning of each topic's largest range, unless that was done not longer ago; a failed look is no
-        error."""
+    def observe(self, ranges: Sequence[OffsetRange], *, afresh: bool = False) -> None:
+        """Look at the beginning of each topic's largest range, unless that was done some minutes ago."""
         now = self._clock()
-        largest: dict[str, OffsetRange] = {}
-        for r in ranges:
-            if r.topic not in largest or r.n_offsets > largest[r.topic].n_offsets:
-                largest[r.topic] = r
-        unknown = [r for r in largest.values() if r.n_offsets and self._age(r.topic, now) > max_age_s]
+        unknown = [r for r in _largest(ranges) if afresh or self._age(r.topic, now) > _REMEMBER_S]
+        self._known |= {topic: (size, now) for topic, size in self._look(unknown).items()}
+
+    def observe_ends(self, ranges: Sequence[OffsetRange]) -> None:
+        """Look at the end of each topic's largest range, and take the mean of that and what is known: records may change
+        their size within it."""
+        ends = self._look([replace(r, start_offset=r.end_offset - 1) for r in _largest(ranges)])
+        for topic, (size, then) in list(self._known.items()):
+            self._known[topic] = ((size + ends.get(topic, size)) / 2, then)
+
+    def _look(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
         try:
-            for topic, (n_bytes, n_offsets) in sample_batches(self._cluster, unknown).items():
-                self._known[topic] = (n_bytes / max(1, n_offsets), now)
+            samples = sample_batches(self._cluster, ranges)
         except WireError as error:
-            _log.debug("No look at record sizes: %s", error)
+            _log.debug("No look at record sizes: %s", error)  # an estimate steers nothing that must be exact
+            return {}
+        return {topic: n_bytes / max(1, n_offsets) for topic, (n_bytes, n_offsets) in samples.items()}
 
     def _age(self, topic: str, now: float) -> float:
         return now - self._known[topic][1] if topic in self._known else float("inf")
+
+
+def _largest(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """The largest range of each topic."""
+    largest: dict[str, OffsetRange] = {}
+    for r in ranges:
+        if r.n_offsets and (r.topic not in largest or r.n_offsets > largest[r.topic].n_offsets):
+            largest[r.topic] = r
+    return list(largest.values())

@@ -32,7 +32,7 @@ from pykafka_wire.source.partition import KafkaInputPartition
 from pykafka_wire.source.plan import share_bytes, share_offsets
 from pykafka_wire.source.read import read_ranges
 from pykafka_wire.source.resolve import earliest_offsets, find_topics, latest_offsets, resolve, topic_partitions
-from pykafka_wire.source.sizing import BytesPerOffset
+from pykafka_wire.source.sizing import ASSUMED_BYTES, BytesPerOffset
 from pykafka_wire.wire.admin import ListedOffset, offsets_for_leader_epoch
 from pykafka_wire.wire.cluster import Cluster, shared_cluster
 from pykafka_wire.wire.errors import UnknownTopicError
@@ -127,7 +127,7 @@ class _Driver:
         self._target: dict[TopicPartition, int] | None = None
         self._known: tuple[dict[str, Any], QueryOffsets] | None = None
         self._metadata_age_ms = 0.0
-        self._topics_are_missing = False
+        self._missing: UnknownTopicError | None = None
         self._last_latest: dict[TopicPartition, ListedOffset] = {}
         self._progress: QueryOffsets | None = None
         self._planned: QueryOffsets | None = None
@@ -269,14 +269,16 @@ class _Driver:
                 self._cluster,
                 self._options.subscription,
                 max_age_ms=max_age_ms,
-                may_be_missing=may_be_missing and self._topics_are_missing,
+                may_be_missing=self._missing is not None,
             )
-        except UnknownTopicError:
+        except UnknownTopicError as error:
             if not may_be_missing:
                 raise
             # From now on one look at all topics: asking for a missing one waits some seconds, each time.
-            self._topics_are_missing = True
+            self._missing = error
             return self._subscribed(may_be_missing=True)
+        if self._missing is not None and self._missing.topic not in topics and not may_be_missing:
+            raise self._missing
         took_ms = (time.monotonic() - started) * 1000
         self._metadata_age_ms = max(self._metadata_age_ms, _METADATA_AGE_MS, took_ms * _METADATA_COST_FACTOR)
         return topics, topic_partitions(self._options.subscription, topics)
@@ -364,10 +366,17 @@ class _Driver:
         if max_rows is not None:
             ends = share_offsets(begins, ends, max_rows)
         if max_bytes is not None and n_new:
-            ranges = _ranges(begins, ends)
-            self._sizes.observe(ranges, max_age_s=0)  # a backlog's records may change their size from batch to batch
-            ends = share_bytes(begins, ends, max_bytes, self._sizes.estimate(ranges).__getitem__)
+            self._sizes.observe(_ranges(begins, ends), afresh=True)
+            ends = self._share_bytes(begins, ends, max_bytes)
+            self._sizes.observe_ends(_ranges(begins, ends))
+            ends = self._share_bytes(begins, ends, max_bytes)
         return ends
+
+    def _share_bytes(
+        self, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_bytes: int
+    ) -> dict[TopicPartition, int]:
+        sizes = {tp.topic: self._sizes.known(tp.topic) or ASSUMED_BYTES for tp in ends}
+        return share_bytes(begins, ends, max_bytes, sizes.__getitem__)
 
     def _truncated(
         self, start: QueryOffsets, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, ListedOffset]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from pykafka_wire.source.admission import AdmissionControl, read_limit, reads_all_available
 
@@ -57,6 +57,12 @@ def test_an_empty_look_does_not_restart_the_delay() -> None:
 def test_a_maximum_is_sparks_read_limit(max_rows: int) -> None:
     assert read_limit(max_rows) == ReadMaxRows(max_rows)
     assert not reads_all_available(read_limit(max_rows))
+
+
+def test_a_maximum_of_bytes_is_a_limit_too() -> None:
+    assert read_limit(None, 5) == ReadMaxBytes(5)
+    assert read_limit(3, 5) == ReadMaxRows(3)
+    assert not reads_all_available(read_limit(None, 5))
 
 
 def test_no_maximum_reads_all() -> None:

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.source.plan import TASK_BYTES, TASK_OFFSETS, pack_ranges, share_offsets, split_ranges, spread_leaders
+from pykafka_wire.source.plan import (
+    TASK_BYTES,
+    TASK_OFFSETS,
+    pack_ranges,
+    share_bytes,
+    share_offsets,
+    split_ranges,
+    spread_leaders,
+)
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 
@@ -229,3 +237,36 @@ def test_shares_are_rounded_as_in_sparks_own_connector(lags: list[int], limit: i
     start = {TopicPartition("t", p): 1000 for p in range(len(lags))}
     ends = share_offsets(start, {tp: 1000 + lags[tp.partition] for tp in start}, limit)
     assert [ends[tp] - 1000 for tp in sorted(ends)] == shares
+
+
+# --- maxBytesPerTrigger
+
+
+@given(
+    st.dictionaries(
+        st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 3)),
+        st.tuples(st.integers(0, 50), st.integers(0, 1000)),
+    ),
+    st.integers(1, 200_000),
+    st.integers(1, 3000),
+)
+def test_a_share_of_bytes_stays_within_the_logs_and_near_the_limit(
+    lags: dict[TopicPartition, tuple[int, int]], max_bytes: int, size: int
+) -> None:
+    starts = {tp: first for tp, (first, _) in lags.items()}
+    ends = {tp: first + n for tp, (first, n) in lags.items()}
+    shared = share_bytes(starts, ends, max_bytes, lambda _: float(size))
+    assert all(starts[tp] <= end <= ends[tp] for tp, end in shared.items())
+    # Each topic-partition that has something gives at least one offset; beyond that the limit holds.
+    assert all(shared[tp] > starts[tp] for tp in ends if ends[tp] > starts[tp])
+    n_bytes = sum(end - starts[tp] for tp, end in shared.items()) * size
+    assert n_bytes <= max_bytes + len(lags) * size
+    if sum(n for _, n in lags.values()) * size <= max_bytes:
+        assert shared == ends
+
+
+def test_large_records_take_their_share_of_bytes() -> None:
+    small, large = TopicPartition("small", 0), TopicPartition("large", 0)
+    sizes = {"small": 100.0, "large": 10_000.0}
+    shared = share_bytes({small: 0, large: 0}, {small: 1000, large: 1000}, 1_010_000, sizes.__getitem__)
+    assert shared == {small: 100, large: 100}

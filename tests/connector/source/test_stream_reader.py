@@ -164,6 +164,45 @@ def test_the_report_counts_how_far_behind_a_limited_query_is(process: Any, topic
     assert behind == [8, 24, 16.0, 32]
 
 
+def test_max_bytes_follows_the_size_of_the_records(process: Any, topic: Any, outside: Any) -> None:
+    name = topic(1)
+    for size in (100, 20_000):
+        outside.produce(name, [outside.Record(value=b"x" * size) for _ in range(2000 if size == 100 else 50)])
+    one = process(subscribe=name, startingOffsets="earliest", maxBytesPerTrigger="100000", maxOffsetsPerTrigger="1500")
+    limit = one.reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(1500)
+    start, widths = one.initial(), []
+    for _ in range(60):
+        end = one.latest(start, limit)
+        offsets = [json.loads(each)["offsets"][name]["0"] for each in (start, end)]
+        if start == end:
+            break
+        widths.append((offsets[0], offsets[1] - offsets[0]))
+        start = end
+    assert offsets[1] == 2050
+    n_bytes = [
+        106 * max(0, min(2000, first + n) - first) + 20_006 * max(0, first + n - max(2000, first))
+        for first, n in widths
+    ]
+    assert all(each <= 200_000 for each in n_bytes), widths  # about 106 bytes each at first, then about 20,006
+    assert len([each for each in n_bytes if each > 70_000]) >= 8, widths
+    # Trigger.Once asks for everything: it goes before every limit.
+    assert json.loads(process(subscribe=name, maxBytesPerTrigger="1").latest(one.initial()))["offsets"] == {
+        name: {"0": 2050}
+    }
+
+
+def test_a_record_larger_than_max_bytes_is_read(process: Any, topic: Any, outside: Any) -> None:
+    name = topic(1)
+    outside.produce(name, [outside.Record(value=b"x" * 50_000) for _ in range(3)])
+    one = process(subscribe=name, startingOffsets="earliest", maxBytesPerTrigger="10")
+    start = one.initial()
+    assert json.loads(one.latest(start, one.reader.getDefaultReadLimit()))["offsets"] == {name: {"0": 1}}
+    report = one.reader.reportLatestOffset()
+    assert report["totalOffsetsBehindLatest"] == 2
+    assert 100_000 <= report["estimatedBytesBehindLatest"] < 101_000
+
+
 def test_min_offsets_waits_but_not_for_the_first_batch(process: Any, topic: Any, outside: Any) -> None:
     name = topic(1)
     outside.fill(name, [1])

@@ -1,0 +1,205 @@
+"""Every way in which records are lost before they are read, on real brokers: what is said, and how a query goes on.
+
+Each test ends a process of the query, damages the log, and starts another one (``process`` in conftest.py).
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from pykafka_wire.errors import DataLossError, Loss
+from pykafka_wire.wire.topics import TopicPartition
+
+pytestmark = pytest.mark.broker
+
+BRAVE = {"failOnDataLoss": "false"}
+
+
+def read_all(process: Any, **options: str) -> str:
+    """The offset after one batch over all that is there."""
+    one = process(startingOffsets="earliest", **options)
+    start = one.initial()
+    end = one.latest(start)
+    one.rows(start, end)
+    return str(end)
+
+
+def loss_of(process: Any, start: str, **options: str) -> tuple[Loss, list[tuple[int, int, int]]]:
+    """The loss that a new process fails with, ``(partition, first lost offset, end)`` of each range."""
+    one = process(**options)
+    with pytest.raises(DataLossError) as raised:
+        one.rows(start, one.latest(start))
+    return raised.value.loss, [(tp.partition, first, end) for tp, first, end in raised.value.lost]
+
+
+def ledger(folder: Path) -> list[tuple[str, int, int | None, int | None]]:
+    rows = [row for file in folder.iterdir() for row in pyarrow.parquet.read_table(file).to_pylist()]
+    return sorted((row["cause"], row["partition"], row["start_offset"], row["end_offset"]) for row in rows)
+
+
+def test_retention_that_passes_the_reader(process: Any, topic: Any, outside: Any, tmp_path: Path) -> None:
+    name = topic(2)
+    outside.fill(name, [2, 2])
+    start = read_all(process, subscribe=name)
+    outside.fill(name, [10, 10])
+    outside.age_out(name, 0, 6)
+    assert loss_of(process, start, subscribe=name) == (Loss.START_OFFSET_OUT_OF_RANGE, [(0, 2, 6)])
+    brave = process(subscribe=name, dataLossLedger=str(tmp_path), **BRAVE)
+    end = brave.latest(start)
+    assert brave.rows(start, end) == [*((0, o) for o in range(6, 12)), *((1, o) for o in range(2, 12))]
+    report = brave.reader.reportLatestOffset()
+    assert (report["lostRanges"], report["lostOffsets"]) == (1, 4)
+    assert ledger(tmp_path) == [("START_OFFSET_OUT_OF_RANGE", 0, 2, 6)]
+    # Replayed by another process when more is gone, to the end of the batch and beyond.
+    outside.age_out(name, 0, 12)
+    other = process(subscribe=name, dataLossLedger=str(tmp_path), **BRAVE)
+    assert other.rows(start, end) == [(1, o) for o in range(2, 12)]
+    assert ledger(tmp_path) == [("START_OFFSET_OUT_OF_RANGE", 0, 2, 12)]
+
+
+def test_retention_that_passes_a_task(process: Any, topic: Any, outside: Any, tmp_path: Path) -> None:
+    name = topic(1)
+    outside.fill(name, [2])
+    start = read_all(process, subscribe=name)
+    outside.fill(name, [10])
+    brave = process(subscribe=name, dataLossLedger=str(tmp_path), **BRAVE)
+    (planned,) = brave.reader.partitions(json.loads(start), json.loads(brave.latest(start)))
+    outside.age_out(name, 0, 6)
+    for _ in range(2):  # Spark runs a task again as it likes
+        task = pickle.loads(pickle.dumps(brave.reader))
+        rows = [row for batch in task.read(pickle.loads(pickle.dumps(planned))) for row in batch.to_pylist()]
+        assert [row["offset"] for row in rows] == list(range(6, 12))
+    assert ledger(tmp_path) == [("START_OFFSET_OUT_OF_RANGE", 0, 2, 6)]
+    task = pickle.loads(pickle.dumps(process(subscribe=name).reader))
+    with pytest.raises(DataLossError) as raised:
+        list(task.read(planned))
+    assert (raised.value.loss, raised.value.lost) == (
+        Loss.START_OFFSET_OUT_OF_RANGE,
+        [(TopicPartition(name, 0), 2, 6)],
+    )
+
+
+def test_a_topic_made_again_is_told_from_one_that_aged_out(
+    process: Any, topic: Any, outside: Any, tmp_path: Path
+) -> None:
+    name = topic(1)
+    outside.fill(name, [5])
+    start = read_all(process, subscribe=name)
+    outside.delete(name)
+    outside.create(name, 1)
+    outside.fill(name, [7])
+    assert loss_of(process, start, subscribe=name) == (Loss.TOPIC_RECREATED, [(0, 5, -1)])
+    brave = process(subscribe=name, dataLossLedger=str(tmp_path), **BRAVE)
+    assert brave.rows(start, brave.latest(start)) == [(0, o) for o in range(7)]
+    (row,) = pyarrow.parquet.read_table(next(tmp_path.iterdir())).to_pylist()
+    assert row["topic_id"] == json.loads(start)["topic_ids"][name]
+    assert (row["query"], row["cause"]) == (json.loads(start)["query"], "TOPIC_RECREATED")
+
+
+def test_an_added_partition_that_does_not_begin_at_zero(process: Any, topic: Any, outside: Any, tmp_path: Path) -> None:
+    name = topic(1)
+    outside.fill(name, [2])
+    start = read_all(process, subscribe=name)
+    outside.grow(name, 3)
+    outside.fill(name, [0, 5, 5])
+    outside.age_out(name, 1, 3)
+    lost = (Loss.ADDED_PARTITION_DOES_NOT_START_FROM_ZERO, [(1, 0, 3)])
+    assert loss_of(process, start, subscribe=name) == lost
+    brave = process(subscribe=name, dataLossLedger=str(tmp_path), **BRAVE)
+    assert brave.rows(start, brave.latest(start)) == [(1, 3), (1, 4), *((2, o) for o in range(5))]
+    assert ledger(tmp_path) == [("ADDED_PARTITION_DOES_NOT_START_FROM_ZERO", 1, 0, 3)]
+
+
+def test_a_deleted_topic_is_data_loss_under_available_now(process: Any, outside: Any, tmp_path: Path) -> None:
+    name = f"gone-{uuid.uuid4().hex[:8]}"
+    outside.create(name, 1)
+    outside.fill(name, [3])
+    start = read_all(process, subscribe=name)
+    outside.delete(name)
+    strict, brave = process(subscribe=name), process(subscribe=name, dataLossLedger=str(tmp_path), **BRAVE)
+    strict.reader.prepareForTriggerAvailableNow()
+    brave.reader.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLossError) as raised:
+        strict.latest(start)
+    assert (raised.value.loss, raised.value.lost) == (Loss.PARTITIONS_DELETED, [(TopicPartition(name, 0), 3, -1)])
+    brave.latest(start)
+    assert ledger(tmp_path) == [("PARTITIONS_DELETED", 0, 3, None)]
+
+
+def test_a_query_that_becomes_read_committed_has_lost_nothing(
+    process: Any, topic: Any, outside: Any, until: Any
+) -> None:
+    from confluent_kafka import Producer
+
+    name = topic(1)
+    outside.fill(name, [2])
+    producer = Producer({"bootstrap.servers": outside.servers, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in (b"a", b"b", b"c"):
+        producer.produce(name, value, partition=0)
+    producer.flush(30)
+    start = read_all(process, subscribe=name)
+    assert json.loads(start)["offsets"] == {name: {"0": 5}}
+    committed = {"subscribe": name, "kafka.isolation.level": "read_committed"}
+    one = process(**committed)
+    assert one.latest(start) == start  # the last stable offset is 2: an open transaction, not a lost tail
+    producer.commit_transaction(30)
+    outside.fill(name, [2])
+    until(lambda: json.loads(one.latest(start))["offsets"] == {name: {"0": 8}}, what="the end of the transaction")
+    expected = [(0, r.offset) for r in outside.consume(name) if r.offset >= 5]  # its marker is written when it is
+    assert len(expected) == 2
+    assert one.rows(start, one.latest(start)) == expected
+
+
+@pytest.mark.timeout(240)
+def test_a_log_cut_by_an_unclean_election_is_found_by_its_leader_epoch(
+    kafka_cluster: Any, process_of: Any, outside_of: Any, until: Any, tmp_path: Path
+) -> None:
+    """The log has grown past the reader's offset again: the offsets alone do not show that other records stand there now."""
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+    quick = ("broker.session.timeout.ms", "replica.lag.time.max.ms", "unclean.leader.election.interval.ms")
+    cluster = kafka_cluster(2, dict.fromkeys(quick, "3000"))
+    servers, (first, second) = cluster.bootstrap_servers, cluster.nodes
+    outside, name = outside_of(servers), "cut"
+
+    def is_led_by(leader: Any, *in_sync: Any) -> bool:
+        found = outside.admin.list_topics(name, timeout=10).topics[name].partitions.get(0)
+        return found is not None and found.leader == leader.node_id and set(found.isrs) == {n.node_id for n in in_sync}
+
+    new = NewTopic(name, 1, replica_assignment=[[first.node_id, second.node_id]], config={"min.insync.replicas": "1"})
+    outside.admin.create_topics([new])[name].result(30)
+    until(lambda: is_led_by(first, first, second), what="two replicas in sync")
+    outside.fill(name, [5])
+    second.kill()
+    until(lambda: is_led_by(first, first), what="one replica in sync")
+    outside.fill(name, [5])
+    start = read_all(lambda **options: process_of(servers, **options), subscribe=name)
+    assert json.loads(start)["offsets"] == {name: {"0": 10}}
+    first.kill()
+    second.start()
+    until(lambda: not is_led_by(first, first), what="a partition without a leader")
+    unclean = ConfigEntry("unclean.leader.election.enable", "true", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[unclean])
+    outside.admin.incremental_alter_configs([resource])[resource].result(30)
+    until(lambda: is_led_by(second, second), what="an unclean leader")
+    outside_of(servers).fill(name, [8])
+
+    def process(**options: str) -> Any:
+        return process_of(servers, **options)
+
+    assert loss_of(process, start, subscribe=name) == (Loss.LOG_TRUNCATED, [(0, 5, 10)])
+    brave = process(subscribe=name, dataLossLedger=str(tmp_path), **BRAVE)
+    end = brave.latest(start)
+    assert brave.rows(start, end) == [(0, o) for o in range(5, 13)]
+    assert ledger(tmp_path) == [("LOG_TRUNCATED", 0, 5, 10)]
+    assert brave.latest(end) == end
+    assert process(subscribe=name).latest(end) == end  # what was found once is not found again
