@@ -48,7 +48,13 @@ def run(name: str, *arguments: str, environment: dict[str, str], folder: Path) -
 
 def test_every_example_is_run_and_says_how() -> None:
     examples = {path.name for path in EXAMPLES.glob("*.py")} - RUN_ELSEWHERE
-    assert examples == {"sql_over_topics.py", "stream_to_delta.py", "wire_client.py", "write_topic.py"}
+    assert examples == {
+        "lag_listener.py",
+        "sql_over_topics.py",
+        "stream_to_delta.py",
+        "wire_client.py",
+        "write_topic.py",
+    }
     for name in examples:
         assert f"python examples/{name} --bootstrap" in (EXAMPLES / name).read_text(encoding="utf-8")
 
@@ -91,6 +97,17 @@ def test_the_client_works_without_spark(kafka: Any, topic: Any, tmp_path: Path, 
         lines = run("wire_client.py", *common, environment=environment, folder=tmp_path).splitlines()
         assert lines[-1].startswith("10 records read by group")
         assert sum("b'order " in line for line in lines) == 10
+
+
+def test_the_lag_is_told_through_spark_connect(
+    kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    name = topic(1)
+    produce(kafka.bootstrap_servers, name, 10)
+    arguments = ["--bootstrap", kafka.bootstrap_servers, "--topic", name, "--offsets-per-batch", "4"]
+    told = run("lag_listener.py", *arguments, environment=environment | {"SPARK_REMOTE": "local[1]"}, folder=tmp_path)
+    behind = [int(line.split()[2]) for line in told.splitlines() if line.startswith("batch ")]
+    assert behind[:3] == [6, 2, 0]
 
 
 def follow(arguments: list[str], done: Callable[[], bool], *, environment: dict[str, str], folder: Path) -> str:
