@@ -49,6 +49,7 @@ def run(name: str, *arguments: str, environment: dict[str, str], folder: Path) -
 def test_every_example_is_run_and_says_how() -> None:
     examples = {path.name for path in EXAMPLES.glob("*.py")} - RUN_ELSEWHERE
     assert examples == {
+        "exactly_once.py",
         "lag_listener.py",
         "sql_over_topics.py",
         "stream_to_delta.py",
@@ -108,6 +109,29 @@ def test_the_lag_is_told_through_spark_connect(
     told = run("lag_listener.py", *arguments, environment=environment | {"SPARK_REMOTE": "local[1]"}, folder=tmp_path)
     behind = [int(line.split()[2]) for line in told.splitlines() if line.startswith("batch ")]
     assert behind[:3] == [6, 2, 0]
+
+
+@pytest.mark.timeout(600)
+def test_a_topic_copied_exactly_once(kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str]) -> None:
+    source, target = topic(3), topic(3)
+    produce(kafka.bootstrap_servers, source, 500)
+    arguments = ["--bootstrap", kafka.bootstrap_servers, "--source", source, "--target", target]
+    printed = run(
+        "exactly_once.py",
+        *arguments,
+        "--checkpoint",
+        str(tmp_path / "checkpoint"),
+        environment=environment,
+        folder=tmp_path,
+    )
+    assert printed == f"500 records copied to {target} by this run\n"
+
+    def places(name: str) -> list[tuple[int, bytes, tuple[int, int]]]:
+        found = consume(kafka.bootstrap_servers, name, partitions=3, count=500)
+        found.sort(key=lambda record: (record.partition(), record.offset()))
+        return [(record.partition(), record.value(), record.timestamp()) for record in found]
+
+    assert places(target) == places(source)
 
 
 def follow(arguments: list[str], done: Callable[[], bool], *, environment: dict[str, str], folder: Path) -> str:

@@ -212,10 +212,8 @@ def test_what_a_block_does_not_commit_is_aborted_at_once(
     assert committed_values(brokers, out) == [[]]
 
 
-def test_a_topic_that_is_not_there_leaves_nothing_open(
-    dialect_brokers: tuple[str, Any], cluster_of: ClusterOf, own_id: str
-) -> None:
-    cluster = cluster_of(dialect_brokers[1])
+def test_a_topic_that_is_not_there_leaves_nothing_open(kafka_tv1: Any, cluster_of: ClusterOf, own_id: str) -> None:
+    cluster = cluster_of(kafka_tv1)
     with pytest.raises(UnknownTopicError, match="nowhere"), Transaction.begin(cluster, own_id) as transaction:
         transaction.produce({TopicPartition("nowhere", 0): encode(b"x")})
     found = describe_transaction(cluster, own_id)
