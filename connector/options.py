@@ -237,7 +237,7 @@ def _dead_letter_topic(read: _Reader, client: ClientSettings, topic: str | None)
         raise OptionError("onRecordError=divert needs deadLetterTopic, the topic that takes refused records.")
     if asked == topic:
         raise OptionError(f"deadLetterTopic is {asked}, the topic that refuses the records: name another one.")
-    if read.text("deliveryGuarantee") == "exactly-once":
+    if (read.text("deliveryGuarantee") or "").lower() == "exactly-once":
         raise OptionError(
             "onRecordError=divert does not go with deliveryGuarantee=exactly-once, which writes all of a micro-batch or "
             "nothing: leave one of them out."

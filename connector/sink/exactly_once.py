@@ -160,14 +160,10 @@ def digest_of(rows: Rows) -> int:
 
     Record timestamps are left out, for a null one is the time of writing. So are partitions that this client chose.
     """
-    columns = [rows.key, rows.value]
-    columns += [None if array is None else array.cast(pa.binary()) for array in (rows.topic,)]
-    columns += [None if rows.partition is None else rows.partition.cast(pa.string()).cast(pa.binary())]
-    if rows.headers is not None:
-        columns.append(
-            pa.array([None if h is None else repr(h).encode() for h in rows.headers.to_pylist()], pa.binary())
-        )
-    present = [array for array in columns if array is not None]
+    partition = None if rows.partition is None else rows.partition.cast(pa.string())
+    headers = None if rows.headers is None else pa.array([repr(each) for each in rows.headers.to_pylist()])
+    columns = [rows.key, rows.value, rows.topic, partition, headers]
+    present = [array.cast(pa.binary()) for array in columns if array is not None]
     joined = pc.binary_join_element_wise(
         *present, pa.scalar(b"\0", pa.binary()), null_handling="replace", null_replacement=b"\0null"
     )
