@@ -7,7 +7,7 @@ NODES ?= 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help demo test lint bench cluster soak walkthrough crash setup clean
+.PHONY: help demo test lint bench cluster soak walkthrough crash chaos-kafka setup clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -42,13 +42,16 @@ bench: setup  ## against Spark's JVM connector, in one session
 	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
 
 soak: setup  ## an idle query for ten minutes and a thousand micro-batches: nothing grows
-	$(BIN)/python -m pytest -m long tests/soak -s $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m long tests/soak/test_soak.py -s $(PYTEST_ARGS)
 
 walkthrough: setup  ## the protocol step by step, on new and old brokers, judged by tshark where it is installed
 	$(BIN)/python -m pytest -m long tests/wire/test_walkthrough.py $(PYTEST_ARGS)
 
 crash: setup  ## exactly-once writes killed at every request, five times over, and whole queries with them
 	$(BIN)/python -m pytest -m long tests/connector/sink/test_crash.py tests/connector/sink/test_crash_spark.py $(PYTEST_ARGS)
+
+chaos-kafka: setup  ## Kafka to Kafka, ten million records, twenty kills of brokers, executors and the driver
+	$(BIN)/python -m pytest -m long tests/soak/test_chaos_kafka.py -s $(PYTEST_ARGS)
 
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2
 	$(BIN)/python -m pykafka_wire.local --nodes $(NODES)

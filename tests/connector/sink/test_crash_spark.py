@@ -8,94 +8,27 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Producer
 
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.describe import describe_transaction
 from pykafka_wire.wire.settings import ClientSettings
 from tests.connector.sink.driver_process import AFTER_RESPONSE, AFTER_SEND, BEFORE_SEND, Strike
+from tests.connector.sink.drivers import TIMEOUT_S, Driver, Drivers, fill
 from tests.connector.sink.query_process import Job
 
 pytestmark = pytest.mark.broker
 
-ROOT = Path(__file__).resolve().parents[3]
-TIMEOUT_S = 300.0
 #: A topic for every partition of the source, out of a column.
 COLUMN = "concat('{prefix}-', partition) AS topic"
-
-
-@dataclass
-class Driver:
-    """A driver's process, in a session of its own, with its output in a file."""
-
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    def wait(self) -> int:
-        return self.process.wait(TIMEOUT_S)
-
-    @property
-    def output(self) -> str:
-        return self.log.read_text(errors="replace")
-
-
-@dataclass
-class Drivers:
-    """Starts drivers of one query, one after the other or side by side."""
-
-    folder: Path
-    started: list[Driver] = field(default_factory=list)
-
-    def start(self, job: Job) -> Driver:
-        number = len(self.started)
-        path, log = job.write(self.folder / f"job-{number}.json"), self.folder / f"driver-{number}.log"
-        environment = {name: v for name, v in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-        environment |= {
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": str(self.folder / "spark"),
-            "SPARK_WORKER_DIR": str(self.folder / "work"),
-            "PYSPARK_SUBMIT_ARGS": "--driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell",
-        }
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.connector.sink.query_process", str(path)],
-                cwd=self.folder,
-                env=environment,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        self.started.append(Driver(process, log))
-        return self.started[-1]
-
-    def finish(self, job: Job) -> None:
-        """Runs a driver to its end."""
-        driver = self.start(job)
-        assert driver.wait() == 0, driver.output
-
-    def close(self) -> None:
-        for driver in self.started:
-            for pid in psutil.pids():
-                try:
-                    if os.getsid(pid) == driver.process.pid:
-                        os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            driver.process.wait(TIMEOUT_S)
 
 
 @pytest.fixture
@@ -103,15 +36,6 @@ def drivers(tmp_path: Path, java: None) -> Iterator[Drivers]:
     running = Drivers(tmp_path)
     yield running
     running.close()
-
-
-def fill(servers: str, topic: str, n_records: int, n_partitions: int) -> None:
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "log_level": 0})
-    for number in range(n_records):
-        producer.produce(topic, b"%d" % number, partition=number % n_partitions)
-        if number % 10_000 == 0:
-            producer.poll(0)
-    assert producer.flush(60) == 0
 
 
 def copied(outside: Any, targets: list[str], n_partitions: int) -> list[list[bytes]]:
