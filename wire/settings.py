@@ -247,10 +247,18 @@ class ClientSettings:
                 "bootstrap.servers is missing.", setting="bootstrap.servers", remedy="Name at least one broker."
             )
         settings = cls(**values, unknown=tuple(unknown), ignored=tuple(ignored))
-        settings._check()
+        settings._check(set(values))
         return settings
 
-    def _check(self) -> None:
+    def _check(self, given: set[str]) -> None:
+        # As Java's producer: idempotence that was asked for is not given up in silence.
+        for name, value, wanted in (("acks", self.acks, "all"), ("retries", self.retries, "above 0")):
+            if "enable_idempotence" in given and self.enable_idempotence and value in ("0", "1", 0):
+                raise SettingsError(
+                    f"{name} is {value}, and enable.idempotence=true needs {name} {wanted}.",
+                    setting=name,
+                    remedy="Change one of the two.",
+                )
         if self.uses_sasl and self.sasl_mechanism is None and self.sasl_jaas_config is None:
             raise SettingsError(
                 f"security.protocol is {self.security_protocol} and sasl.mechanism is missing.",

@@ -107,12 +107,12 @@ def test_sequences_run_on_from_flush_to_flush(topic: Any, cluster: Cluster) -> N
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-@pytest.mark.parametrize("idempotence", ["true", "false"])
+@pytest.mark.parametrize("more", [{}, {"enable_idempotence": "false"}], ids=["default", "not idempotent"])
 def test_every_kind_of_acknowledgement_delivers(
-    kafka: Any, topic: Any, cluster: Cluster, acks: str, idempotence: str
+    kafka: Any, topic: Any, cluster: Cluster, acks: str, more: dict[str, str]
 ) -> None:
     name = topic(partitions=2)
-    writer = Cluster(settings_of(kafka, acks=acks, enable_idempotence=idempotence))
+    writer = Cluster(settings_of(kafka, acks=acks, **more))
     producer = Producer(writer)
     for partition in range(2):
         producer.append(name, partition, encode(numbered(0, 2_000)))

@@ -164,6 +164,14 @@ def test_defaults_are_javas_but_for_those_that_say_why(java_settings: dict[str, 
     }
 
 
+@pytest.mark.parametrize(("name", "value"), [("acks", "1"), ("acks", "0"), ("retries", "0")])
+def test_idempotence_that_was_asked_for_is_not_given_up_in_silence(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=rf"{name} is {value}, and enable\.idempotence=true needs {name}"):
+        settings(**{"enable_idempotence": "true", name: value})
+    settings(**{name: value})
+    settings(**{"enable_idempotence": "false", name: value})
+
+
 def test_unknown_and_ignored_names_are_told_apart() -> None:
     made = settings(max_poll_records="5", sasl_mechanisms="PLAIN")
     assert made.ignored == ("max.poll.records",)
