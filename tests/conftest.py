@@ -24,6 +24,7 @@ from pykafka_wire.local import (
     delta_jars,
     ensure_java,
     export_java_home,
+    jvm_connector_jars,
     named_cluster,
 )
 
@@ -206,7 +207,7 @@ def _await_leaders(admin: Any, topic: str, partitions: int) -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A classic session, local[2], with Delta and with the settings of conf/."""
+    """A classic session, local[2], with Delta, with the JVM connector for comparison, and with the settings of conf/."""
     from pyspark.sql import SparkSession
 
     folder = tmp_path_factory.mktemp("spark")
@@ -216,7 +217,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     builder = SparkSession.builder.master("local[2]").appName("pykafka-wire tests")
     for name, value in {
         **read_spark_conf(CONF / "spark-delta.conf"),
-        "spark.jars": ",".join(map(str, delta_jars())),
+        "spark.jars": ",".join(map(str, [*delta_jars(), *jvm_connector_jars()])),
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
