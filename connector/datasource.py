@@ -69,11 +69,14 @@ class PykafkaWireDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A streaming writer; with output mode complete every row of every batch is written."""
-        from pykafka_wire.sink.writer import KafkaStreamWriter
+        from pykafka_wire.sink.writer import KafkaStreamWriter, check_stream_write
 
         parsed = parse_sink_options(self.options)
-        if parsed.exactly_once is not None:
+        if parsed.exactly_once is None:
+            writer = KafkaStreamWriter(parsed, schema)
+        else:
             from pykafka_wire.sink.exactly_once import ExactlyOnceStreamWriter
 
-            return ExactlyOnceStreamWriter(parsed, parsed.exactly_once, schema)
-        return KafkaStreamWriter(parsed, schema)
+            writer = ExactlyOnceStreamWriter(parsed, parsed.exactly_once, schema)
+        check_stream_write(parsed)
+        return writer

@@ -19,7 +19,8 @@ from pykafka_wire.options import SinkOptions
 from pykafka_wire.sink.dead_letters import DeadLetters
 from pykafka_wire.sink.record_batches import Destination, RecordBatches
 from pykafka_wire.sink.rows import SinkColumns
-from pykafka_wire.wire.cluster import shared_cluster
+from pykafka_wire.wire.cluster import Deadline, shared_cluster
+from pykafka_wire.wire.errors import UNKNOWN_TOPIC_GRACE_MS, UnknownTopicError, WireError
 from pykafka_wire.wire.partitioner import Partitioner
 from pykafka_wire.wire.producer import shared_producer
 
@@ -34,6 +35,8 @@ except ImportError:  # Spark 4.0 hands rows to a streaming writer
 
 _log = logging.getLogger(__name__)
 
+#: How long a micro-batch waits to learn that its topics exist, beyond the time for which brokers may be late to know them.
+_CHECK_MS: Final = UNKNOWN_TOPIC_GRACE_MS + 3_000
 #: Rows per Arrow batch where Spark hands over rows (4.0, streaming).
 _ROWS_PER_BATCH: Final = 10_000
 
@@ -152,6 +155,25 @@ def check_write(options: SinkOptions) -> None:
     """Raise what would fail every task, before any runs: a topic that does not exist, a partitioner that cannot be
     imported, no broker that answers."""
     Partitioner(options.client)
-    named = [topic for topic in (options.topic, options.dead_letter_topic) if topic is not None]
-    if named:
+    if named := _named_topics(options):
         shared_cluster(options.client).topics(named)
+
+
+def check_stream_write(options: SinkOptions) -> None:
+    """As :func:`check_write`, for what Spark has built anew with every micro-batch, in processes that it uses again: what
+    is known is not asked for, and only what is certain is raised. The tasks will say the rest."""
+    Partitioner(options.client)
+    if named := _named_topics(options):
+        deadline = Deadline.after_ms(_CHECK_MS)
+        try:
+            shared_cluster(options.client).topics(
+                named, max_age_ms=options.client.metadata_max_age_ms, deadline=deadline
+            )
+        except UnknownTopicError:
+            raise
+        except WireError as error:
+            _log.debug("Topics %s were not looked at before the tasks: %s", named, error)
+
+
+def _named_topics(options: SinkOptions) -> list[str]:
+    return [topic for topic in (options.topic, options.dead_letter_topic) if topic is not None]

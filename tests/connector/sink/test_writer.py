@@ -392,7 +392,7 @@ def test_an_unknown_topic_fails_before_any_task(spark: Any, kafka: Any) -> None:
     assert "no-such-topic-here" in text and "UNKNOWN_TOPIC_OR_PARTITION" in text
 
 
-def test_a_stream_to_an_unknown_topic_fails(queries: Any, kafka: Any, topic: Any, outside: Any) -> None:
+def test_a_stream_to_an_unknown_topic_fails_before_any_task(queries: Any, kafka: Any, topic: Any, outside: Any) -> None:
     source = topic(1)
     outside.fill(source, [1])
     query = (
@@ -406,6 +406,7 @@ def test_a_stream_to_an_unknown_topic_fails(queries: Any, kafka: Any, topic: Any
     )
     text = failure(lambda: query.awaitTermination(60))
     assert "no-such-topic-here" in text and "UNKNOWN_TOPIC_OR_PARTITION" in text
+    assert "Failed to initialize Python data source writer" in text  # no task has run
 
 
 @pytest.mark.parametrize(
