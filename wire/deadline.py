@@ -1,5 +1,5 @@
-"""Time limits and pauses: a deadline on the monotonic clock, which no change of the wall clock shortens or lengthens, and the
-growing pauses between tries. It knows no broker and no error code."""
+"""Time limits and pauses: a deadline on the monotonic clock, which no change of the wall clock shortens or lengthens, a clock that
+can be stopped, and the growing pauses between tries. It knows no broker and no error code."""
 
 from __future__ import annotations
 
@@ -31,6 +31,30 @@ class Deadline:
     def sooner(self, ms: float) -> Deadline:
         """This deadline, or one in ``ms`` milliseconds, whichever comes first."""
         return Deadline(min(self.at, time.monotonic() + ms / 1000))
+
+
+class WorkingClock:
+    """Seconds of work: the monotonic clock without the time between :meth:`pause` and :meth:`resume`."""
+
+    def __init__(self) -> None:
+        self._away_s = 0.0
+        self._paused_at: float | None = None
+
+    def pause(self) -> None:
+        if self._paused_at is None:
+            self._paused_at = time.monotonic()
+
+    def resume(self) -> None:
+        if self._paused_at is not None:
+            self._away_s += time.monotonic() - self._paused_at
+            self._paused_at = None
+
+    def now(self) -> float:
+        return (time.monotonic() if self._paused_at is None else self._paused_at) - self._away_s
+
+    def deadline(self, at: float) -> Deadline:
+        """A moment of this clock as a deadline, if there is no pause until then."""
+        return Deadline(at + self._away_s)
 
 
 class Backoff:

@@ -70,7 +70,7 @@ class QueuedBatch:
     """One encoded batch until it is acknowledged.
 
     Attributes:
-        expires_at: monotonic time of the end of its delivery timeout.
+        expires_at: time of the end of its delivery timeout.
         ordinal: the place of its first record among all of its topic-partition; unlike `base_sequence` it never wraps.
         last_error: what the last try ended in.
     """
@@ -95,7 +95,7 @@ class PartitionQueue:
     Attributes:
         node: the broker that the batches in flight went to, -1 if none is. A new leader gets nothing before the old
             one's answers are in, or a later batch could overtake an earlier one.
-        not_before: monotonic time before which nothing is to be sent.
+        not_before: time before which nothing is to be sent.
     """
 
     topic_partition: TopicPartition
@@ -189,11 +189,6 @@ class PartitionQueue:
         self.not_before = max(self.not_before, not_before)
         self.waiting.append(batch)
         self._in_order()
-
-    def put_off(self, by_s: float) -> None:
-        """Every batch's delivery timeout ends so much later."""
-        for batch in (*self.waiting, *self.in_flight):
-            batch.expires_at += by_s
 
     def _in_order(self) -> None:
         self.waiting = deque(sorted(self.waiting, key=lambda queued: queued.ordinal))

@@ -96,9 +96,12 @@ class Partitioner:
         """Partitions one after the other, each for `turn` of what `sizes` counts."""
         first, begun = self._turns.get(topic) or (random.randrange(n_partitions), 0)
         ends = begun + np.cumsum(sizes)
-        self._turns[topic] = int(first + ends[-1] // turn) % n_partitions, int(ends[-1] % turn)
-        partitions: npt.NDArray[np.int32] = ((first + (ends - sizes) // turn) % n_partitions).astype(np.int32)
-        return partitions
+        n_turns, rest = divmod(int(ends[-1]), turn)
+        self._turns[topic] = (first + n_turns) % n_partitions, rest
+        # The first row of each turn, instead of a division for each row.
+        firsts = np.searchsorted(ends - sizes, turn * np.arange(1, n_turns + 1))
+        n_rows = np.diff(firsts, prepend=0, append=len(sizes))
+        return np.repeat(((first + np.arange(n_turns + 1)) % n_partitions).astype(np.int32), n_rows)
 
     def _ask(
         self, function: PartitionFunction, topic: str, keys: Any, values: Any, n_partitions: int

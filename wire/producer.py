@@ -31,6 +31,7 @@ from typing import Final, NoReturn
 from pykafka_wire.wire.batch_limits import BatchLimits
 from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import ANY, Backoff, Cluster, Deadline, Pending, shared_cluster
+from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.errors import (
     UNKNOWN_TOPIC_GRACE_MS,
     Action,
@@ -102,7 +103,7 @@ class _InFlight:
     pending: Pending[ProduceResponse]
     node: int
     batches: dict[tuple[str | uuid.UUID, int], QueuedBatch]
-    deadline: Deadline
+    expires_at: float
 
 
 class Producer:
@@ -153,7 +154,9 @@ class Producer:
         self._kept: list[RefusedRecords] = []
         self._batch_limits = BatchLimits(self._cluster, self._settings)
         self._unsent_since: float | None = None
-        self._left_at = time.monotonic()
+        #: Stands still while nobody calls: nothing is read or sent then, and a caller that is slow to bring more is to
+        #: lose nothing. All times here are this clock's, but for linger.ms.
+        self._clock = WorkingClock()
 
     # --- the public surface -----------------------------------------------------------------------------------------
 
@@ -178,12 +181,12 @@ class Producer:
             WireError: an earlier batch has failed.
         """
         self._raise_failure()
-        self._back()
+        self._clock.resume()
         tp = TopicPartition(topic, partition)
         queue = self._queues.get(tp)
         if queue is None:
             queue = self._queues[tp] = PartitionQueue(tp)
-        expires_at = time.monotonic() + self._settings.delivery_timeout_ms / 1000
+        expires_at = self._clock.now() + self._settings.delivery_timeout_ms / 1000
         for encoded in batches:
             size = len(encoded.data)
             if size > self._settings.max_request_size:
@@ -205,7 +208,7 @@ class Producer:
                 self._send(everything=False)
         if self._lingered():
             self._send(everything=True)
-        self._left_at = time.monotonic()
+        self._clock.pause()
 
     def flush(self, deadline: Deadline | None = None) -> dict[TopicPartition, Delivered]:
         """Sends all that is queued, waits for every acknowledgement, and returns what was delivered since the last
@@ -216,7 +219,7 @@ class Producer:
             WireError: a batch was refused; the producer has failed.
         """
         self._raise_failure()
-        self._back()
+        self._clock.resume()
         while self._buffered_bytes:
             if deadline is not None and deadline.expired:
                 raise DeadlineExceededError(
@@ -224,7 +227,7 @@ class Producer:
                     api="Produce",
                 )
             self._progress(deadline)
-        self._left_at = time.monotonic()
+        self._clock.pause()
         delivered, self._delivered = self._delivered, {}
         return delivered
 
@@ -276,8 +279,10 @@ class Producer:
         self._send(everything=True)
         flights = [flights[0] for flights in self._in_flight.values() if flights]
         if flights:
-            flights.sort(key=lambda flight: flight.deadline.at)
-            until = flights[0].deadline if deadline is None else flights[0].deadline.sooner(deadline.remaining_ms())
+            flights.sort(key=lambda flight: flight.expires_at)
+            until = self._clock.deadline(flights[0].expires_at)
+            if deadline is not None:
+                until = until.sooner(deadline.remaining_ms())
             arrived = first_to_arrive([flight.pending for flight in flights], until)
             if deadline is None or not deadline.expired:
                 self._receive(next(flight for flight in flights if flight.pending is arrived))
@@ -285,20 +290,10 @@ class Producer:
         paused = [queue.not_before for queue in self._queues.values() if queue.waiting]
         if not paused:
             return  # with acks=0 all is done once it is sent
-        pause_s = min(paused) - time.monotonic()
+        pause_s = min(paused) - self._clock.now()
         if deadline is not None:
             pause_s = min(pause_s, deadline.remaining_ms() / 1000)
         time.sleep(max(0.0, pause_s))
-
-    def _back(self) -> None:
-        """The caller is back. Nothing was read or sent meanwhile, so that time counts against no limit: a caller that is
-        slow to bring more loses nothing."""
-        away_s = time.monotonic() - self._left_at
-        for queue in self._queues.values():
-            queue.put_off(away_s)
-        for flights in self._in_flight.values():
-            for flight in flights:
-                flight.deadline = Deadline(flight.deadline.at + away_s)
 
     def _lingered(self) -> bool:
         """Whether what was not sent has waited for company as long as ``linger.ms`` has it."""
@@ -307,7 +302,7 @@ class Producer:
 
     def _send(self, *, everything: bool) -> None:
         """Sends requests to every leader that has room in flight; unless `everything`, only those that are worth it."""
-        now = time.monotonic()
+        now = self._clock.now()
         by_node: dict[int, list[PartitionQueue]] = {}
         for queue in self._queues.values():
             if not queue.waiting:
@@ -346,11 +341,11 @@ class Producer:
             if not error.retriable or (isinstance(error, NoBrokerAvailableError) and not self.counters.n_requests):
                 self._fail(error)
             if isinstance(error, UnknownTopicError):
-                since = self._unknown_since.setdefault(tp, time.monotonic())
-                if deadline is None or (time.monotonic() - since) * 1000 > UNKNOWN_TOPIC_GRACE_MS:
+                since = self._unknown_since.setdefault(tp, self._clock.now())
+                if deadline is None or (self._clock.now() - since) * 1000 > UNKNOWN_TOPIC_GRACE_MS:
                     self._fail(error)
             queue.waiting[0].last_error = error
-            queue.not_before = time.monotonic() + self._backoff.delay_ms(1) / 1000
+            queue.not_before = self._clock.now() + self._backoff.delay_ms(1) / 1000
             return None
 
     def _choose(self, queues: list[PartitionQueue], now: float, *, everything: bool) -> list[PartitionQueue]:
@@ -397,7 +392,11 @@ class Producer:
             timeout_ms=self._settings.request_timeout_ms,
             topic_data=list(topics.values()),
         )
-        deadline = self._deadline(min(batch.expires_at for batch in batches.values()))
+        # The request timeout, or the rest of a delivery timeout if that is shorter.
+        expires_at = min(
+            self._clock.now() + self._settings.request_timeout_ms / 1000,
+            *(batch.expires_at for batch in batches.values()),
+        )
         try:
             pending = self._cluster.send(node, request, version_cap=cap)
         except TransportError as error:
@@ -410,13 +409,8 @@ class Producer:
             for batch in set(batches.values()):
                 self._acknowledge(batch, -1)
         else:
-            self._in_flight[node].append(_InFlight(pending, node, batches, deadline))
+            self._in_flight[node].append(_InFlight(pending, node, batches, expires_at))
         return True
-
-    def _deadline(self, expires_at: float) -> Deadline:
-        """The request timeout, or the rest of a delivery timeout if that is shorter."""
-        left_ms = max(1, int((expires_at - time.monotonic()) * 1000))
-        return Deadline.after_ms(min(self._settings.request_timeout_ms, left_ms))
 
     def _init_producer_id(self) -> ProducerIdentity:
         """A producer id of our own; without a transactional id any broker hands one out (KIP-98)."""
@@ -437,7 +431,7 @@ class Producer:
         """Waits for the answer to `flight`, the oldest of its node."""
         self._in_flight[flight.node].remove(flight)
         try:
-            response = flight.pending.result(flight.deadline)
+            response = flight.pending.result(self._clock.deadline(flight.expires_at))
         except (TransportError, ProtocolError) as error:
             self._lost(flight.node, flight.batches.values(), error)
             return
@@ -555,7 +549,7 @@ class Producer:
         self._cluster.invalidate(tp)
 
     def _retry(self, batch: QueuedBatch, error: WireError, *, pause: bool) -> None:
-        now = time.monotonic()
+        now = self._clock.now()
         batch.last_error = error
         if batch.attempts > self._settings.retries:
             self._fail(error)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.deadline import Backoff, Deadline, WorkingClock
 from pykafka_wire.wire.settings import ClientSettings
 
 SETTINGS = ClientSettings(bootstrap_servers=(("h", 1),), retry_backoff_ms=100, retry_backoff_max_ms=1000)
@@ -39,3 +39,20 @@ def test_pauses_double_up_to_a_limit_with_a_fifth_of_jitter(n_failures: int, mid
     assert 0.8 * middle_ms <= min(pauses)
     assert max(pauses) <= 1.2 * middle_ms
     assert max(pauses) - min(pauses) > 0.2 * middle_ms
+
+
+def test_a_working_clock_stands_still_while_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    clock = WorkingClock()
+    begun = clock.now()
+    now[0] += 5
+    clock.pause()
+    now[0] += 60
+    clock.pause()  # once is enough
+    assert clock.now() - begun == 5
+    clock.resume()
+    clock.resume()
+    now[0] += 2
+    assert clock.now() - begun == 7
+    assert clock.deadline(begun + 10).remaining_ms() == 3_000
