@@ -35,6 +35,7 @@ from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
     ProducerFencedError,
+    TransportError,
     UnsupportedVersionError,
     WireError,
     broker_error,
@@ -117,6 +118,8 @@ class Transaction:
         self._begun_at = time.monotonic()
         #: Whether the coordinator was asked for anything that it would have to end.
         self._touched = False
+        #: Whether a commit of offsets was sent that may still arrive.
+        self._lost_track = False
         self._ended = False
         self.in_doubt = False
 
@@ -191,6 +194,7 @@ class Transaction:
             self._touched = True
             self._commit_offsets(group, offsets, deadline)
         except WireError as error:
+            self._lost_track = isinstance(error, TransportError)
             raise self._explained(error) from error.__cause__
 
     def commit(self, *, deadline: Deadline | None = None) -> None:
@@ -220,10 +224,11 @@ class Transaction:
         deadline = Deadline.after_ms(_ABORT_MS)
         if not self._touched:
             return
-        # In TV1 the abort leaves the epoch as it is: a Produce that arrived after it would begin a transaction that
+        # In TV1 the abort leaves the epoch as it is: a request that arrived after it would begin a transaction that
         # nobody ends (KIP-890), or that the id's next one commits. An init bumps the epoch first.
-        if not self._producer.settle(deadline) and self.dialect is Dialect.TV1:
-            logger.warning("transactional id %r: a lost Produce may still arrive; left open", self.transactional_id)
+        settled = self._producer.settle(deadline) and not self._lost_track
+        if not settled and self.dialect is Dialect.TV1:
+            logger.warning("transactional id %r: a lost request may still arrive; left open", self.transactional_id)
             return
         try:
             self._end(committed=False, deadline=deadline)

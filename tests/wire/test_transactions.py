@@ -25,6 +25,7 @@ from pykafka_wire.wire.errors import (
     ProducerFencedError,
     RecordTooLargeError,
     UnknownTopicError,
+    WireError,
 )
 from pykafka_wire.wire.group import CommittedOffset, fetch_offsets
 from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
@@ -291,6 +292,32 @@ def test_a_timeout_that_brokers_do_not_allow(kafka: Any, cluster_of: ClusterOf, 
     cluster = cluster_of(kafka, transaction_timeout_ms=10**9)
     with pytest.raises(BrokerError, match=r"INVALID_TRANSACTION_TIMEOUT.*transaction\.max\.timeout\.ms"):
         Transaction.begin(cluster, own_id)
+
+
+def test_in_the_first_protocol_a_lost_produce_is_left_to_the_next_init(
+    kafka_tv1: Any, topic: Any, cluster_of: ClusterOf, own_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It might arrive behind an abort, under an epoch that still counts."""
+    out = topic(cluster=kafka_tv1)
+    tp = TopicPartition(out, 0)
+    host, _, port = kafka_tv1.bootstrap_servers.split(",")[0].rpartition(":")
+    with CuttingProxy(host, int(port)) as proxy, monkeypatch.context() as patched:
+        proxy.stand_between(patched)
+        cluster = cluster_of(kafka_tv1, retries=0)
+        Transaction.begin(cluster, own_id).produce({tp: encode(b"connects")})
+        transaction = Transaction.begin(cluster, own_id)
+        with pytest.raises(WireError), transaction:
+            transaction._add_partitions([tp], None)  # so that the next answer to be lost is the Produce's
+            proxy.cut_answer_after(0)
+            transaction._producer.append(out, 0, encode(b"lost"))
+            transaction._producer.flush()
+        found = describe_transaction(cluster, own_id)
+        assert found is not None and found.state == "Ongoing"
+        cluster.close()
+    with Transaction.begin(cluster_of(kafka_tv1), own_id) as transaction:
+        transaction.produce({tp: encode(b"next")})
+        transaction.commit()
+    assert committed_values(kafka_tv1, out) == [[b"next"]]
 
 
 # --- what no real broker can be made to do ------------------------------------------------------------------------------
