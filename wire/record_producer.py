@@ -5,7 +5,8 @@
         producer.send_arrow("orders", table)
         producer.flush()
 
-Settings go by Kafka's names. Owns partitioning and the collecting of single records; sending, retries and idempotence are
+Settings go by Kafka's names. Owns the collecting of single records; partitions are
+:mod:`~pykafka_wire.wire.partitioner`'s, sending, retries and idempotence are
 :mod:`~pykafka_wire.wire.producer`'s.
 """
 
@@ -23,7 +24,7 @@ import pyarrow as pa
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.encode import encode_batches
-from pykafka_wire.wire.partitioner import partitions_of
+from pykafka_wire.wire.partitioner import Partitioner
 from pykafka_wire.wire.producer import Delivered, Producer
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
@@ -61,7 +62,7 @@ class RecordProducer:
         self._producer = Producer(self._cluster)
         self._codec = Codec[self._settings.compression_type.upper()]
         self._waiting: dict[str, _Rows] = {}
-        self._turn = 0
+        self._partitioner = Partitioner(self._settings)
 
     def send(
         self,
@@ -73,7 +74,7 @@ class RecordProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Queue one record. Without a partition its key chooses one, as Java's producer does; without a key they take turns.
+        """Queue one record. Without a partition the settings' partitioner chooses one, by default as Java's producer does.
 
         Raises:
             WireError: an earlier record has failed.
@@ -171,11 +172,14 @@ class RecordProducer:
         timestamps: npt.NDArray[np.int64],
         partitions: npt.NDArray[np.int32],
     ) -> None:
-        n_partitions = self._producer.partitions_for(topic)
-        chosen = np.where(partitions >= 0, partitions, partitions_of(keys, n_partitions))
-        in_turn = np.flatnonzero(chosen < 0)
-        chosen[in_turn] = (np.arange(len(in_turn)) + self._turn) % n_partitions
-        self._turn = (self._turn + len(in_turn)) % n_partitions
+        chosen = partitions.copy()
+        left = np.flatnonzero(partitions < 0)
+        if len(left):
+            at = pa.array(left)
+            n_partitions = self._producer.partitions_for(topic)
+            chosen[left] = self._partitioner.place(topic, keys.take(at), values.take(at), n_partitions)
+        wanted = self._settings.batch_size or self._settings.max_request_size
+        limit = min(wanted, self._settings.max_request_size, self._producer.max_batch_bytes(topic) or wanted)
         for partition in np.unique(chosen).tolist():
             rows = np.flatnonzero(chosen == partition)
             picked = pa.array(rows)
@@ -186,7 +190,7 @@ class RecordProducer:
                 timestamp=timestamps[rows],
                 codec=self._codec,
                 level=self._settings.compression_level,
-                max_batch_bytes=self._settings.max_request_size,
+                max_batch_bytes=limit,
             )
             self._producer.append(topic, partition, batches)
 
