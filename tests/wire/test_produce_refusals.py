@@ -15,6 +15,11 @@ from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.errors import RecordTooLargeError, WireError
+from pykafka_wire.wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.messages.produce import (
     PartitionProduceResponse,
@@ -184,6 +189,37 @@ def test_limits_are_the_topics_own_and_asked_for_once(topic: Any, cluster: Clust
     producer = Producer(cluster)
     assert producer.max_batch_bytes(small) == 2_000
     assert producer.max_batch_bytes(default) == 1_048_588
+
+
+def test_without_the_right_to_ask_for_limits_they_are_learnt_from_refusals() -> None:
+    sizes: list[tuple[int, int]] = []
+
+    def produce(request: ProduceRequest, version: int) -> ProduceResponse:
+        data = bytes(request.topic_data[0].partition_data[0].records)
+        code = 10 if len(data) > 2_000 else 0
+        sizes.append((len(data), code))
+        answer = PartitionProduceResponse(index=0, error_code=code, base_offset=-1 if code else 0)
+        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[answer])])
+
+    def describe(request: DescribeConfigsRequest, version: int) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(
+            results=[DescribeConfigsResult(error_code=29, resource_type=2, resource_name="t", configs=[])]
+        )
+
+    with FakeBroker() as fake:
+        fake.speak({0: (3, 12), 22: (0, 4), 32: (1, 4)})
+        fake.topics = {"t": {0: (1, 0)}}
+        fake.on[ProduceRequest] = produce
+        fake.on[DescribeConfigsRequest] = describe
+        fake.on[InitProducerIdRequest] = lambda request, version: InitProducerIdResponse(producer_id=1)
+        with Cluster(ClientSettings.from_options({"bootstrap.servers": fake.address})) as cluster:
+            producer = Producer(cluster)
+            assert producer.max_batch_bytes("t") is None
+            producer.append("t", 0, encode(numbered(0, 30)))
+            producer.flush()
+            assert [code for _, code in sizes] == [10, 0, 0]
+            assert producer.max_batch_bytes("t") == sizes[0][0] // 2
+            assert fake.count(DescribeConfigsRequest) == 1
 
 
 def test_a_broker_that_does_not_say_which_record_it_refuses_is_asked_with_halves() -> None:
