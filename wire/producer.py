@@ -222,6 +222,7 @@ class Producer:
         self._clock.resume()
         while self._buffered_bytes:
             if deadline is not None and deadline.expired:
+                self._clock.pause()
                 raise DeadlineExceededError(
                     f"{self._buffered_bytes} bytes are still unacknowledged at the end of the time for flush",
                     api="Produce",
