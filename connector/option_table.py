@@ -42,6 +42,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("kafka.group.id", "generated", "SB", "the consumer group that progress is committed to"),
     OptionSpec("groupIdPrefix", "pykafka-wire", "SB", "prefix of the generated group"),
     OptionSpec("commitOffsets", "true", "S", "commit the query's progress to its consumer group, for lag tools"),
+    OptionSpec("groupMembership", "none", "S", "`static`: the query is a member of its group, seen by tools and kept alive through long batches; `none`: it only commits"),
     OptionSpec("kafka.isolation.level", "read_uncommitted", "SB", "`read_committed` leaves out aborted and open transactions"),
     OptionSpec("kafkaConsumer.pollTimeoutMs", "120000", "SB", "how long a task waits for a broker to make progress"),
     OptionSpec("fetchOffset.numRetries", "3", "SB", "accepted; offsets are retried within `kafka.default.api.timeout.ms`"),

@@ -94,6 +94,7 @@ class SourceOptions:
     group_id: str | None
     group_id_prefix: str
     commit_offsets: bool
+    static_membership: bool
     poll_timeout_ms: int
 
 
@@ -145,6 +146,7 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
     group_id = read.text("kafka.group.id")
     if starting.kind == "group" and group_id is None:
         raise OptionError("startingOffsets=group needs kafka.group.id, whose committed offsets to start from.")
+    commits = read.boolean("commitOffsets", True)
     minimum, maximum = read.positive("minOffsetsPerTrigger"), read.positive("maxOffsetsPerTrigger")
     if minimum is not None and maximum is not None and minimum > maximum:
         raise OptionError(
@@ -167,9 +169,25 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
         max_records_per_partition=read.positive("maxRecordsPerPartition"),
         group_id=group_id,
         group_id_prefix=read.text("groupIdPrefix") or "pykafka-wire",
-        commit_offsets=read.boolean("commitOffsets", True),
+        commit_offsets=commits,
+        static_membership=_static_membership(read, client, commits),
         poll_timeout_ms=read.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
     )
+
+
+def _static_membership(read: _Reader, client: ClientSettings, commits: bool) -> bool:
+    value = (read.text("groupMembership") or "none").lower()
+    if value not in ("none", "static"):
+        raise OptionError(f"groupMembership is {value!r}: use none or static.")
+    if value == "static" and not commits:
+        raise OptionError(
+            "groupMembership=static with commitOffsets=false: a member that commits nothing is of no use."
+        )
+    if value == "static" and not client.partition_assignment_strategy:
+        raise OptionError(
+            "groupMembership=static speaks range and roundrobin only: set kafka.partition.assignment.strategy to one."
+        )
+    return value == "static"
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:

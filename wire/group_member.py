@@ -15,8 +15,8 @@ import time
 from typing import Final, TypeVar
 
 from pykafka_wire.wire.cluster import COORDINATOR_LANE, Cluster, CoordinatorKind, Deadline
-from pykafka_wire.wire.errors import DeadlineExceededError, SettingsError, WireError
-from pykafka_wire.wire.membership import Membership, MemberState
+from pykafka_wire.wire.errors import DeadlineExceededError, SettingsError, WireError, broker_error
+from pykafka_wire.wire.membership import ILLEGAL_GENERATION, Membership, MemberState
 from pykafka_wire.wire.messages.group import (
     HeartbeatResponse,
     JoinGroupRequest,
@@ -153,15 +153,27 @@ class LiveMember:
     After an error that ends the membership, :attr:`error` holds it and the thread has ended.
     """
 
-    def __init__(self, member: GroupMember, settings: ClientSettings, *, max_idle_ms: float | None = None) -> None:
-        """Args:
-        max_idle_ms: :meth:`alive` not called for so long means that the caller is stuck: the member leaves.
+    def __init__(
+        self,
+        member: GroupMember,
+        settings: ClientSettings,
+        *,
+        max_idle_ms: float | None = None,
+        rejoins: bool = False,
+    ) -> None:
+        """A member that has not joined yet.
+
+        Args:
+            max_idle_ms: :meth:`alive` not called for so long means that the caller is stuck: the member leaves.
+            rejoins: for a caller that reads whatever the group says: join again at once, without being told to. A generation
+                that the coordinator does not know ends the membership then: another took the place.
         """
         self.member = member
         self.error: WireError | None = None
         self._interval_s = settings.heartbeat_interval_ms / 1000
         self._refresh_s = settings.metadata_max_age_ms / 1000
         self._session_s = settings.session_timeout_ms / 1000
+        self._rejoins = rejoins
         self._max_idle_s = None if max_idle_ms is None else max_idle_ms / 1000
         self._alive_at = time.monotonic()
         self._changed = threading.Condition()
@@ -251,6 +263,7 @@ class LiveMember:
                     refreshed_at = now
                     if self.member.topics_have_grown():
                         self.machine.rejoin()
+                self._rejoin_unasked()
             except DeadlineExceededError as error:
                 # The coordinator is gone for now; the session may have ended, which the next heartbeat will tell.
                 logger.warning("group %s: %s", self.machine.group_id, error)
@@ -261,6 +274,14 @@ class LiveMember:
                     self._changed.notify_all()
                 return
 
+    def _rejoin_unasked(self) -> None:
+        machine = self.machine
+        if not self._rejoins or machine.state is not MemberState.UNJOINED:
+            return
+        if machine.lost_code == ILLEGAL_GENERATION:
+            raise broker_error(ILLEGAL_GENERATION, api="Heartbeat", detail=f"(group {machine.group_id!r})")
+        self.join()
+
     def _leave_for_stuck_caller(self, idle_s: float) -> None:
         """As Java's consumer: whoever polls no more is out, so that others take its partitions over; a poll joins again."""
         logger.warning(
@@ -269,5 +290,5 @@ class LiveMember:
         )  # fmt: skip
         machine = self.machine
         self.member.leave()
+        machine.lost_code = ILLEGAL_GENERATION
         machine.state = MemberState.UNJOINED
-        machine.lost = True

@@ -51,7 +51,7 @@ PROTOCOL_TYPE: Final = "consumer"
 #: What Java's consumers write: 3 adds the rack, which this member does not name; all of them read 1.
 _PROTOCOL_VERSION: Final = 1
 _NONE: Final = 0
-_ILLEGAL_GENERATION: Final = 22
+ILLEGAL_GENERATION: Final = 22
 _INCONSISTENT_PROTOCOL: Final = 23
 _UNKNOWN_MEMBER_ID: Final = 25
 _REBALANCE_IN_PROGRESS: Final = 27
@@ -85,7 +85,7 @@ class Membership:
         state: what is due.
         identity: member id, generation and instance id.
         assignment: what the group gave this member, sorted; empty unless STABLE.
-        lost: whether the last place in the group was lost rather than given back: what was owned may be another's by now.
+        lost_code: the error code that took the last place in the group away, 0 where it was given back.
         protocol: the strategy that the group has agreed on.
         leads: whether this member shares the partitions out in this generation.
     """
@@ -105,7 +105,7 @@ class Membership:
         self.state = MemberState.UNJOINED
         self.identity = Identity(instance_id=instance_id)
         self.assignment: tuple[TopicPartition, ...] = ()
-        self.lost = False
+        self.lost_code = 0
         self.protocol = ""
         self.leads = False
         #: What the leader shared out, to see when a topic has got more partitions.
@@ -115,6 +115,16 @@ class Membership:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self._members: list[Subscriber] = []
         self._shares: list[SyncGroupRequestAssignment] = []
+
+    @property
+    def lost(self) -> bool:
+        """Whether the place was lost rather than given back: what was owned may be another's by now."""
+        return bool(self.lost_code)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the group has no other member in this generation."""
+        return self.leads and len(self._members) == 1
 
     @property
     def group_topics(self) -> frozenset[str]:
@@ -210,7 +220,7 @@ class Membership:
         if response.protocol_name not in (None, "", self.protocol):  # said from version 5 on
             raise broker_error(_INCONSISTENT_PROTOCOL, api="SyncGroup")
         self.assignment = decode_assignment(response.assignment)
-        self.lost = False
+        self.lost_code = 0
         self.state = MemberState.STABLE
 
     def heartbeat(self) -> HeartbeatRequest:
@@ -264,11 +274,11 @@ class Membership:
             self.rejoin()
         elif code == _UNKNOWN_MEMBER_ID:
             self.identity = self._identity("")
-            self.lost = True
+            self.lost_code = code
             self.rejoin()
-        elif code == _ILLEGAL_GENERATION:
+        elif code == ILLEGAL_GENERATION:
             self.identity = self._identity(self.identity.member_id)
-            self.lost = True
+            self.lost_code = code
             self.rejoin()
         else:
             self._gone(code, api)
@@ -276,7 +286,7 @@ class Membership:
     def _gone(self, code: int, api: str) -> NoReturn:
         self.state = MemberState.GONE
         self.assignment = ()
-        self.lost = True
+        self.lost_code = code
         error = broker_error(code, api=api, detail=f"(group {self.group_id!r})")
         if code == _FENCED_INSTANCE_ID:
             error.remedy = f"Give each member a group.instance.id of its own; {self.identity.instance_id!r} is in use."

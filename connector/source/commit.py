@@ -13,15 +13,19 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from pykafka_wire.offsets import QueryOffsets
+from pykafka_wire.source.member import StaticMember
 from pykafka_wire.wire.cluster import Cluster, Deadline
-from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.errors import BrokerError, WireError
 from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.membership import Identity
 from pykafka_wire.wire.topics import TopicPartition
 
 _log = logging.getLogger(__name__)
 
 #: A commit that takes longer delays the next micro-batch more than it is worth.
 _DEADLINE_MS: Final = 5_000
+#: What says that another has the place of this query's member: to commit on would be to overwrite its progress.
+_FENCED: Final = ("FENCED_INSTANCE_ID", "ILLEGAL_GENERATION")
 #: Offsets of a group without members expire (offsets.retention.minutes, 7 days by default): say them again daily.
 _REPEAT_S: Final = 24 * 3600.0
 #: After a failure the next tries wait, doubling, so that a lost coordinator does not slow every micro-batch.
@@ -32,8 +36,12 @@ _LONGEST_PAUSE_S: Final = 60.0
 class GroupCommitter:
     """Commits offsets of one query through the group's coordinator, only when they changed."""
 
-    def __init__(self, cluster: Cluster, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, cluster: Cluster, *, member: StaticMember | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._cluster = cluster
+        self._member = member
+        self._fenced = False
         self._clock = clock
         self._last: Mapping[TopicPartition, int] = {}
         self._last_at = float("-inf")
@@ -47,12 +55,14 @@ class GroupCommitter:
     def commit(self, progress: QueryOffsets) -> None:
         """Commit ``progress`` to its group unless that was done already; never raises for what a broker says."""
         now = self._clock()
-        if not progress.group or not progress.offsets or now < self._paused_until:
+        if self._fenced or not progress.group or not progress.offsets or now < self._paused_until:
             return
         if progress.offsets == self._last and now - self._last_at < _REPEAT_S:
             return
         metadata = json.dumps({"query": progress.query}, separators=(",", ":"))
+        deadline = Deadline.after_ms(_DEADLINE_MS)
         try:
+            identity = Identity() if self._member is None else self._member.identity(progress, deadline)
             if not self._looked_for_others:
                 self._look_for_others(progress, metadata)
             changed = {
@@ -60,9 +70,26 @@ class GroupCommitter:
                 for tp, offset in progress.offsets.items()
                 if now - self._last_at >= _REPEAT_S or self._last.get(tp) != offset
             }
-            commit_offsets(self._cluster, progress.group, changed, deadline=Deadline.after_ms(_DEADLINE_MS))
+            commit_offsets(
+                self._cluster,
+                progress.group,
+                changed,
+                generation=identity.generation,
+                member_id=identity.member_id,
+                instance_id=identity.instance_id,
+                deadline=deadline,
+            )
         except WireError as error:
             self.failures += 1
+            if isinstance(error, BrokerError) and error.name in _FENCED:
+                self._fenced = True
+                self._warn_once(
+                    "fenced",
+                    "Another member has this query's place in group %s: nothing is committed any more, the query goes on. %s",
+                    progress.group,
+                    error,
+                )
+                return
             self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2 or _FIRST_PAUSE_S)
             self._paused_until = now + self._pause_s
             self._warn_once(
@@ -77,6 +104,16 @@ class GroupCommitter:
         self._last = dict(progress.offsets)
         self._last_at = now
         _log.debug("Committed %d offsets to group %s", len(changed), progress.group)
+
+    def attend(self, progress: QueryOffsets) -> None:
+        """Join the group early, in the background, where the query is to be a member: its first batch may be long."""
+        if self._member is not None and progress.group and not self._fenced:
+            self._member.attend(progress)
+
+    def close(self) -> None:
+        """Leave the group; call it before the cluster is closed."""
+        if self._member is not None:
+            self._member.close()
 
     def _look_for_others(self, progress: QueryOffsets, metadata: str) -> None:
         committed = fetch_offsets(

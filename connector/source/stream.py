@@ -28,6 +28,7 @@ from pykafka_wire.source.admission import AdmissionControl, AvailableNow, read_l
 from pykafka_wire.source.batch import plan_input_partitions, skip_aged_out
 from pykafka_wire.source.commit import GroupCommitter
 from pykafka_wire.source.losses import Losses, LostRange
+from pykafka_wire.source.member import StaticMember
 from pykafka_wire.source.partition import KafkaInputPartition
 from pykafka_wire.source.plan import share_bytes, share_offsets
 from pykafka_wire.source.read import read_ranges
@@ -118,7 +119,8 @@ class _Driver:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._cluster: Cluster = shared_cluster(options.client)
-        self._committer = GroupCommitter(self._cluster)
+        member = StaticMember(self._cluster, options.client) if options.static_membership else None
+        self._committer = GroupCommitter(self._cluster, member=member)
         self._admission = AdmissionControl(
             min_offsets=options.min_offsets_per_trigger, max_delay_ms=options.max_trigger_delay_ms
         )
@@ -156,6 +158,7 @@ class _Driver:
 
     def latest(self, start_json: dict[str, Any], limit: Any) -> dict[str, Any]:
         start = self._parsed(start_json)
+        self._committer.attend(start)
         self.commit(start)
         end = self._next(start, limit)
         if end is None and start.initial:
@@ -254,6 +257,7 @@ class _Driver:
         return round(sum(n * (size or 0.0) for n, size in found))
 
     def close(self) -> None:
+        self._committer.close()
         self._cluster.close()
 
     def _subscribed(self, *, may_be_missing: bool = False) -> tuple[dict[str, Any], list[TopicPartition]]:

@@ -224,6 +224,17 @@ def test_booleans_count_whatever_their_case() -> None:
     assert not stream(failOnDataLoss=" False ").fail_on_data_loss
 
 
+def test_membership_is_static_or_none_and_commits() -> None:
+    assert not stream().static_membership
+    assert not stream(groupMembership="none").static_membership
+    assert stream(groupMembership="Static").static_membership
+    assert "groupMembership is 'dynamic': use none or static." in refusal(ORDERS | {"groupMembership": "dynamic"})
+    static = ORDERS | {"groupMembership": "static"}
+    assert "commits nothing" in refusal(static | {"commitOffsets": "false"})
+    sticky = {"kafka.partition.assignment.strategy": "org.apache.kafka.clients.consumer.StickyAssignor"}
+    assert "range and roundrobin only" in refusal(static | sticky)
+
+
 NUMBERS = ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition"]
 
 
@@ -455,7 +466,8 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "maxTriggerDelay": "1s",
         "kafka.group.id": "g",
         "groupIdPrefix": "p",
-        "commitOffsets": "false",
+        "commitOffsets": "true",
+        "groupMembership": "static",
         "kafka.isolation.level": "read_committed",
         "topic": "t",
         "deliveryGuarantee": "exactly-once",

@@ -69,6 +69,7 @@ def test_the_leader_shares_out_and_syncs_everybodys_share() -> None:
     member = Membership("g", ["t"])
     member.joined(joined("a"))
     assert (member.state, member.leads, member.group_topics) == (MemberState.LEADING, True, {"t"})
+    assert not member.alone
     assert member.next_request() is None
     member.assign({"t": 3, "not asked for": 5})
     request = member.next_request()

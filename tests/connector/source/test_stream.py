@@ -166,6 +166,17 @@ def test_commits_can_be_turned_off(queries: Any, topic: Any, outside: Any) -> No
     assert outside.committed(group) == {}
 
 
+def test_a_query_that_ends_leaves_its_group(queries: Any, topic: Any, outside: Any) -> None:
+    name, group = topic(1), f"g-{uuid.uuid4().hex[:8]}"
+    outside.fill(name, [2])
+    queries.run(subscribe=name, groupMembership="static", **{"kafka.group.id": group})
+    assert outside.committed(group) == {(name, 0): 2}
+    deadline = time.monotonic() + 30  # less than the session timeout, after which a place is lost anyway
+    while outside.admin.describe_consumer_groups([group], request_timeout=30)[group].result(30).state.name != "EMPTY":
+        assert time.monotonic() < deadline, "the query's member did not leave"
+        time.sleep(0.1)
+
+
 def test_the_checkpoint_holds_topic_ids_and_leader_epochs(queries: Any, topic: Any, outside: Any) -> None:
     name = topic(2)
     outside.fill(name, [1, 1])
