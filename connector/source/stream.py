@@ -36,7 +36,7 @@ from pykafka_wire.source.resolve import earliest_offsets, find_topics, latest_of
 from pykafka_wire.source.sizing import ASSUMED_BYTES, BytesPerOffset
 from pykafka_wire.wire.admin import ListedOffset, offsets_for_leader_epoch
 from pykafka_wire.wire.cluster import Cluster, shared_cluster
-from pykafka_wire.wire.errors import UnknownTopicError
+from pykafka_wire.wire.errors import TransportError, UnknownTopicError
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -44,6 +44,9 @@ _log = logging.getLogger(__name__)
 #: New partitions and topics are looked for this often at most; a refresh that takes long is done less often still.
 _METADATA_AGE_MS = 1_000
 _METADATA_COST_FACTOR = 20
+#: A transaction that holds a query up for so long is worth a word: Kafka's own limit for one is 15 minutes by default, a
+#: producer's is 1 (transaction.max.timeout.ms, transaction.timeout.ms).
+_STALL_S = 60.0
 
 
 class KafkaStreamReader(DataSourceStreamReader, AvailableNow):
@@ -135,6 +138,8 @@ class _Driver:
         self._planned: QueryOffsets | None = None
         self._continued: QueryOffsets | None = None
         self._losses = Losses(options)
+        self._stall_looked_at = 0.0
+        self._held: dict[TopicPartition, int] = {}
         #: (leader epoch in the checkpoint, leader epoch now) of logs that were found whole.
         self._whole: dict[TopicPartition, tuple[int, int]] = {}
 
@@ -209,8 +214,8 @@ class _Driver:
         self._losses.report(Loss.OFFSETS_CHANGED, shrunk, query=end.query, topic_ids=end.topic_ids)
         try:
             ranges = skip_aged_out(self._cluster, ranges, self._losses, query=end.query)
-        except UnknownTopicError as error:
-            _log.debug("Left to the tasks: %s", error)
+        except (UnknownTopicError, TransportError) as error:
+            _log.debug("What has aged out is left to the tasks to find: %s", error)
         planned = plan_input_partitions(self._cluster, self._options, ranges, self._sizes, end.query)
         _log.info("Planned %d input partitions over %d ranges", len(planned), sum(r.n_offsets > 0 for r in ranges))
         return planned
@@ -251,7 +256,7 @@ class _Driver:
         """About how many bytes of the logs lie between two offsets; None where no record could be looked at."""
         ranges = _ranges(begins, ends)
         self._sizes.observe(ranges)
-        found = [(r.n_offsets, self._sizes.known(r.topic)) for r in ranges]
+        found = [(r.n_offsets, self._sizes.known(r.topic)) for r in ranges if r.n_offsets]
         if any(size is None for _, size in found):
             return None
         return round(sum(n * (size or 0.0) for n, size in found))
@@ -342,6 +347,8 @@ class _Driver:
         starts |= cut
         begins = {tp: cut.get(tp, begins[tp]) for tp in partitions}
         ends = {tp: max(end, begins[tp]) for tp, end in ends.items()}
+        if ends == begins:
+            self._report_stall(latest)
         ends = self._admit(begins, ends, limit)
         if ends == begins and not cut:  # what was cut off is remembered at once: the log may grow past it again
             return None
@@ -408,6 +415,23 @@ class _Driver:
             return {}
         written = latest_offsets(self._cluster, begins, "read_uncommitted")
         return {tp: offset for tp, offset in begins.items() if written[tp].offset >= offset}
+
+    def _report_stall(self, latest: Mapping[TopicPartition, ListedOffset]) -> None:
+        """Warn where an open transaction has kept a ``read_committed`` query from going on since the last look."""
+        now = time.monotonic()
+        if self._options.client.isolation_level != "read_committed" or now - self._stall_looked_at < _STALL_S:
+            return
+        written = latest_offsets(self._cluster, latest, "read_uncommitted")
+        held = {tp: stable.offset for tp, stable in latest.items() if stable.offset < written[tp].offset}
+        stalled = [f"{tp} at {offset}" for tp, offset in held.items() if self._held.get(tp) == offset]
+        if stalled:
+            _log.warning(
+                "Open transactions have held up the query for %.0f s: %s. Wait for them to end; one whose producer is gone is "
+                "named by kafka-transactions.sh find-hanging.",
+                now - self._stall_looked_at,
+                ", ".join(stalled[:20]),
+            )
+        self._held, self._stall_looked_at = held, now
 
 
 def _ranges(begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
