@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -132,7 +133,20 @@ def in_trouble(folder: str) -> Any:
     return through
 
 
+def outlive_nobody() -> None:
+    """Ends the driver, in a thread, once whoever started it is gone."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        kill_driver()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def run(job: Job) -> None:
+    outlive_nobody()
     spark = (
         SparkSession.builder.master(job.master)
         .config("spark.ui.enabled", "false")
