@@ -59,5 +59,9 @@ chaos: setup  ## a stream into Delta under leader moves, broker kills, and kills
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2
 	$(BIN)/python -m pykafka_wire.local --nodes $(NODES)
 
+.PHONY: old-brokers
+old-brokers: setup  ## brokers that ran with ZooKeeper: they start, and what only they answer to a write
+	$(BIN)/python -m pytest -m long tests/local/test_cluster.py tests/wire/test_produce_faults.py $(PYTEST_ARGS)
+
 clean:  ## remove what the targets made here
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis artifacts
