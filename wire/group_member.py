@@ -105,8 +105,7 @@ class GroupMember:
         """Give the place up, so that the others need not wait for the session timeout. Never raises for a coordinator
         that is not there: it finds out by itself."""
         machine = self.machine
-        known = machine.identity.member_id or machine.identity.instance_id
-        was_in = known and machine.state is not MemberState.GONE
+        was_in = machine.identity.member_id and machine.state is not MemberState.GONE
         machine.state = MemberState.GONE
         if not was_in:
             return

@@ -241,21 +241,21 @@ class Membership:
         """The request that gives the place up at once; the member is GONE from here on.
 
         Args:
-            batched: whether the coordinator knows version 3, which takes members, static ones by instance id.
+            batched: whether the coordinator knows version 3, which takes members, static ones with their instance id.
         """
         self.state = MemberState.GONE
         self.assignment = ()
         if not batched:
             return LeaveGroupRequest(group_id=self.group_id, member_id=self.identity.member_id)
-        # A static member goes by its instance id: its member id may have been replaced by a restart in between.
-        member_id = self.identity.member_id if self.identity.instance_id is None else ""
-        member = MemberIdentity(member_id=member_id, group_instance_id=self.identity.instance_id, reason=reason)
+        # Both ids: by the instance id alone a member would give up the place of the one that has taken it over.
+        identity = self.identity
+        member = MemberIdentity(member_id=identity.member_id, group_instance_id=identity.instance_id, reason=reason)
         return LeaveGroupRequest(group_id=self.group_id, members=[member])
 
     def left(self, response: LeaveGroupResponse) -> None:
-        """LeaveGroup's answer. Raises BrokerError where the coordinator refuses; that it knows no such member is well."""
+        """LeaveGroup's answer. Raises BrokerError where the coordinator refuses; that the place is gone already is well."""
         for code in (response.error_code, *(member.error_code for member in response.members)):
-            if code not in (_NONE, _UNKNOWN_MEMBER_ID):
+            if code not in (_NONE, _UNKNOWN_MEMBER_ID, _FENCED_INSTANCE_ID):
                 raise broker_error(code, api="LeaveGroup", detail=f"(group {self.group_id!r})")
 
     def rejoin(self) -> None:

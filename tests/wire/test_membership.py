@@ -171,7 +171,7 @@ def test_a_static_member_says_its_instance_id_in_every_request() -> None:
     sync = member.next_request()
     assert isinstance(join, JoinGroupRequest) and isinstance(sync, SyncGroupRequest)
     assert join.group_instance_id == sync.group_instance_id == member.heartbeat().group_instance_id == "i"
-    assert [(each.member_id, each.group_instance_id) for each in member.leave(batched=True).members] == [("", "i")]
+    assert [(each.member_id, each.group_instance_id) for each in member.leave(batched=True).members] == [("a", "i")]
 
 
 def test_leaving_goes_by_member_id_in_the_form_that_the_coordinator_knows() -> None:
@@ -184,5 +184,6 @@ def test_leaving_goes_by_member_id_in_the_form_that_the_coordinator_knows() -> N
     member.joined(joined("a"))  # the answer to a join that was on its way
     assert member.state is MemberState.GONE
     member.left(LeaveGroupResponse(members=[MemberResponse(member_id="a", error_code=UNKNOWN_MEMBER)]))
-    with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
-        member.left(LeaveGroupResponse(members=[MemberResponse(member_id="a", error_code=FENCED)]))
+    member.left(LeaveGroupResponse(members=[MemberResponse(member_id="a", error_code=FENCED)]))
+    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+        member.left(LeaveGroupResponse(error_code=30))
