@@ -11,10 +11,11 @@ import logging
 import random
 import threading
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Final
 
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.errors import DeadlineExceededError, TransportError
+from pykafka_wire.wire.errors import DeadlineExceededError, SettingsError, TransportError
 from pykafka_wire.wire.metadata import Node
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.trace import Trace
@@ -50,6 +51,7 @@ class Connections:
         Raises:
             TransportError: the broker cannot be reached.
             AuthenticationError: it refused us.
+            SettingsError: ``allowed.hosts`` does not cover the host that it is advertised as.
         """
         with self._lock:
             slot = self._slots.setdefault((node.node_id, lane), _Slot())
@@ -65,6 +67,7 @@ class Connections:
             if channel is not None:
                 # Broken, idle for too long, or the broker has moved to another address.
                 channel.close()
+            self._require_allowed(node)
             channel = self.seed(node.host, node.port, str(node))
             slot.channel, slot.node = channel, node
             channel.open(deadline)
@@ -72,6 +75,19 @@ class Connections:
             return channel
         finally:
             slot.lock.release()
+
+    def _require_allowed(self, node: Node) -> None:
+        """Credentials go wherever metadata points: a user may say where that may be."""
+        patterns = self._settings.allowed_hosts
+        if not patterns or node[1:3] in self._settings.bootstrap_servers:
+            return
+        if not any(fnmatchcase(node.host.lower(), pattern.lower()) for pattern in patterns):
+            raise SettingsError(
+                f"broker {node.node_id} is advertised as {node.host}:{node.port}, which allowed.hosts "
+                f"({', '.join(patterns)}) does not cover",
+                setting="allowed.hosts",
+                remedy="Add the host if it is one of yours; else whoever answered for the cluster leads you elsewhere.",
+            )
 
     def seed(self, host: str, port: int, label: str | None = None) -> Channel:
         """A connection that is not open yet and belongs to no broker."""

@@ -216,6 +216,8 @@ class ClientSettings:
     ssl_endpoint_identification_algorithm: str = field(default="https", metadata=_row(_identification, "TLS", "`https` checks that certificates name the host; empty does not, and warns"))
     ssl_enabled_protocols: tuple[str, ...] = field(default=("TLSv1.2", "TLSv1.3"), metadata=_row(_tls_versions, "TLS", "`TLSv1.2`, `TLSv1.3` or both"))
     ssl_cipher_suites: tuple[str, ...] = field(default=(), metadata=_row(_names, "TLS", "cipher suites by Java's or OpenSSL's names; none: OpenSSL's choice"))
+    # Not one of Kafka's: TLS proves a broker's name, this says which names may be a broker's at all.
+    allowed_hosts: tuple[str, ...] = field(default=(), metadata=_row(_names, "all", "globs such as `*.kafka.example.com`; no connection to a broker advertised under another host; none: any"))
     trace: str = field(default="", metadata=_row(_text, "all", "`stderr`, `stdout` or a file: one line for each request and response"))
     # fmt: on
     unknown: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from pykafka_wire.wire.cluster import ANY, CONTROLLER, Cluster, Deadline, shared
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
+    SettingsError,
     TransportError,
     UnknownTopicError,
 )
@@ -297,6 +298,23 @@ def test_a_wrong_correlation_id_closes_the_connection_and_is_retried(
     one.on[ListOffsetsRequest] = lambda request, version: next(answers, None) or good(request, version)
     assert ends(cluster, T0) == {T0: 10}
     assert one.n_connections == n_before + 1
+
+
+@pytest.mark.parametrize("patterns", [("*.example.com",), ("*.example.com", "127.0.0.*")])
+def test_brokers_of_hosts_that_the_user_did_not_allow_are_not_connected_to(
+    pair: tuple[FakeBroker, FakeBroker], patterns: tuple[str, ...]
+) -> None:
+    one, two = pair
+    with cluster_of([one], allowed_hosts=patterns) as cluster:
+        assert ends(cluster, T0) == {T0: 10}  # the bootstrap servers are the user's own words
+        if "127.0.0.*" in patterns:
+            assert ends(cluster, T1) == {T1: 20}
+        else:
+            started = time.monotonic()
+            with pytest.raises(SettingsError, match=f"broker 2 is advertised as 127.0.0.1:{two.port}, which allowed"):
+                ends(cluster, T1)
+            assert time.monotonic() - started < 8
+            assert two.n_connections == 0
 
 
 def test_a_leader_that_stops_is_given_up_for_its_successor(pair: tuple[FakeBroker, FakeBroker]) -> None:
