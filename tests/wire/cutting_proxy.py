@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections in the middle of what a broker answers.
+"""A TCP proxy that cuts connections, or lets them stall, in the middle of what a client asks or a broker answers.
 
 The client is made to connect through it by replacing the addresses that it would connect to, so the brokers need not
 know.
@@ -10,23 +10,36 @@ import contextlib
 import socket
 import threading
 from types import TracebackType
+from typing import NamedTuple
 
 import pytest
 
 from pykafka_wire.wire.transport import Channel
 
 
+class _Fault(NamedTuple):
+    """What is to happen after so many more bytes."""
+
+    after: int
+    stall: bool
+
+
 class CuttingProxy:
-    """Forwards to one broker; :meth:`cut_answer_after` arms it to cut a connection once."""
+    """Forwards to one broker; :meth:`cut_answer_after` and its like arm it for one fault on one connection.
+
+    Attributes:
+        n_cuts: connections that were cut or stalled.
+        n_asked, n_answered: bytes that came from clients and from the broker.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._cut_after: int | None = None
+        self._faults: dict[bool, _Fault] = {}
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
-        self.n_cuts = 0
+        self.n_cuts = self.n_asked = self.n_answered = 0
 
     def __enter__(self) -> CuttingProxy:
         self._run(self._accept)
@@ -50,8 +63,24 @@ class CuttingProxy:
 
     def cut_answer_after(self, n_bytes: int) -> None:
         """Of the broker's next bytes, on whatever connection, let `n_bytes` through, then cut."""
+        self._arm(True, n_bytes, stall=False)
+
+    def cut_request_after(self, n_bytes: int) -> None:
+        """The same of what clients say."""
+        self._arm(False, n_bytes, stall=False)
+
+    def stall_answer_after(self, n_bytes: int) -> None:
+        """Of the broker's next bytes let `n_bytes` through, and no more on that connection, which stays open."""
+        self._arm(True, n_bytes, stall=True)
+
+    def disarm(self) -> None:
+        """Forget the faults that have not come."""
         with self._lock:
-            self._cut_after = n_bytes
+            self._faults.clear()
+
+    def _arm(self, answers: bool, n_bytes: int, *, stall: bool) -> None:
+        with self._lock:
+            self._faults[answers] = _Fault(n_bytes, stall)
 
     def _run(self, target: object, *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)  # type: ignore[arg-type]
@@ -72,25 +101,32 @@ class CuttingProxy:
     def _pump(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
-                allowed = self._allowed(len(data)) if answers else None
+                allowed, stall = self._allowed(answers, len(data))
+                sink.sendall(data[:allowed])
+                if stall:
+                    while source.recv(65_536):
+                        pass
                 if allowed is not None:
-                    sink.sendall(data[:allowed])
                     break
-                sink.sendall(data)
         _end(source)
         _end(sink)
 
-    def _allowed(self, n_bytes: int) -> int | None:
-        """How much of the next `n_bytes` may pass before the cut, None for all of it and no cut."""
+    def _allowed(self, answers: bool, n_bytes: int) -> tuple[int | None, bool]:
+        """How much of the next `n_bytes` may pass before the fault, None for all of it and no fault; whether to stall."""
         with self._lock:
-            if self._cut_after is None:
-                return None
-            if self._cut_after > n_bytes:
-                self._cut_after -= n_bytes
-                return None
-            allowed, self._cut_after = self._cut_after, None
+            if answers:
+                self.n_answered += n_bytes
+            else:
+                self.n_asked += n_bytes
+            fault = self._faults.get(answers)
+            if fault is None:
+                return None, False
+            if fault.after > n_bytes:
+                self._faults[answers] = fault._replace(after=fault.after - n_bytes)
+                return None, False
+            del self._faults[answers]
             self.n_cuts += 1
-            return allowed
+            return fault.after, fault.stall
 
 
 def _end(connection: socket.socket) -> None:
