@@ -1,0 +1,88 @@
+"""A pytest plugin that switches one check of the client off: `MUTANT=crc pytest -p tests.mutants.switched_off …`.
+
+The module's source is changed while it is imported, in this process alone; what is to be changed must be there, or the
+import fails with another exit code than a failed test has.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Final, NamedTuple
+
+import pytest
+
+
+class Mutant(NamedTuple):
+    """A check: the module that makes it, what of its source to replace by what, and the tests that must notice."""
+
+    module: str
+    changes: tuple[tuple[str, str], ...]
+    tests: tuple[str, ...]
+
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    "crc": Mutant("decode", (("if crc32c(body) != crc:", "if False:"),), ("tests/wire/test_decode.py",)),
+    "aborted transactions": Mutant(
+        "decode", (("wanted &= ~_aborted(found, slices, headers)", "pass"),), ("tests/wire/test_decode.py",)
+    ),
+    "last stable offset in Fetch": Mutant(
+        "fetcher",
+        (
+            ("isolation_level=int(self._read_committed)", "isolation_level=0"),
+            ("bound = data.last_stable_offset if self._read_committed else", "bound ="),
+        ),
+        ("tests/wire/test_fetcher.py::test_an_end_above_the_last_stable_offset_names_the_open_transaction",),
+    ),
+    "last stable offset in ListOffsets": Mutant(
+        "admin",
+        (('isolation_level=int(isolation_level == "read_committed")', "isolation_level=0"),),
+        ("tests/wire/test_admin.py::test_a_committed_read_ends_before_an_open_transaction",),
+    ),
+    "SCRAM server signature": Mutant(
+        "scram",
+        (("if match is None or not hmac.compare_digest(expected, self._base64(match[1])):", "if match is None:"),),
+        ("tests/wire/test_scram.py",),
+    ),
+    "host name": Mutant(
+        "tls", (("made.check_hostname = check_hostname", "made.check_hostname = False"),), ("tests/wire/test_tls.py",)
+    ),
+}
+
+
+class _Changed(SourceFileLoader):
+    changes: tuple[tuple[str, str], ...] = ()
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        source = Path(path).read_text("utf-8")
+        for old, new in self.changes:
+            if source.count(old) != 1:
+                raise pytest.UsageError(f"{fullname} has no longer exactly one {old!r}")
+            source = source.replace(old, new)
+        return compile(source, path, "exec")
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, mutant: Mutant) -> None:
+        self._name = f"pykafka_wire.wire.{mutant.module}"
+        self._changes = mutant.changes
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        found = PathFinder.find_spec(fullname, path, target) if fullname == self._name else None
+        if found is not None and found.origin is not None:
+            found.loader = _Changed(fullname, found.origin)
+            found.loader.changes = self._changes
+        return found
+
+
+if "MUTANT" in os.environ:
+    import sys
+
+    sys.meta_path.insert(0, _Finder(MUTANTS[os.environ["MUTANT"]]))
