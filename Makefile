@@ -7,7 +7,7 @@ NODES ?= 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka setup clean
+.PHONY: help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka fuzz mutants resets setup clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,15 @@ chaos-kafka: setup  ## Kafka to Kafka, ten million records, twenty kills of brok
 
 chaos: setup  ## a stream into Delta under leader moves, broker kills, and kills of its first batch; hours
 	$(BIN)/python -m pytest -m long tests/soak/test_chaos.py tests/soak/test_first_batch.py -s $(PYTEST_ARGS)
+
+fuzz: setup  ## a million damaged frames into every decoder
+	FUZZ_FRAMES=1000000 $(BIN)/python -m pytest tests/wire/test_fuzz.py -s $(PYTEST_ARGS)
+
+resets: setup  ## a session on a real broker, reset at every byte of what either side says
+	$(BIN)/python -m pytest -m long tests/wire/test_resets.py -s $(PYTEST_ARGS)
+
+mutants: setup  ## the tests must fail when a check of the client is switched off, one at a time
+	$(BIN)/python -m pytest -m long tests/mutants $(PYTEST_ARGS)
 
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2
 	$(BIN)/python -m pykafka_wire.local --nodes $(NODES)
