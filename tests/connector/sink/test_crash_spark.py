@@ -56,6 +56,7 @@ def kill_at(api: str, moment: str, batch_id: int = 1) -> dict[str, Any]:
     return asdict(Strike(api=api, moment=moment, batch_id=batch_id))
 
 
+@pytest.mark.timeout(600)  # two Spark processes, one after the other
 def test_killed_after_its_transaction_was_committed(
     kafka: Any, topic: Any, drivers: Drivers, outside: Any, tmp_path: Path
 ) -> None:
