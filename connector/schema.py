@@ -5,6 +5,7 @@ Columns and types equal those of ``spark-sql-kafka-0-10``, so that a query moves
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Final
 
 import pyarrow as pa
@@ -76,4 +77,6 @@ def arrow_schema(schema: StructType) -> Any:  # Any: pyarrow has no types
     """The Arrow schema that Spark demands of each batch, field by field and nullability included."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(schema, timezone="UTC")
+    # Before Spark 4.2 there is no such argument: UTC is the default.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)
