@@ -1,0 +1,154 @@
+"""What must work on every Spark version, run by that version's own Python environment: see test_compat.py.
+
+Prints RESULT and a JSON object; a wrong result fails here, with a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.group import fetch_offsets
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
+
+SERVERS, SOURCE, TARGET, FOLDER, KIND = sys.argv[1:]
+VERSION = tuple(int(number) for number in pyspark.__version__.split(".")[:2])
+BROKERS = {"kafka.bootstrap.servers": SERVERS}
+N_RECORDS = 30
+DEADLINE_S = 60.0
+
+
+def places(frame: Any) -> list[tuple[int, int]]:
+    return sorted((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
+
+
+def failure(action: Callable[[], Any]) -> str:
+    try:
+        action()
+    except PySparkException as error:
+        return str(error)
+    raise AssertionError("nothing was refused")
+
+
+def batch(spark: Any) -> None:
+    reader = spark.read.format("pykafka-wire").options(**BROKERS, subscribe=SOURCE)
+    frame = reader.load()
+    assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    expected = [(p, offset) for p in (0, 1) for offset in range(N_RECORDS // 2)]
+    assert places(frame) == expected
+    assert places(frame.where("partition = 1 AND offset >= 5")) == [place for place in expected if place >= (1, 5)]
+    assert reader.schema("offset bigint").load().count() == N_RECORDS
+    assert "[PYKAFKA_WIRE_OPTION]" in failure(lambda: reader.option("startingOffset", "x").load().collect())
+
+
+def write(spark: Any) -> None:
+    rows = spark.read.format("pykafka-wire").options(**BROKERS, subscribe=SOURCE, includeHeaders="true").load()
+    copied = rows.select("key", "value", "headers", "timestamp")
+    copied.write.format("pykafka-wire").options(**BROKERS, topic=TARGET).mode("append").save()
+    copy = spark.read.format("pykafka-wire").options(**BROKERS, subscribe=TARGET).load()
+    assert sorted(row.value for row in copy.collect()) == sorted(row.value for row in rows.collect())
+
+
+def stream(spark: Any) -> None:
+    """From topic to topic, in two runs: each record once."""
+
+    def run() -> Any:
+        frame = spark.readStream.format("pykafka-wire").options(**BROKERS, subscribe=SOURCE, startingOffsets="earliest")
+        writer = frame.load().select("key", "value").writeStream.format("pykafka-wire").options(**BROKERS, topic=TARGET)
+        query = writer.option("checkpointLocation", f"{FOLDER}/copy").trigger(availableNow=True).start()
+        assert query.awaitTermination(DEADLINE_S), "the query did not end"
+        return query
+
+    copy = spark.read.format("pykafka-wire").options(**BROKERS, subscribe=TARGET)
+    before = copy.load().count()
+    run()
+    assert copy.load().count() == before + N_RECORDS
+    run()
+    assert copy.load().count() == before + N_RECORDS
+
+
+def limits(spark: Any) -> str:
+    """Refused where Spark has no admission control, kept to where it has."""
+    frame = spark.readStream.format("pykafka-wire").options(**BROKERS, subscribe=SOURCE, startingOffsets="earliest")
+
+    def run() -> list[int]:
+        frame_limited = frame.option("maxOffsetsPerTrigger", "10").load()
+        writer = frame_limited.writeStream.format("noop").option("checkpointLocation", f"{FOLDER}/limited")
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination(DEADLINE_S)
+        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    if VERSION >= (4, 2):
+        assert run() == [10, 10, 10]
+        return "kept"
+    assert "need Spark 4.2 or newer" in failure(run)
+    return "refused"
+
+
+def commits(spark: Any) -> int:
+    """How many batches the consumer group is behind an idle query: none from 4.2, at most one before."""
+    group = f"compat-{Path(FOLDER).name}"
+    frame = spark.readStream.format("pykafka-wire").options(
+        **BROKERS, subscribe=TARGET, startingOffsets="earliest", **{"kafka.group.id": group}
+    )
+    query = (
+        frame.load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", f"{FOLDER}/commits")
+        .trigger(processingTime="200 milliseconds")
+        .start()
+    )
+    partition = TopicPartition(TARGET, 0)
+    rows = [("v",)] * 7
+    ends = [spark.read.format("pykafka-wire").options(**BROKERS, subscribe=TARGET).load().count()]
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": SERVERS})) as cluster:
+
+        def committed() -> int:
+            return fetch_offsets(cluster, group, [partition])[partition].offset
+
+        def reached(offset: int) -> bool:
+            deadline = time.monotonic() + DEADLINE_S
+            while committed() < offset:
+                if query.exception() is not None or time.monotonic() > deadline:
+                    return False
+                time.sleep(0.1)
+            return True
+
+        try:
+            for _ in range(2):
+                query.processAllAvailable()
+                writer = spark.createDataFrame(rows, "value string").write.format("pykafka-wire").mode("append")
+                writer.options(**BROKERS, topic=TARGET).save()
+                ends.append(ends[-1] + len(rows))
+            query.processAllAvailable()
+            behind = 0 if VERSION >= (4, 2) else 1
+            assert reached(ends[-1 - behind]), f"{committed()} is committed of {ends}"
+        finally:
+            query.stop()
+    return behind
+
+
+def main() -> None:
+    builder = SparkSession.builder.remote("local[2]") if KIND == "connect" else SparkSession.builder.master("local[2]")
+    spark = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    assert ("connect" in type(spark).__module__) == (KIND == "connect")
+    batch(spark)
+    write(spark)
+    stream(spark)
+    result = {"spark": pyspark.__version__, "limits": limits(spark), "batches behind": commits(spark)}
+    spark.stop()
+    print("RESULT " + json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
