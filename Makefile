@@ -7,7 +7,7 @@ NODES ?= 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka fuzz mutants resets setup clean
+.PHONY: help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka fuzz mutants resets parity compat setup clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -64,6 +64,12 @@ resets: setup  ## a session on a real broker, reset at every byte of what either
 
 mutants: setup  ## the tests must fail when a check of the client is switched off, one at a time
 	$(BIN)/python -m pytest -m long tests/mutants $(PYTEST_ARGS)
+
+parity: setup  ## every scenario through both connectors, side by side
+	$(BIN)/python -m pytest -m "long or not long" tests/connector/parity tests/connector/source/test_stream_queries.py $(PYTEST_ARGS)
+
+compat: setup  ## the essentials on Spark 4.0 to 4.3, classic and Connect
+	$(BIN)/python -m pytest -m long tests/connector/compat -s $(PYTEST_ARGS)
 
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2
 	$(BIN)/python -m pykafka_wire.local --nodes $(NODES)
