@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -70,6 +71,8 @@ def step(title: str) -> Iterator[Progress]:
 
 
 def start_spark() -> SparkSession:
+    # Spark's workers take python3 from the PATH otherwise, where this package may not be.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = (
         SparkSession.builder.master("local[2]")
         .appName("pykafka-wire demo")
@@ -78,6 +81,8 @@ def start_spark() -> SparkSession:
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.sql.shuffle.partitions", "4")
+        # Delta reads a table's log with 50 tasks unless told otherwise: on two cores, most of a small micro-batch.
+        .config("spark.databricks.delta.snapshotPartitions", "2")
         .config("spark.driver.memory", "2g")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
