@@ -313,7 +313,7 @@ class _Reader:
         try:
             settings = ClientSettings.from_options(kafka)
         except SettingsError as error:
-            raise OptionError(f"{error} (given as kafka.*)") from error
+            raise OptionError(f"{error.text} (given as kafka.*)") from error
         if settings.unknown:
             _log.warning("Kafka settings that this client does not know are ignored: %s", unknown_settings(settings))
         return settings

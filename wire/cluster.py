@@ -337,7 +337,11 @@ class Cluster:
                 return found
         tp = next(iter(remaining))
         raise DeadlineExceededError(
-            f"{len(remaining)} topic-partitions did not answer in time", topic=tp.topic, partition=tp.partition
+            f"{len(remaining)} topic-partitions did not answer in time" + (f": {last.message}" if last else ""),
+            topic=tp.topic,
+            partition=tp.partition,
+            broker=last.broker if last else None,
+            remedy=last.remedy if last else "",
         ) from last
 
     def coordinator(self, kind: CoordinatorKind, key: str, *, deadline: Deadline | None = None) -> int:
@@ -487,9 +491,12 @@ class Cluster:
     def _channel(self, node: Node, lane: str, deadline: Deadline) -> Channel:
         try:
             return self._connections.get(node, lane, deadline.sooner(self.settings.request_timeout_ms))
-        except TransportError:
+        except TransportError as error:
             with self._lock:
                 self._view.invalidate_node(node.node_id)
+            error.remedy = error.remedy or (
+                "That is where the broker tells clients to come: see its advertised.listeners, and the network from here."
+            )
             raise
 
     def _by_leader(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[int, list[TopicPartition]]:

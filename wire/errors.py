@@ -11,6 +11,7 @@ happened, where (topic-partition, offset, broker, API and version), and the reme
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +20,7 @@ class WireError(Exception):
     """Root of all errors of this package.
 
     Attributes are keyword-only and None where they do not apply; :attr:`retriable` says whether the same call may
-    succeed when it is made again.
+    succeed when it is made again. The text begins with :attr:`label`, which stays the same when words improve.
     """
 
     retriable: bool = False
@@ -47,6 +48,12 @@ class WireError(Exception):
         self.remedy = remedy
 
     @property
+    def label(self) -> str:
+        """What to search for and to match alarms by: ``PYKAFKA_WIRE_NO_BROKER_AVAILABLE``, after the class's name."""
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__.removesuffix("Error"))
+        return f"PYKAFKA_WIRE_{words.upper()}"
+
+    @property
     def where(self) -> str:
         """The place, as ``orders-3, offset 12, broker 1, Fetch v13``; empty if nothing is known of it."""
         parts = []
@@ -60,11 +67,16 @@ class WireError(Exception):
             parts.append(self.api if self.version is None else f"{self.api} v{self.version}")
         return ", ".join(parts)
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """Message, place and remedy, for an error whose own text says its label."""
         text = f"{self.message} [{self.where}]" if self.where else self.message
         if not self.remedy:
             return text
         return f"{text} {self.remedy}" if text.endswith((".", "]")) else f"{text}. {self.remedy}"
+
+    def __str__(self) -> str:
+        return f"[{self.label}] {self.text}"
 
     def __reduce__(self) -> tuple[Any, ...]:  # Any: the shape that object.__reduce__ dictates
         return _rebuild, (type(self), self.args, self.__dict__)
@@ -124,7 +136,8 @@ class NoBrokerAvailableError(TransportError):
         super().__init__(message, remedy=remedy)
         self.attempts = tuple(attempts)
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
         tried = "; ".join(f"{address}: {reason}" for address, reason in self.attempts).removesuffix(".")
         text = f"{self.message}: {tried}." if tried else self.message
         return f"{text} {self.remedy}" if self.remedy else text

@@ -212,7 +212,7 @@ def commit_batch(
             if transaction is not None and transaction.in_doubt
             else "was not written"
         )
-        raise ExactlyOnceError(f"micro-batch {batch_id} {outcome}: {error} Then start the query again.") from error
+        raise ExactlyOnceError(f"micro-batch {batch_id} {outcome}: {error.text} Then start the query again.") from error
     _log.info(
         "Micro-batch %d: wrote %d records (%d bytes) of %d tasks as %r, %s",
         batch_id,

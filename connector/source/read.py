@@ -99,7 +99,7 @@ def _skip_lost(losses: Losses, ranges: Sequence[OffsetRange], error: WireError) 
             kept.append(replace(r, start_offset=next_offset))
     if not lost:
         raise error
-    losses.report(loss, lost, detail=str(error), topic_ids={r.topic: r.topic_id for r in ranges})
+    losses.report(loss, lost, detail=error.text, topic_ids={r.topic: r.topic_id for r in ranges})
     return kept
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timezone
+from functools import lru_cache
 
 from pykafka_wire.errors import OffsetsError, OptionError
 from pykafka_wire.options import Subscription
@@ -31,12 +32,25 @@ def find_topics(
     """
     if subscription.pattern:
         every = cluster.topics(None, max_age_ms=max_age_ms)
-        return {name: topic for name, topic in every.items() if not topic.is_internal and subscription.matches(name)}
+        found = {name: topic for name, topic in every.items() if not topic.is_internal and subscription.matches(name)}
+        _warn_of_no_match(subscription.pattern, bool(found))
+        return found
     names = subscription.topics or tuple(dict.fromkeys(tp.topic for tp in subscription.assigned))
     if may_be_missing:
         every = cluster.topics(None, max_age_ms=max_age_ms)
         return {name: every[name] for name in names if name in every}
     return cluster.topics(names, max_age_ms=max_age_ms)
+
+
+@lru_cache(maxsize=64)
+def _warn_of_no_match(pattern: str, found: bool) -> None:
+    # Cached: a stream looks many times a second, and is to say it once.
+    if not found:
+        _log.warning(
+            "[PYKAFKA_WIRE_NO_TOPIC] subscribePattern %r matches none of the topics that may be seen, so nothing is read until "
+            "one is made. Check the pattern (it is searched for in names, internal topics left out) and the Describe permission.",
+            pattern,
+        )
 
 
 def topic_partitions(subscription: Subscription, topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:

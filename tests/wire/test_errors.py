@@ -105,6 +105,7 @@ def test_a_broker_error_says_what_where_and_the_remedy() -> None:
         10, topic="orders", partition=3, offset=12, broker=1, api="Produce", version=9, detail="1048588 bytes"
     )
     assert str(error) == (
+        "[PYKAFKA_WIRE_RECORD_TOO_LARGE] "
         "MESSAGE_TOO_LARGE (error 10): A record batch is larger than the broker accepts. 1048588 bytes "
         "[orders-3, offset 12, broker 1, Produce v9] Lower batch.size, or raise the topic's max.message.bytes."
     )
@@ -123,7 +124,8 @@ def test_no_broker_names_each_address_and_why() -> None:
     error = NoBrokerAvailableError(
         attempts=(("127.0.0.1:1", "connection refused"), ("b:2", "timed out")), remedy="Look."
     )
-    assert str(error) == "no broker is available: 127.0.0.1:1: connection refused; b:2: timed out. Look."
+    assert error.text == "no broker is available: 127.0.0.1:1: connection refused; b:2: timed out. Look."
+    assert str(error) == f"[PYKAFKA_WIRE_NO_BROKER_AVAILABLE] {error.text}"
     assert error.retriable
 
 

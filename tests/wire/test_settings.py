@@ -75,7 +75,7 @@ def test_bootstrap_servers_are_needed() -> None:
 )
 def test_a_value_that_does_not_fit_names_setting_value_and_remedy(name: str, value: str, remedy: str) -> None:
     error = refusal(**{name.replace(".", "_"): value})
-    assert str(error) == f"{name} is {value!r}. {remedy}"
+    assert str(error) == f"[PYKAFKA_WIRE_SETTINGS] {name} is {value!r}. {remedy}"
     assert error.setting == name
 
 
