@@ -25,8 +25,14 @@ __all__ = ["LagListener", "PykafkaWireDataSource", "__version__"]
 
 def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
     if name == "PykafkaWireDataSource":
-        from pykafka_wire.datasource import PykafkaWireDataSource
+        try:
+            from pykafka_wire.datasource import PykafkaWireDataSource
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "pyspark":
+                raise
+            from pykafka_wire.workers import spark_missing
 
+            raise spark_missing(error) from error
         return PykafkaWireDataSource
     if name == "LagListener":
         from pykafka_wire.listener import LagListener

@@ -23,6 +23,7 @@ from pykafka_wire.wire.cluster import Deadline, shared_cluster
 from pykafka_wire.wire.errors import UNKNOWN_TOPIC_GRACE_MS, UnknownTopicError, WireError
 from pykafka_wire.wire.partitioner import Partitioner
 from pykafka_wire.wire.producer import shared_producer
+from pykafka_wire.workers import SentToWorkers
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -98,7 +99,7 @@ class Writing:
             _log.warning("%s: %d records were refused and went to the dead-letter topic", what, n_diverted)
 
 
-class KafkaBatchWriter(DataSourceArrowWriter):
+class KafkaBatchWriter(SentToWorkers, DataSourceArrowWriter):
     """Appends a DataFrame's rows to Kafka."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -121,7 +122,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         """Records of tasks that succeeded stay: at least once."""
 
 
-class KafkaStreamWriter(DataSourceStreamArrowWriter):
+class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
     """Appends each micro-batch's rows to Kafka."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:

@@ -24,6 +24,7 @@ from pykafka_wire.wire.admin import list_offsets
 from pykafka_wire.wire.cluster import Cluster, Deadline, shared_cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.workers import SentToWorkers
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class _PushFilters:
         return filters
 
 
-class KafkaBatchReader(DataSourceReader):
+class KafkaBatchReader(SentToWorkers, DataSourceReader):
     """Reads the offsets between ``startingOffsets`` and ``endingOffsets``. Built without any I/O: Spark pickles it."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:

@@ -38,6 +38,7 @@ from pykafka_wire.wire.admin import ListedOffset, offsets_for_leader_epoch
 from pykafka_wire.wire.cluster import Cluster, shared_cluster
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
+from pykafka_wire.workers import SentToWorkers
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ _METADATA_COST_FACTOR = 20
 _STALL_S = 60.0
 
 
-class KafkaStreamReader(DataSourceStreamReader, AvailableNow):
+class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
     """Plans and reads micro-batches. Built without any I/O: Spark pickles it to the executors, to call ``read``."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -307,7 +308,7 @@ class _Driver:
             gone = [(tp, offset, -1) for tp, offset in start.offsets.items() if tp.topic == error.topic]
             if start.initial or not gone:
                 raise
-            raise DataLossError(Loss.PARTITIONS_DELETED, gone, str(error)) from error
+            raise DataLossError(Loss.PARTITIONS_DELETED, gone, error.text) from error
         topic_ids = {name: t.topic_id for name, t in topics.items() if t.topic_id != ZERO_UUID}
         recreated = {t for t, known in start.topic_ids.items() if t in topic_ids and topic_ids[t] != known}
         begins = {tp: offset for tp, offset in start.offsets.items() if tp.topic not in recreated}
