@@ -14,6 +14,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from pykafka_wire.local import LocalCluster
+
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
@@ -238,3 +240,26 @@ def queries_of(spark: Any, tmp_path: Path) -> Callable[[str], Queries]:
 def queries(spark: Any, kafka: Any, tmp_path: Path) -> Queries:
     """Streaming queries with one checkpoint and one table, of this test's own."""
     return Queries(spark, kafka.bootstrap_servers, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def guarded_kafka(java: None) -> Iterator[LocalCluster]:
+    """A broker with ACLs: whoever comes by a plaintext listener may do everything, alice and bob by SASL nothing."""
+    users = " ".join(f'user_{name}="{name}-secret"' for name in ("alice", "bob"))
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": f"{login} {users};",
+    }
+    with LocalCluster(properties=properties, listeners={"SASL": "SASL_PLAINTEXT"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def unreachable_kafka(java: None) -> Iterator[LocalCluster]:
+    """A broker that tells its clients to come to an address where nobody listens."""
+    properties = {"advertised.listeners": "INTERNAL://127.0.0.1:1,EXTERNAL://127.0.0.1:1"}
+    with LocalCluster(properties=properties) as cluster:
+        yield cluster

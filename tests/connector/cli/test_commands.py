@@ -227,7 +227,7 @@ def on_a_terminal(arguments: list[str]) -> str:
     return seen.decode()
 
 
-def test_open_transactions_are_shown(command: Command, at: list[str], topic: Any, outside: Any) -> None:
+def test_open_transactions_are_shown(command: Command, at: list[str], topic: Any, outside: Any, until: Any) -> None:
     name, transactional_id = topic(), f"tx-{uuid.uuid4().hex[:8]}"
     producer = Producer({"bootstrap.servers": outside.servers, "transactional.id": transactional_id, "log_level": 0})
     producer.init_transactions(30)
@@ -244,8 +244,12 @@ def test_open_transactions_are_shown(command: Command, at: list[str], topic: Any
     assert shown["partitions"] == [f"{name}-0"]
     # To look at it has not fenced it.
     producer.commit_transaction(30)
-    ended = rows(command("transactions", *at, "--json", "--topic", name))
-    assert transactional_id not in [row["transactional id"] for row in ended]
+
+    def still_open() -> bool:
+        shown = rows(command("transactions", *at, "--json", "--topic", name))
+        return transactional_id in [row["transactional id"] for row in shown]
+
+    until(lambda: not still_open(), what="the end of the transaction")
     every = rows(command("transactions", *at, "--json", "--all", "--topic", name))
     assert transactional_id in [row["transactional id"] for row in every]
 
