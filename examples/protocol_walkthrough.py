@@ -12,6 +12,7 @@ import argparse
 
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.jars import KAFKA_VERSION
+from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.walkthrough import run_walkthrough
 
 USER, PASSWORD = "walker", "walker-secret"
@@ -28,7 +29,7 @@ def main() -> None:
 
     options = dict(setting.split("=", 1) for setting in arguments.set)
     if arguments.bootstrap:
-        run_walkthrough({"bootstrap.servers": arguments.bootstrap, **options})
+        run_walkthrough(ClientSettings.from_options({"bootstrap.servers": arguments.bootstrap, **options}))
         return
     login = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
     properties = {
@@ -36,16 +37,14 @@ def main() -> None:
         "listener.name.external.plain.sasl.jaas.config": login,
     }
     with LocalCluster(2, properties, arguments.version, listeners={"EXTERNAL": "SASL_PLAINTEXT"}) as cluster:
-        run_walkthrough(
-            {
-                "bootstrap.servers": cluster.external_bootstrap_servers,
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": USER,
-                "sasl.password": PASSWORD,
-                **options,
-            }
-        )
+        own = {
+            "bootstrap.servers": cluster.external_bootstrap_servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+        }
+        run_walkthrough(ClientSettings.from_options(own | options))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -32,17 +31,14 @@ from pykafka_wire.wire.trace import Trace
 from pykafka_wire.wire.transport import Channel
 
 
-def run_walkthrough(options: Mapping[str, str]) -> None:
+def run_walkthrough(settings: ClientSettings) -> None:
     """Walk through the protocol on a cluster, printing to standard output. Makes a topic and a group of its own, deletes
     the topic in the end.
-
-    Args:
-        options: client settings under Kafka's names, ``bootstrap.servers`` at least.
 
     Raises:
         WireError: a step failed; what was printed before shows how far it came.
     """
-    settings = replace(ClientSettings.from_options(options), trace="stdout")
+    settings = replace(settings, trace="stdout")
     walk = _Walk()
     walk.handshakes(settings)
     with Cluster(settings) as cluster:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from pykafka_wire import __version__
-from pykafka_wire.cli.connection import connection_options
+from pykafka_wire.cli.connection import connection_options, settings
 from pykafka_wire.cli.doctor import doctor
 from pykafka_wire.cli.groups import commit, lag, reset
 from pykafka_wire.cli.records import produce, tail
@@ -46,6 +46,18 @@ def commands() -> None:
     """
 
 
+@click.command()
+@connection_options
+def walkthrough() -> None:
+    """Show Kafka's protocol step by step: what a small producer and consumer ask, and what the brokers answer.
+
+    Makes a topic and a group of its own on the cluster, and deletes the topic in the end.
+    """
+    from pykafka_wire.wire.walkthrough import run_walkthrough
+
+    run_walkthrough(settings())
+
+
 @click.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def cluster(arguments: tuple[str, ...]) -> None:
@@ -55,7 +67,7 @@ def cluster(arguments: tuple[str, ...]) -> None:
     sys.exit(main(list(arguments)))
 
 
-for each in (doctor, topics, offsets, lag, tail, produce, commit, reset, transactions, cluster):
+for each in (doctor, topics, offsets, lag, tail, produce, commit, reset, transactions, cluster, walkthrough):
     commands.add_command(each)
 
 

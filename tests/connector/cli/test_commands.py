@@ -288,6 +288,23 @@ def test_exit_codes_tell_what_was_wrong(command: Command, at: list[str]) -> None
     assert command("--version").stdout.startswith("pykafka-wire")
 
 
+def test_the_walkthrough_shows_each_step_with_its_trace(command: Command, at: list[str]) -> None:
+    said = command("walkthrough", *at).stdout
+    for api in (
+        "ApiVersions",
+        "Metadata",
+        "CreateTopics",
+        "Produce",
+        "JoinGroup",
+        "Fetch",
+        "OffsetCommit",
+        "LeaveGroup",
+    ):
+        assert api in said
+    listed = [row["topic"] for row in rows(command("topics", *at, "--json"))]
+    assert not [name for name in listed if name.startswith("pykafka-wire-walkthrough")]
+
+
 def test_the_local_cluster_takes_its_own_options(command: Command) -> None:
     assert "--nodes" in command("cluster", "--help").stdout
     assert "invalid choice" in command("cluster", "--nodes", "9", code=2).stderr
