@@ -27,12 +27,12 @@ import pyarrow as pa
 from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.decode import Columns
-from pykafka_wire.wire.errors import OffsetOutOfRangeError, SettingsError, WireError
+from pykafka_wire.wire.errors import OffsetOutOfRangeError, SettingsError, WireError, broker_error
 from pykafka_wire.wire.fetched import FetchedRecords
 from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.group_member import GroupMember, LiveMember, membership
 from pykafka_wire.wire.live_read import LiveRead
-from pykafka_wire.wire.membership import Identity, MemberState
+from pykafka_wire.wire.membership import UNKNOWN_MEMBER_ID, Identity, MemberState
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 
@@ -218,6 +218,10 @@ class Consumer:
         """
         wanted = dict(self._positions if offsets is None else offsets)
         identity = self._member.machine.identity if self._member is not None else Identity()
+        if self._member is not None and identity.generation < 0:
+            # Without a generation a broker would take it for one of no member, and let the group be rewound.
+            code = self._member.machine.lost_code or UNKNOWN_MEMBER_ID
+            raise broker_error(code, api="OffsetCommit", detail=f"(group {self._group()!r})")
         commit_offsets(
             self._cluster,
             self._group(),
@@ -241,8 +245,11 @@ class Consumer:
     def close(self, *, leave: bool = True) -> None:
         """Commit where that is automatic, leave the group, close all connections. A static member that is to come back within
         ``session.timeout.ms`` may stay (``leave=False``), and nobody's partitions move."""
+        self._close(commit=True, leave=leave)
+
+    def _close(self, *, commit: bool, leave: bool) -> None:
         try:
-            if self._owns or self._member is None:
+            if commit and (self._owns or self._member is None):
                 self._auto_commit(now=True)
         finally:
             if self._member is not None:
@@ -256,7 +263,8 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        # What was polled and not worked through is to be read again.
+        self._close(commit=error is None, leave=True)
 
     # --- inside ---------------------------------------------------------------------------------------------------------
 

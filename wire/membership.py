@@ -53,7 +53,7 @@ _PROTOCOL_VERSION: Final = 1
 _NONE: Final = 0
 ILLEGAL_GENERATION: Final = 22
 _INCONSISTENT_PROTOCOL: Final = 23
-_UNKNOWN_MEMBER_ID: Final = 25
+UNKNOWN_MEMBER_ID: Final = 25
 _REBALANCE_IN_PROGRESS: Final = 27
 _MEMBER_ID_REQUIRED: Final = 79
 _FENCED_INSTANCE_ID: Final = 82
@@ -255,7 +255,7 @@ class Membership:
     def left(self, response: LeaveGroupResponse) -> None:
         """LeaveGroup's answer. Raises BrokerError where the coordinator refuses; that the place is gone already is well."""
         for code in (response.error_code, *(member.error_code for member in response.members)):
-            if code not in (_NONE, _UNKNOWN_MEMBER_ID, _FENCED_INSTANCE_ID):
+            if code not in (_NONE, UNKNOWN_MEMBER_ID, _FENCED_INSTANCE_ID):
                 raise broker_error(code, api="LeaveGroup", detail=f"(group {self.group_id!r})")
 
     def rejoin(self) -> None:
@@ -272,7 +272,7 @@ class Membership:
         """
         if code == _REBALANCE_IN_PROGRESS:
             self.rejoin()
-        elif code == _UNKNOWN_MEMBER_ID:
+        elif code == UNKNOWN_MEMBER_ID:
             self.identity = self._identity("")
             self.lost_code = code
             self.rejoin()

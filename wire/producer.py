@@ -18,6 +18,7 @@ log.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import threading
@@ -176,7 +177,7 @@ class Producer:
         their headers are patched in place.
 
         Raises:
-            RecordTooLargeError: a batch is larger than ``max.request.size``; nothing of it was queued. With
+            RecordTooLargeError: a record is larger than ``max.request.size``; nothing of it was queued. With
                 `keeps_refused` it is kept instead.
             WireError: an earlier batch has failed.
         """
@@ -187,7 +188,7 @@ class Producer:
         if queue is None:
             queue = self._queues[tp] = PartitionQueue(tp)
         expires_at = self._clock.now() + self._settings.delivery_timeout_ms / 1000
-        for encoded in batches:
+        for encoded in itertools.chain.from_iterable(map(self._cut_to_size, batches)):
             size = len(encoded.data)
             if size > self._settings.max_request_size:
                 limit_bytes = self._settings.max_request_size
@@ -209,6 +210,14 @@ class Producer:
         if self._lingered():
             self._send(everything=True)
         self._clock.pause()
+
+    def _cut_to_size(self, encoded: EncodedBatch) -> Iterator[EncodedBatch]:
+        """A batch that compression made larger than its records, as batches that fit; a single record as it is."""
+        if len(encoded.data) <= self._settings.max_request_size or encoded.n_records == 1:
+            yield encoded
+        else:
+            for half in halves(encoded, self._settings.compression_level):
+                yield from self._cut_to_size(half)
 
     def flush(self, deadline: Deadline | None = None) -> dict[TopicPartition, Delivered]:
         """Sends all that is queued, waits for every acknowledgement, and returns what was delivered since the last

@@ -24,6 +24,7 @@ import pyarrow as pa
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.encode import encode_batches
+from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.partitioner import Partitioner
 from pykafka_wire.wire.producer import Delivered, Producer
 from pykafka_wire.wire.settings import ClientSettings
@@ -62,6 +63,7 @@ class RecordProducer:
         self._producer = Producer(self._cluster)
         self._codec = Codec[self._settings.compression_type.upper()]
         self._waiting: dict[str, _Rows] = {}
+        self._error: WireError | None = None
         self._partitioner = Partitioner(self._settings)
 
     def send(
@@ -79,6 +81,7 @@ class RecordProducer:
         Raises:
             WireError: an earlier record has failed.
         """
+        self._raise_failure()
         rows = self._waiting.setdefault(topic, _Rows())
         rows.keys.append(key)
         rows.values.append(value)
@@ -125,6 +128,7 @@ class RecordProducer:
             DeadlineExceededError: ``timeout_ms``, or a record's ``delivery.timeout.ms``, has passed.
             WireError: a record was refused. The producer has failed; :meth:`reset` starts afresh.
         """
+        self._raise_failure()
         for topic in list(self._waiting):
             self._encode_waiting(topic)
         return self._producer.flush(None if timeout_ms is None else Deadline.after_ms(timeout_ms))
@@ -132,6 +136,7 @@ class RecordProducer:
     def reset(self) -> None:
         """After an error: drop what is not acknowledged, and start afresh under a new producer id."""
         self._waiting.clear()
+        self._error = None
         self._producer.reset()
 
     def close(self) -> None:
@@ -151,7 +156,7 @@ class RecordProducer:
             self.close()
 
     def _encode_waiting(self, topic: str) -> None:
-        rows = self._waiting.pop(topic, None)
+        rows = self._waiting.get(topic)
         if rows is None:
             return
         self._append(
@@ -162,6 +167,11 @@ class RecordProducer:
             np.array(rows.timestamps, dtype=np.int64),
             np.array(rows.partitions, dtype=np.int32),
         )
+        del self._waiting[topic]  # not before: where its partitions could not be asked for, nothing is lost
+
+    def _raise_failure(self) -> None:
+        if self._error is not None:
+            raise self._error
 
     def _append(
         self,
@@ -172,6 +182,7 @@ class RecordProducer:
         timestamps: npt.NDArray[np.int64],
         partitions: npt.NDArray[np.int32],
     ) -> None:
+        self._raise_failure()
         chosen = partitions.copy()
         left = np.flatnonzero(partitions < 0)
         if len(left):
@@ -192,7 +203,11 @@ class RecordProducer:
                 level=self._settings.compression_level,
                 max_batch_bytes=limit,
             )
-            self._producer.append(topic, partition, batches)
+            try:
+                self._producer.append(topic, partition, batches)
+            except WireError as error:
+                self._error = error  # what came with it is gone, too: no later flush may say that all is written
+                raise
 
 
 def _whole(column: Any) -> Any:

@@ -91,7 +91,7 @@ class GroupCommitter:
                 )
                 return
             self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2 or _FIRST_PAUSE_S)
-            self._paused_until = now + self._pause_s
+            self._paused_until = self._clock() + self._pause_s  # the attempt itself may have taken seconds
             self._warn_once(
                 type(error).__name__,
                 "Progress could not be committed to group %s, the query goes on: %s",

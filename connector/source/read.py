@@ -70,11 +70,22 @@ def read_ranges(options: SourceOptions, ranges: Sequence[OffsetRange], schema: A
 _LOST: Final = (OffsetOutOfRangeError, LogEndError, LogTruncatedError, TopicRecreatedError, UnknownTopicError)
 
 
+def _may_come_back(r: OffsetRange, error: WireError) -> bool:
+    """Whether ``error`` leaves it open that the range is there: Spark's next try of the task will tell."""
+    if isinstance(error, OffsetOutOfRangeError):
+        if error.log_start_offset is None or error.log_end_offset is None:
+            return True
+        return error.log_start_offset <= r.start_offset <= error.log_end_offset
+    # A transaction is open, and its records appear when it ends.
+    return isinstance(error, LogEndError) and error.high_watermark >= r.end_offset
+
+
 def _skip_lost(losses: Losses, ranges: Sequence[OffsetRange], error: WireError) -> list[OffsetRange]:
     """Ranges without the lost part that ``error`` found.
 
     Raises:
-        DataLossError: where ``failOnDataLoss`` is true; the error itself where it names none of the ranges.
+        DataLossError: where ``failOnDataLoss`` is true; the error itself where it names none of the ranges, or does not
+            prove a loss.
     """
     kept: list[OffsetRange] = []
     lost: list[LostRange] = []
@@ -83,9 +94,11 @@ def _skip_lost(losses: Losses, ranges: Sequence[OffsetRange], error: WireError) 
         if r.topic != error.topic or (error.partition is not None and r.partition != error.partition):
             kept.append(r)
             continue
+        if _may_come_back(r, error):
+            raise error
         next_offset = r.end_offset
-        if isinstance(error, OffsetOutOfRangeError) and error.log_start_offset is not None:
-            if r.start_offset < error.log_start_offset:
+        if isinstance(error, OffsetOutOfRangeError):
+            if error.log_start_offset is not None and r.start_offset < error.log_start_offset:
                 next_offset = min(r.end_offset, error.log_start_offset)
                 loss = Loss.START_OFFSET_OUT_OF_RANGE
         elif isinstance(error, LogTruncatedError):

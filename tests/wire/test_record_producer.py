@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from typing import Any
 
 import confluent_kafka
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.wire import RecordProducer, TopicPartition
-from pykafka_wire.wire.errors import BrokerError
+from pykafka_wire.wire.errors import BrokerError, RecordTooLargeError
 
 pytestmark = pytest.mark.broker
 
@@ -100,3 +101,29 @@ def test_a_refused_record_fails_the_producer_until_it_is_reset(kafka: Any, topic
         producer.reset()
         producer.send(name, b"well")
         assert producer.flush()[TopicPartition(name, 0)].first_offset == 0
+
+
+def test_after_a_record_that_is_too_large_no_flush_says_that_all_is_written(kafka: Any, topic: Any) -> None:
+    name = topic()
+    with RecordProducer({"bootstrap.servers": kafka.bootstrap_servers, "max.request.size": "10000"}) as producer:
+        producer.send(name, b"small")
+        producer.send(name, b"x" * 20_000)
+        with pytest.raises(RecordTooLargeError):
+            producer.flush()
+        with pytest.raises(RecordTooLargeError):
+            producer.send(name, b"after")
+        with pytest.raises(RecordTooLargeError):
+            producer.flush()
+        producer.reset()
+        producer.send(name, b"again")
+        producer.flush()
+
+
+@pytest.mark.parametrize("codec", ["snappy", "lz4"])
+def test_a_batch_that_compression_makes_larger_is_cut(kafka: Any, topic: Any, codec: str) -> None:
+    name, values = topic(), [os.urandom(1022) for _ in range(1500)]
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "compression.type": codec, "max.request.size": "500000"}
+    with RecordProducer(settings) as producer:
+        for value in values:
+            producer.send(name, value, partition=0)
+    assert [message.value() for message in consume(kafka, name, 1, len(values))] == values
