@@ -111,7 +111,7 @@ class DeadLetters:
         had_value = pc.all(refused.value.is_valid()).as_py()
         if refused.error.name != _TOO_LARGE or not had_value:
             raise WriteError(
-                f"the dead-letter topic refuses a dead letter: {refused.error} Correct the topic's settings, or set "
+                f"the dead-letter topic refuses a dead letter: {refused.error.text} Correct the topic's settings, or set "
                 "onRecordError=fail."
             )
         sizes = pc.binary_length(refused.value).to_pylist()
