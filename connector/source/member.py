@@ -13,6 +13,8 @@ import signal
 import sys
 import threading
 from dataclasses import replace
+from types import FrameType
+from typing import NoReturn
 
 from pykafka_wire.offsets import QueryOffsets
 from pykafka_wire.wire.cluster import Cluster, Deadline
@@ -76,7 +78,13 @@ class StaticMember:
 
 def _exit_on_sigterm() -> None:
     """Spark ends the process of a stopped query by SIGTERM and does not ask the reader to stop; where that is an exit rather
-    than a sudden death, Spark's runner still does so."""
+    than a sudden death, Spark's runner still does so. Spark sends the signal twice, to the worker and to all of its factory's
+    workers: the second one must not cut the leaving short."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         return  # somebody else sees to it
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        signal.signal(number, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -166,3 +169,29 @@ def test_new_topics_of_a_pattern_are_joined_for(reader: Any, topic: Any, outside
 
     eventually(joined)
     eventually(lambda: query.latestOffset(end, ReadAllAvailable()) == end and len(outside.committed(group)) == 2)
+
+
+def test_leaving_is_not_cut_short_by_the_second_signal_that_spark_sends() -> None:
+    reader_process = """
+import time
+from pykafka_wire.source import member
+member._exit_on_sigterm()
+try:
+    print("up", flush=True)
+    time.sleep(60)
+finally:
+    print("leaving", flush=True)
+    input()
+    print("left", flush=True)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", reader_process], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdin and process.stdout
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "leaving\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate("\n", timeout=60)[0] == "left\n"
+    assert process.returncode == 128 + signal.SIGTERM
