@@ -306,11 +306,10 @@ def _payloads(
     return buffer, starts, starts + sizes
 
 
-def _frame(slices: Sequence[RecordSlice]) -> bytes | bytearray | None:
+def _frame(slices: Sequence[RecordSlice]) -> Any:  # Any: what gives memory, a NumPy array from the protocol
     """What all slices are views of, if that is one and the same."""
     frames = {id(piece.records.obj): piece.records.obj for piece in slices if len(piece.records)}
-    frame = next(iter(frames.values())) if len(frames) == 1 else None
-    return frame if isinstance(frame, (bytes, bytearray)) else None
+    return next(iter(frames.values())) if len(frames) == 1 else None
 
 
 def _address(view: Any) -> int:

@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecordsBuilder
 
+from pykafka_wire.wire import decode as decoding
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.decode import Columns, DecodedRecords, RecordSlice, decode
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
+from pykafka_wire.wire.protocol import Connection
 from tests.wire.oracle import Record, control_batch, decode_batches, encode_batch, varint
 
 ALL = Columns(headers=True)
@@ -279,6 +281,21 @@ def test_slices_of_one_frame_are_read_where_they_lie():
     view.release()
     del slices
     frame.clear()  # a bytearray that anything still points into could not be resized
+
+
+def test_a_frame_as_the_protocol_receives_it_is_read_where_it_lies(monkeypatch):
+    batches = encode_batch(plain(60)[:30]) + encode_batch(plain(60)[30:])
+    protocol = Connection(client_id="test", software_version="0")
+    protocol.buffer()[:] = struct.pack(">i", len(batches))
+    protocol.received(4)
+    frame = protocol.buffer()
+    frame[:] = batches
+    joined = []
+    monkeypatch.setattr(decoding, "Decompressor", lambda _: joined.append(1))
+    decoded = decode([RecordSlice(frame, 0, 60)], ALL, read_committed=False)
+    frame[:] = bytes(len(frame))
+    assert records_of(decoded) == plain(60)
+    assert not joined  # made only where batches are copied together
 
 
 def test_compressed_and_uncompressed_batches_mix():
