@@ -98,6 +98,8 @@ class Partitioner:
         ends = begun + np.cumsum(sizes)
         n_turns, rest = divmod(int(ends[-1]), turn)
         self._turns[topic] = (first + n_turns) % n_partitions, rest
+        if n_turns > len(sizes):  # as with batch.size=0: a turn may be a byte
+            return ((first + (ends - sizes) // turn) % n_partitions).astype(np.int32)
         # The first row of each turn, instead of a division for each row.
         firsts = np.searchsorted(ends - sizes, turn * np.arange(1, n_turns + 1))
         n_rows = np.diff(firsts, prepend=0, append=len(sizes))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -61,6 +63,17 @@ def test_rows_without_a_key_stay_with_a_partition_for_a_batchs_worth_of_bytes() 
 def test_a_few_rows_without_a_key_go_to_one_partition() -> None:
     # KIP-480: fewer, larger batches.
     assert len(set(partitioner().place("t", None, values(50), 64).tolist())) == 1
+
+
+def test_a_batch_size_of_nothing_takes_no_more_memory_than_rows() -> None:
+    tracemalloc.start()
+    try:
+        placed = partitioner(**{"batch.size": "0"}).place("t", None, values(1_000, 10_000), 6)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(set((np.diff(placed) % 6).tolist())) == 1  # 10,000 turns further with each row
+    assert peak_bytes < 5_000_000
 
 
 def test_topics_have_turns_of_their_own() -> None:
