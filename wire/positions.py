@@ -86,7 +86,9 @@ def walk_batches(records: memoryview, position: int, end_offset: int) -> Walked:
             next_offset = max(next_offset, base_offset + 1)
         if next_offset >= end_offset:
             break
-    return Walked(at, next_offset, leader_epoch, 0)
+    # Less than a batch's head, and nothing before it: not even its length is there.
+    needed_bytes = _HEAD.size if size and not at else 0
+    return Walked(at, next_offset, leader_epoch, needed_bytes)
 
 
 @dataclass(slots=True, eq=False)

@@ -37,6 +37,12 @@ def test_a_first_batch_cut_short_tells_how_much_it_needs() -> None:
     assert walk_batches(records, 0, 1000) == (0, 0, -1, 5000)
 
 
+def test_a_batch_cut_short_inside_its_head_asks_for_more_instead_of_the_same_for_ever() -> None:
+    walked = walk_batches(memoryview(batch_head(7, 0)[:20]), 7, 100)
+    assert (walked.n_bytes, walked.next_offset) == (0, 7)
+    assert walked.needed_bytes > 20
+
+
 def test_a_batch_beyond_the_end_finishes_the_range_and_is_left_out() -> None:
     records = memoryview(batch_head(0, 9) + batch_head(120, 9))
     assert walk_batches(records, 0, 100) == (61, 100, 4, 0)
