@@ -44,7 +44,7 @@ class GroupCommitter:
         self._fenced = False
         self._clock = clock
         self._last: Mapping[TopicPartition, int] = {}
-        self._last_at = float("-inf")
+        self._all_said_at = float("-inf")
         self._pause_s = 0.0
         self._paused_until = float("-inf")
         self._looked_for_others = False
@@ -57,7 +57,8 @@ class GroupCommitter:
         now = self._clock()
         if self._fenced or not progress.group or not progress.offsets or now < self._paused_until:
             return
-        if progress.offsets == self._last and now - self._last_at < _REPEAT_S:
+        all_due = now - self._all_said_at >= _REPEAT_S
+        if progress.offsets == self._last and not all_due:
             return
         metadata = json.dumps({"query": progress.query}, separators=(",", ":"))
         deadline = Deadline.after_ms(_DEADLINE_MS)
@@ -68,7 +69,7 @@ class GroupCommitter:
             changed = {
                 tp: CommittedOffset(offset=offset, leader_epoch=progress.epochs.get(tp, -1), metadata=metadata)
                 for tp, offset in progress.offsets.items()
-                if now - self._last_at >= _REPEAT_S or self._last.get(tp) != offset
+                if all_due or self._last.get(tp) != offset
             }
             commit_offsets(
                 self._cluster,
@@ -102,7 +103,8 @@ class GroupCommitter:
         self.successes += 1
         self._pause_s = 0.0
         self._last = dict(progress.offsets)
-        self._last_at = now
+        if all_due:
+            self._all_said_at = now
         _log.debug("Committed %d offsets to group %s", len(changed), progress.group)
 
     def attend(self, progress: QueryOffsets) -> None:
