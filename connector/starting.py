@@ -20,6 +20,8 @@ from pykafka_wire.wire.topics import TopicPartition
 LATEST = -1
 EARLIEST = -2
 
+#: Kafka keeps milliseconds in an int64.
+_MAX_MS = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: Units of a length of time, by the names that Spark's own connector takes, too.
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -88,10 +90,12 @@ def parse_timestamp(value: str, option: str, now_ms: int | None = None) -> int:
     """Milliseconds since the epoch from a number of them, an ISO-8601 time (UTC where it names no zone), or ``-10m``.
 
     Raises:
-        OptionError: it is none of the three, or negative.
+        OptionError: it is none of the three, negative, or too large for Kafka.
     """
     text = value.strip()
     if re.fullmatch(r"\d+", text):
+        if int(text) > _MAX_MS:
+            raise OptionError(f"{option} has {value!r}, more milliseconds than Kafka can count (at most {_MAX_MS}).")
         return int(text)
     if relative := re.fullmatch(r"-(\d+)(ms|s|m|min|h|d)", text):
         found = (_now_ms() if now_ms is None else now_ms) - int(relative[1]) * UNITS_MS[relative[2]]

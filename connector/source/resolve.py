@@ -161,4 +161,7 @@ def _same_partitions(named: Mapping[TopicPartition, int], partitions: Collection
 
 
 def _moment(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat()
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat()
+    except (ValueError, OverflowError, OSError):  # beyond the year 9999
+        return f"{timestamp_ms} ms (micro- or nanoseconds?)"

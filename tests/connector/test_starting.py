@@ -170,3 +170,9 @@ def test_malformed_assignments_show_an_example(text: str) -> None:
     with pytest.raises(OptionError) as raised:
         parse_partitions(text)
     assert str(raised.value).endswith('use JSON such as {"topic":[0,1]}.')
+
+
+def test_more_milliseconds_than_kafka_counts_are_refused() -> None:
+    assert parse_timestamp(str(2**63 - 1), "endingTimestamp") == 2**63 - 1
+    with pytest.raises(OptionError, match=r"startingTimestamp has '9{30}'"):
+        parse_timestamp("9" * 30, "startingTimestamp")
