@@ -1,10 +1,13 @@
 """Records written by other clients are read equal, and records written here are read equal by other clients.
 
-The clients are kafka-python (pure Python) and confluent-kafka (librdkafka), two implementations independent of Java's.
+The clients are kafka-python (pure Python) and confluent-kafka (librdkafka), two implementations independent of Java's;
+Java's own word on what is written here is DumpLogSegments'.
 """
 
 from __future__ import annotations
 
+import itertools
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,7 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pykafka_wire.local import LocalCluster
+from pykafka_wire.local.jars import release
 from pykafka_wire.wire.admin import LATEST, list_offsets
+from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.decode import Columns
@@ -25,6 +31,7 @@ from pykafka_wire.wire.fetcher import fetch_ranges
 from pykafka_wire.wire.producer import Producer
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.transactions import Transaction
 
 pytestmark = pytest.mark.broker
 
@@ -58,6 +65,12 @@ SHAPES: list[tuple[bytes | None, bytes | None, Headers]] = [
 ]
 #: Of this hour: retention goes by it, and would take old records away in the middle of a test.
 FIRST_TIMESTAMP = int(time.time() * 1000) - 3_600_000
+
+
+#: A record of data in what DumpLogSegments prints: offset, timestamp, sizes of key and value, keys of headers.
+DUMPED = re.compile(
+    r"(?i) offset: (\d+) .*createtime: (\d+) .*keysize: (-?\d+) valuesize: (-?\d+) .*headerkeys: \[(.*)\]$"
+)
 
 
 def records_to_write() -> list[Record]:
@@ -94,9 +107,9 @@ def read(cluster: Cluster, topic: str, *, isolation_level: str = "read_uncommitt
     return records
 
 
-def write(cluster: Cluster, topic: str, records: list[Record], codec: str, *, max_batch_bytes: int = 16_384) -> None:
+def encode(records: list[Record], codec: str, max_batch_bytes: int = 16_384) -> list[EncodedBatch]:
     header_type = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    batches = encode_batches(
+    return encode_batches(
         key=pa.array([record.key for record in records], pa.binary()),
         value=pa.array([record.value for record in records], pa.binary()),
         headers=pa.array(
@@ -106,8 +119,11 @@ def write(cluster: Cluster, topic: str, records: list[Record], codec: str, *, ma
         codec=Codec[codec.upper()],
         max_batch_bytes=max_batch_bytes,
     )
+
+
+def write(cluster: Cluster, topic: str, records: list[Record], codec: str, *, max_batch_bytes: int = 16_384) -> None:
     producer = Producer(cluster)
-    producer.append(topic, 0, batches)
+    producer.append(topic, 0, encode(records, codec, max_batch_bytes))
     delivered = producer.flush()
     assert delivered[TopicPartition(topic, 0)].n_records == len(records)
 
@@ -217,6 +233,45 @@ def test_what_we_write_we_read_equal(topic: Any, cluster: Cluster, codec: str) -
     records = records_to_write()
     write(cluster, name, records, codec, max_batch_bytes=1 << 20)
     assert read(cluster, name) == records
+
+
+def test_kafkas_dump_log_segments_accepts_what_we_write(kafka: Any, topic: Any, cluster: Cluster) -> None:
+    if not isinstance(kafka, LocalCluster):
+        pytest.skip("the segments of these brokers are on another machine")
+    records = records_to_write()
+    segments = {}
+    for codec, transactional in itertools.product(CODECS, (False, True)):
+        name = topic(partitions=1)
+        if transactional:
+            with Transaction.begin(cluster, f"dumped-{name}") as transaction:
+                transaction.produce({TopicPartition(name, 0): encode(records, codec)})
+                transaction.commit()
+        else:
+            write(cluster, name, records, codec)
+        segment = kafka.folder / "broker-1" / "data" / f"{name}-0" / f"{0:020}.log"
+        segments[str(segment)] = codec, transactional
+    package = "org.apache.kafka" if release(kafka.version) >= (4,) else "kafka"
+    printed = kafka.tool(f"{package}.tools.DumpLogSegments", "--deep-iteration", "--files", ",".join(segments))
+    dumps = dict(dump.split("\n", 1) for dump in re.split(r"(?m)^Dumping ", printed)[1:])
+    assert dumps.keys() == segments.keys()
+    for segment, (codec, transactional) in segments.items():
+        lines = dumps[segment].splitlines()
+        batches = [line.lower() for line in lines if line.startswith("baseOffset: ")]
+        assert all(" isvalid: true" in line and " magic: 2 " in line for line in batches), batches
+        data = [line for line in batches if " iscontrol: false " in line]
+        assert len(data) >= 2 and len(batches) == len(data) + transactional, batches
+        assert all(f" istransactional: {transactional} ".lower() in line for line in data), data
+        assert all(f" compresscodec: {codec} " in line for line in data), data
+        # Each record as the tool found it in its batch: unpacked, with its key, value and headers measured.
+        assert [found.groups() for found in map(DUMPED.search, lines) if found] == [
+            (
+                str(record.offset),
+                str(record.timestamp),
+                *("-1" if part is None else str(len(part)) for part in (record.key, record.value)),
+                ",".join(key for key, _ in record.headers),
+            )
+            for record in records
+        ]
 
 
 def test_aborted_transactions_and_markers_are_left_out_of_committed_reads_only(
