@@ -56,11 +56,24 @@ chaos-kafka: setup  ## Kafka to Kafka, ten million records, twenty kills of brok
 chaos: setup  ## a stream into Delta under leader moves, broker kills, and kills of its first batch; hours
 	$(BIN)/python -m pytest -m long tests/soak/test_chaos.py tests/soak/test_first_batch.py -s $(PYTEST_ARGS)
 
+.PHONY: conformance matrix
+conformance: setup  ## every message at every version against Kafka's schemas and Java serializers
+	$(BIN)/python -m pytest tests/wire/test_conformance.py tests/wire/test_schema.py -s $(PYTEST_ARGS)
+
 fuzz: setup  ## a million damaged frames into every decoder
 	FUZZ_FRAMES=1000000 $(BIN)/python -m pytest tests/wire/test_fuzz.py -s $(PYTEST_ARGS)
 
 resets: setup  ## a session on a real broker, reset at every byte of what either side says
 	$(BIN)/python -m pytest -m long tests/wire/test_resets.py -s $(PYTEST_ARGS)
+
+# Kafka 2 with ZooKeeper; each run to its end, whatever the others come to.
+MATRIX := 2.5.1 2.8.2 3.9.2 4.3.1
+matrix: setup  ## the client's tests on old and new brokers; what those brokers lack is left out and listed
+	for version in $(MATRIX); do \
+	  echo "Kafka $$version"; \
+	  PYKAFKA_WIRE_TEST_KAFKA=$$version $(BIN)/python -m pytest -m "broker and not long and not docker" tests/wire $(PYTEST_ARGS) \
+	    || failed="$$failed $$version"; \
+	done; test -z "$$failed" || { echo "failed on Kafka$$failed"; exit 1; }
 
 mutants: setup  ## the tests must fail when a check of the client is switched off, one at a time
 	$(BIN)/python -m pytest -m long tests/mutants $(PYTEST_ARGS)

@@ -2,6 +2,8 @@
 
 Brokers: those that PYKAFKA_WIRE_TEST_BOOTSTRAP names, else a local cluster, else a container where Docker runs and no
 Java can be had. In CI (CI=true) a broker test that is skipped fails; only those marked `docker` may be.
+Local brokers are of the newest release, or of that which PYKAFKA_WIRE_TEST_KAFKA names (`make matrix`); tests that such
+brokers cannot serve are left out, and the report says why.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import os
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,6 +30,7 @@ from pykafka_wire.local import (
     jvm_connector_jars,
     named_cluster,
 )
+from tests.broker_features import BROKERS, lacking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +70,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
 
 
+#: Why tests were left out -> how many.
+LEFT_OUT: pytest.StashKey[Counter[str]] = pytest.StashKey()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """After -m and -k have chosen: what they leave out is nobody's news."""
+    collected = yield
+    left_out = session.config.stash.setdefault(LEFT_OUT, Counter())
+    kept = []
+    for item in session.items:
+        needed = [feature for marker in item.iter_markers("needs") for feature in marker.args]
+        reasons = lacking(needed)
+        if reasons:
+            left_out[reasons[0]] += 1
+            session.config.hook.pytest_deselected(items=[item])
+        else:
+            kept.append(item)
+    session.items[:] = kept
+    return collected
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    left_out = config.stash.get(LEFT_OUT, Counter())
+    if left_out:
+        terminalreporter.section(f"left out on brokers of Kafka {BROKERS}")
+        for reason, n_tests in sorted(left_out.items()):
+            terminalreporter.line(f"{n_tests:4} tests need {reason}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -96,7 +130,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaTools]:
         yield named
         return
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    cluster = LocalCluster()
+    cluster = LocalCluster(version=BROKERS)
     try:
         with capture.global_and_fixture_disabled():
             cluster.start()
@@ -119,11 +153,13 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaTools]:
 def kafka_tv1() -> Iterator[LocalCluster]:
     """A broker that speaks the first transaction protocol, and looks for timed-out transactions every half second."""
     properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-    with LocalCluster(1, properties, format_arguments=["--feature", "transaction.version=1"]) as cluster:
+    both = not lacking(["second transaction protocol"])
+    first = ["--feature", "transaction.version=1"] if both else []
+    with LocalCluster(1, properties, version=BROKERS, format_arguments=first) as cluster:
         yield cluster
 
 
-@pytest.fixture(params=["TV1", "TV2"])
+@pytest.fixture(params=["TV1", pytest.param("TV2", marks=pytest.mark.needs("second transaction protocol"))])
 def dialect_brokers(request: pytest.FixtureRequest) -> tuple[str, KafkaTools]:
     """The name of a transaction protocol, and brokers that speak it."""
     return request.param, request.getfixturevalue("kafka_tv1" if request.param == "TV1" else "kafka")
@@ -144,7 +180,7 @@ def kafka_cluster() -> Iterator[ClusterFactory]:
     started: list[LocalCluster] = []
 
     def start(nodes: int = 1, properties: Mapping[str, str] | None = None, **more: Any) -> LocalCluster:
-        cluster = LocalCluster(nodes, properties, **more)
+        cluster = LocalCluster(nodes, properties, **{"version": BROKERS, **more})
         cluster.start()
         started.append(cluster)
         return cluster

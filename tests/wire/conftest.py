@@ -13,6 +13,7 @@ from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pykafka_wire.local import LocalCluster
+from tests.broker_features import BROKERS
 
 TIMEOUT_S = 30.0
 
@@ -21,7 +22,7 @@ TIMEOUT_S = 30.0
 def _two_brokers() -> Iterator[LocalCluster]:
     # The cleaner's pause is 15 s by default; sessions are short so that a killed broker is missed soon.
     properties = {"log.cleaner.backoff.ms": "200", "broker.session.timeout.ms": "3000"}
-    with LocalCluster(2, properties) as cluster:
+    with LocalCluster(2, properties, version=BROKERS) as cluster:
         yield cluster
 
 

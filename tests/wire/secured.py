@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from pykafka_wire.local import LocalCluster
+from tests.broker_features import BROKERS
 
 PASSWORDS = {"alice": "alice-secret", "bob": "bob=secret,with;marks"}
 #: SASLprep would change it (to "a IX-secret"); Kafka does not.
@@ -239,6 +240,7 @@ def secured(folder: Path) -> Iterator[Secured]:
         for user, password in (("alice", PASSWORDS["alice"]), ("carol", ODD_PASSWORD)):
             format_arguments += ["--add-scram", f"{mechanism}=[name={user},password={password}]"]
     cluster = LocalCluster(
+        version=BROKERS,
         properties=properties,
         listeners=LISTENERS,
         format_arguments=format_arguments,

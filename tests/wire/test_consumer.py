@@ -315,6 +315,7 @@ def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_double(
     assert other.revoked == []
 
 
+@pytest.mark.needs("topic ids")
 def test_a_topic_made_anew_is_told_of(kafka: Any, topic: Any, consumer: Any) -> None:
     name = topic()
     reader = consumer()
@@ -322,7 +323,14 @@ def test_a_topic_made_anew_is_told_of(kafka: Any, topic: Any, consumer: Any) -> 
     poll_until(reader, ends_of)
     with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
         delete_topics(cluster, [name])
-        create_topics(cluster, {name: (1, 1)}, exist_ok=True)
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                create_topics(cluster, {name: (1, 1)})
+                break
+            except BrokerError:  # the old one is still on its way out
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
     with pytest.raises(TopicRecreatedError):
         poll_until(reader, lambda _: False)
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker_features import BROKERS
+
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "protocol_walkthrough.py"
 #: What a step's trace must hold, in this order.
 STEPS = [
@@ -70,7 +72,7 @@ def check(printed: str) -> None:
 
 @pytest.mark.broker
 def test_each_step_is_told_and_traced(java: None) -> None:
-    check(walk())
+    check(walk("--version", BROKERS))
 
 
 @pytest.mark.long

@@ -1,0 +1,37 @@
+"""What a test may need of its brokers, and the release of Kafka that brought it.
+
+A test says ``@pytest.mark.needs("topic ids")`` and never a version. On brokers that lack it the test is left out, and
+the report says why (conftest.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final
+
+from pykafka_wire.local.jars import KAFKA_VERSION, release
+
+#: The release that the tests' own brokers are of.
+BROKERS: Final = os.environ.get("PYKAFKA_WIRE_TEST_KAFKA", KAFKA_VERSION)
+
+#: Feature -> the first release that has it.
+SINCE: Final[dict[str, tuple[int, ...]]] = {
+    "topic ids": (2, 8),  # KIP-516
+    "a highest timestamp": (3, 0),  # KIP-734
+    "transactions that are described": (3, 0),  # KIP-664
+    "topic ids in Fetch": (3, 1),  # KIP-516
+    "finalized features": (3, 3),  # KIP-584 and KRaft
+    "SCRAM users before the first start": (3, 5),  # KIP-900; PEM stores are older
+    "bounds of timestamps on either side": (3, 6),  # KIP-937
+    "second transaction protocol": (4, 0),  # KIP-890; switched by transaction.version
+}
+
+
+def lacking(needed: Iterable[str], version: str = BROKERS) -> list[str]:
+    """A sentence for each of the features that brokers of this version lack. KeyError for one that is not listed."""
+    return [
+        f"{feature}: Kafka {'.'.join(map(str, SINCE[feature]))} and newer"
+        for feature in needed
+        if release(version) < SINCE[feature]
+    ]
