@@ -68,6 +68,28 @@ class LedgerError(ConnectorError):
     code = "PYKAFKA_WIRE_LEDGER"
 
 
+class ValueFormatError(ConnectorError):
+    """A value that is not what its format or its schema says, under ``on_error="fail"`` (``pykafka_wire.values``)."""
+
+    code = "PYKAFKA_WIRE_VALUE"
+
+
+class RegistryError(ConnectorError):
+    """A schema registry that does not answer, or lets nobody in. No value is judged by it."""
+
+    code = "PYKAFKA_WIRE_REGISTRY"
+
+
+class MissingLibraryError(ConnectorError):
+    """A library behind an extra is not installed where it is needed."""
+
+    code = "PYKAFKA_WIRE_NOT_INSTALLED"
+
+
+class PoisonError(Exception):
+    """Why one value cannot be read or written. Within ``pykafka_wire.values``: the policy makes of it what the user sees."""
+
+
 class Loss(Enum):
     """How records were lost between two looks at the log; the names follow Spark's own connector."""
 

@@ -22,6 +22,7 @@ PACKAGES = {
     "pykafka_wire/local": "connector/local",
     "pykafka_wire/sink": "connector/sink",
     "pykafka_wire/source": "connector/source",
+    "pykafka_wire/values": "connector/values",
     "pykafka_wire/wire": "wire",
     "pykafka_wire/wire/messages": "wire/messages",
     "pyspark_pykafka_wire": "connector/autoload",

@@ -1,0 +1,41 @@
+"""Record values as columns: JSON, and Avro, JSON Schema and Protobuf as Confluent's serializers frame them.
+
+    from pykafka_wire.values import Registry, decode_avro, encode_avro
+
+    registry = Registry("https://registry:8081", basic_auth="env:REGISTRY_USER_INFO")
+    order = decode_avro(registry, "id BIGINT, pieces INT", on_error="divert")
+    decoded = topic.select("*", order("value").alias("order"))
+    good = decoded.where("order.error IS NULL").select("order.value.*")
+    broken = decoded.where("order.error IS NOT NULL").select("topic", "partition", "offset", "order.error")
+
+Each ``decode_*`` and ``encode_*`` makes an Arrow UDF: call it with a column, or register it for SQL with
+``spark.udf.register``. Spark 4.1 or newer. :class:`~pykafka_wire.values.columns.Converter` beneath works on Arrow arrays
+without Spark. ``pip install 'pykafka-wire[values]'`` brings the libraries; JSON alone needs none.
+"""
+
+from __future__ import annotations
+
+from pykafka_wire.values.columns import OnError
+from pykafka_wire.values.expressions import (
+    decode_avro,
+    decode_json,
+    decode_json_schema,
+    decode_protobuf,
+    encode_avro,
+    encode_json_schema,
+    encode_protobuf,
+)
+from pykafka_wire.values.registry import Registry, Schema
+
+__all__ = [
+    "OnError",
+    "Registry",
+    "Schema",
+    "decode_avro",
+    "decode_json",
+    "decode_json_schema",
+    "decode_protobuf",
+    "encode_avro",
+    "encode_json_schema",
+    "encode_protobuf",
+]

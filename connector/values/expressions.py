@@ -1,0 +1,105 @@
+"""The functions that a user calls: each makes an Arrow UDF of a format and a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pykafka_wire.values.columns import Converter, Format, OnError
+from pykafka_wire.values.formats import Avro, Json, JsonSchema, Writer
+from pykafka_wire.values.protobuf import Protobuf
+from pykafka_wire.values.registry import Registry, Schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+    Expression = Callable[[Column | str], Column]
+
+
+def decode_json(schema: str | DataType, *, on_error: OnError = "fail") -> Expression:
+    """Binary or string columns that hold JSON, as columns of a Spark type (DDL, such as ``"id BIGINT, at TIMESTAMP"``)."""
+    return _decoding(Json(), schema, on_error)
+
+
+def decode_json_schema(registry: Registry, schema: str | DataType, *, on_error: OnError = "fail") -> Expression:
+    """Values of Confluent's JSON Schema serializer, checked against the schema they were written under."""
+    return _decoding(JsonSchema(registry=registry), schema, on_error)
+
+
+def decode_avro(
+    registry: Registry, schema: str | DataType, *, reader_schema: str | None = None, on_error: OnError = "fail"
+) -> Expression:
+    """Values of Confluent's Avro serializer. Fields go by name; with an Avro ``reader_schema`` its aliases and defaults count."""
+    return _decoding(Avro(registry=registry, reader_schema=reader_schema), schema, on_error)
+
+
+def decode_protobuf(registry: Registry, schema: str | DataType, *, on_error: OnError = "fail") -> Expression:
+    """Values of Confluent's Protobuf serializer. Enums are strings; a field without presence that was not set has its default."""
+    return _decoding(Protobuf(registry=registry), schema, on_error)
+
+
+def encode_avro(
+    registry: Registry, subject: str, *, schema: Schema | str | None = None, on_error: OnError = "fail"
+) -> Expression:
+    """A column as Confluent's Avro serializer writes it, under the subject's newest schema, or under ``schema``.
+
+    The registry is asked here, where the expression is made, and no more: workers need none. A ``schema`` that is new to the
+    subject is registered.
+    """
+    return _encoding(Avro(registry=registry, writer=Writer.of(registry, "AVRO", subject, schema)), on_error)
+
+
+def encode_json_schema(
+    registry: Registry, subject: str, *, schema: Schema | str | None = None, on_error: OnError = "fail"
+) -> Expression:
+    """As :func:`encode_avro`, for JSON Schema: a value that breaks the schema's rules is not written."""
+    return _encoding(JsonSchema(registry=registry, writer=Writer.of(registry, "JSON", subject, schema)), on_error)
+
+
+def encode_protobuf(
+    registry: Registry,
+    subject: str,
+    *,
+    schema: Schema | str | None = None,
+    message: str | None = None,
+    on_error: OnError = "fail",
+) -> Expression:
+    """As :func:`encode_avro`, for Protobuf: ``message`` names one of several in the schema's file, the first by default."""
+    written = Protobuf(registry=registry, writer=Writer.of(registry, "PROTOBUF", subject, schema), message=message)
+    written.place()  # tells of a wrong name now
+    return _encoding(written, on_error)
+
+
+def _decoding(form: Format, schema: str | DataType, on_error: OnError) -> Expression:
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import DataType
+
+    wanted = DataType.fromDDL(schema) if isinstance(schema, str) else schema
+    arrow_type = to_arrow_type(wanted, timezone="UTC")
+    return _udf(Converter(format=form, type=arrow_type, on_error=on_error), wanted)
+
+
+def _encoding(form: Format, on_error: OnError) -> Expression:
+    from pyspark.sql.types import BinaryType
+
+    return _udf(Converter(format=form, type=None, on_error=on_error), BinaryType())
+
+
+def _udf(converter: Converter, result: DataType) -> Expression:
+    try:
+        from pyspark.sql.pandas.functions import arrow_udf
+    except ImportError as error:
+        raise ImportError(
+            "[PYKAFKA_WIRE_SPARK_VERSION] pykafka_wire.values needs Arrow UDFs, which came with Spark 4.1."
+        ) from error
+    from pyspark.sql.types import StringType, StructType
+
+    def convert(rows):  # type: ignore[no-untyped-def]  # Spark would read annotations, and find strings
+        return converter(rows)
+
+    if converter.on_error == "divert":
+        result = StructType().add("value", result).add("error", StringType())
+    make: Any = arrow_udf  # its own types name a few kinds of result only
+    expression: Expression = make(convert, result)
+    return expression

@@ -1,0 +1,23 @@
+"""The libraries behind the extra ``values``, asked for when they are needed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from pykafka_wire.errors import MissingLibraryError
+
+
+def library(name: str, what_for: str) -> Any:  # Any: modules that may be absent have no types to promise
+    """An optional module.
+
+    Raises:
+        MissingLibraryError: it is not installed where this runs.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingLibraryError(
+            f"{what_for} needs the module {error.name}, which is not installed: pip install 'pykafka-wire[values]', on the "
+            "driver and on every executor."
+        ) from error

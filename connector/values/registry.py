@@ -1,0 +1,210 @@
+"""A schema registry: schemas by id and by subject, over the REST interface that Confluent's, Apicurio's and Karapace's share.
+
+Owns HTTP, what each answer means, and the cache: one for each process, of schemas by registry and id, which never change.
+Knows no format. https://docs.confluent.io/platform/current/schema-registry/develop/api.html
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from pykafka_wire.errors import OptionError, PoisonError, RegistryError
+from pykafka_wire.values.libraries import library
+from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.references import resolve
+
+_JSON: Final = "application/vnd.schemaregistry.v1+json, application/json"
+#: Schemas are documents that people write; Confluent's own limit is the broker's message size, 1 MB.
+_MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+#: error_code of Confluent's API: subject, version, schema not found.
+_NOT_FOUND: Final = frozenset({40401, 40402, 40403})
+_CACHED: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Another schema that one needs: the name it uses for it, and where the registry has it."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """A schema as the registry keeps it. ``kind`` is AVRO, JSON or PROTOBUF."""
+
+    kind: str
+    text: str
+    references: tuple[Reference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Where schemas are, and how to be let in. Asked for nothing until a schema is needed.
+
+    Attributes:
+        url: ``https://host:port``, with Apicurio's or a proxy's path behind it; several, separated by commas, are tried in turn.
+        basic_auth: ``user:password``, or a reference to it, ``env:NAME``, ``file:/path`` or ``provider:module:function``, which
+            is resolved in each worker: only then no secret travels with the query.
+        bearer_token: a token, or a reference to it.
+        ca_file: PEM of the authorities to trust, there on every executor; the system's by default.
+        timeout_s: for each attempt; there are three for each address.
+    """
+
+    url: str
+    basic_auth: str | None = field(default=None, repr=False, kw_only=True)
+    bearer_token: str | None = field(default=None, repr=False, kw_only=True)
+    ca_file: str | None = field(default=None, kw_only=True)
+    timeout_s: float = field(default=10.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for url in self.urls:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise OptionError("the registry's url must be http://host:port or https://host:port.")
+            if "@" in parts.netloc:
+                raise OptionError("the registry's url holds a user: give basic_auth instead, which is never shown.")
+        if self.basic_auth and self.bearer_token:
+            raise OptionError("a registry takes basic_auth or bearer_token, not both.")
+
+    @property
+    def urls(self) -> list[str]:
+        """Each address, without a slash at its end."""
+        return [each.strip().rstrip("/") for each in self.url.split(",")]
+
+    def by_id(self, schema_id: int) -> Schema:
+        """The schema of an id, from this process's cache if it was asked for before.
+
+        Raises:
+            PoisonError: the registry knows no such id.
+            RegistryError: it does not answer, or lets nobody in.
+        """
+        return _by_id(self, schema_id)
+
+    def latest(self, subject: str) -> tuple[int, Schema]:
+        """The newest version of a subject: its id, and the schema. Raises as :meth:`by_id` does, and when there is none."""
+        answer = _ask(self, "GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
+        return _number(self, answer, "id"), _schema(self, answer)
+
+    def version(self, reference: Reference) -> Schema:
+        """The schema that a reference names, from the cache if it was asked for before."""
+        return _version(self, reference)
+
+    def register(self, subject: str, schema: Schema) -> int:
+        """The id of a schema under a subject; registers it if it is new there."""
+        body: dict[str, Any] = {"schema": schema.text}
+        if schema.kind != "AVRO":  # the default, which Confluent's first versions take no other word for
+            body["schemaType"] = schema.kind
+        if schema.references:
+            body["references"] = [
+                {"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references
+            ]
+        return _number(self, _ask(self, "POST", f"/subjects/{quote(subject, safe='')}/versions", body), "id")
+
+
+@lru_cache(maxsize=_CACHED)
+def _by_id(registry: Registry, schema_id: int) -> Schema:
+    return _schema(registry, _ask(registry, "GET", f"/schemas/ids/{schema_id}"))
+
+
+@lru_cache(maxsize=_CACHED)
+def _version(registry: Registry, reference: Reference) -> Schema:
+    path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
+    return _schema(registry, _ask(registry, "GET", path))
+
+
+def _schema(registry: Registry, answer: dict[str, Any]) -> Schema:
+    try:
+        return Schema(
+            kind=str(answer.get("schemaType") or "AVRO"),
+            text=str(answer["schema"]),
+            references=tuple(
+                Reference(name=str(each["name"]), subject=str(each["subject"]), version=int(each["version"]))
+                for each in answer.get("references") or ()
+            ),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RegistryError(f"{registry.url} answered something that is no schema: {_remedy_url()}") from error
+
+
+def _number(registry: Registry, answer: dict[str, Any], name: str) -> int:
+    if not isinstance(answer.get(name), int):
+        raise RegistryError(f"{registry.url} answered without {name}: {_remedy_url()}")
+    return int(answer[name])
+
+
+def _ask(registry: Registry, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The JSON of the first address that answers."""
+    urllib3 = library("urllib3", "a schema registry")
+    retries = urllib3.Retry(
+        total=2,
+        backoff_factor=0.2,
+        status_forcelist=(429, 500, 502, 503, 504),
+        allowed_methods=None,
+        raise_on_status=False,
+    )
+    headers = {"Accept": _JSON, **_authorization(registry)}
+    context = ssl.create_default_context(cafile=registry.ca_file)
+    failed = []
+    with urllib3.PoolManager(ssl_context=context, timeout=registry.timeout_s, retries=retries) as pool:
+        for url in registry.urls:
+            try:
+                answer = pool.request(method, url + path, json=body, headers=headers, preload_content=False)
+                content = answer.read(_MAX_ANSWER_BYTES + 1)
+            except urllib3.exceptions.HTTPError as error:
+                failed.append(f"{url}: {_reason(error)}")
+                continue
+            if answer.status < 500:
+                return _judged(url + path, answer.status, content)
+            failed.append(f"{url}: HTTP {answer.status}")
+    raise RegistryError(
+        f"the schema registry does not answer ({'; '.join(failed)}). Check its address from the driver and from executors; "
+        "values are not judged without it."
+    )
+
+
+def _authorization(registry: Registry) -> dict[str, str]:
+    urllib3 = library("urllib3", "a schema registry")
+    try:
+        if registry.basic_auth:
+            pair = resolve(registry.basic_auth, "basic_auth")
+            return dict(urllib3.make_headers(basic_auth=pair))
+        if registry.bearer_token:
+            return {"Authorization": f"Bearer {resolve(registry.bearer_token, 'bearer_token')}"}
+    except SettingsError as error:
+        raise RegistryError(str(error)) from error
+    return {}
+
+
+def _judged(where: str, status: int, content: bytes) -> dict[str, Any]:
+    if len(content) > _MAX_ANSWER_BYTES:
+        raise RegistryError(f"{where} answered more than {_MAX_ANSWER_BYTES} bytes, which is no schema.")
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        answer = None
+    if status in (401, 403):
+        raise RegistryError(f"{where} lets nobody in as that (HTTP {status}): check basic_auth or bearer_token.")
+    if not isinstance(answer, dict):
+        raise RegistryError(f"{where} answered HTTP {status} and no JSON object: {_remedy_url()}")
+    said = f"{answer.get('message', 'no reason given')} (HTTP {status}, {answer.get('error_code', 'no code')})"
+    if answer.get("error_code") in _NOT_FOUND:
+        raise PoisonError(f"the registry has no such schema: {said}")
+    if status >= 300:
+        raise RegistryError(f"{where}: {said}" + (f": {_remedy_url()}" if status == 404 else "."))
+    return answer
+
+
+def _remedy_url() -> str:
+    return "is it a schema registry? Apicurio's is at /apis/ccompat/v7."
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "reason", None) or error
+    return f"{type(cause).__name__}: {cause}"

@@ -1,0 +1,159 @@
+"""The policy for poison, and what fits into which type, on plain JSON: no broker, no registry, no Spark."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+from decimal import Decimal
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykafka_wire.errors import OptionError, PoisonError, ValueFormatError
+from pykafka_wire.values import OnError
+from pykafka_wire.values.columns import Converter, diverted
+from pykafka_wire.values.formats import Json
+from pykafka_wire.values.framing import decode_message_place, encode_message_place, frame, unframe
+
+UTC = datetime.timezone.utc
+MOMENT = pa.timestamp("us", tz="UTC")
+
+
+def decode(column_type: pa.DataType, *values: str | bytes | None, on_error: OnError = "fail") -> list[Any]:
+    rows = pa.array([value.encode() if isinstance(value, str) else value for value in values], pa.binary())
+    converter = pickle.loads(pickle.dumps(Converter(format=Json(), type=column_type, on_error=on_error)))
+    column = converter(rows)
+    assert column.type == (diverted(column_type) if on_error == "divert" else column_type)
+    return list(column.to_pylist())
+
+
+def encode(column: Any, on_error: OnError = "fail") -> list[Any]:
+    return list(Converter(format=Json(), type=None, on_error=on_error)(column).to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("column_type", "text", "expected"),
+    [
+        (pa.int64(), "9007199254740993", 9007199254740993),
+        (pa.int64(), '"9007199254740993"', 9007199254740993),
+        (pa.int32(), "3.0", 3),
+        (pa.float64(), "3", 3.0),
+        (pa.float64(), '"Infinity"', float("inf")),
+        (pa.bool_(), "true", True),
+        (pa.string(), '"text"', "text"),
+        (pa.string(), '{"a":[1]}', '{"a": [1]}'),
+        (pa.binary(), '"AP8="', b"\x00\xff"),
+        (pa.decimal128(5, 2), "12.5", Decimal("12.50")),
+        (pa.decimal128(5, 2), '"999.99"', Decimal("999.99")),
+        (pa.date32(), '"2026-03-01"', datetime.date(2026, 3, 1)),
+        (MOMENT, '"2026-03-01T12:30:00Z"', datetime.datetime(2026, 3, 1, 12, 30, tzinfo=UTC)),
+        (MOMENT, '"2026-03-01 12:30:00.1234567+0130"', datetime.datetime(2026, 3, 1, 11, 0, 0, 123456, UTC)),
+        (MOMENT, '"2026-03-01T12:30:00"', datetime.datetime(2026, 3, 1, 12, 30, tzinfo=UTC)),
+        (pa.timestamp("us"), '"2026-03-01T12:30:00"', datetime.datetime(2026, 3, 1, 12, 30)),
+        (pa.list_(pa.int32()), "[1,null]", [1, None]),
+        (pa.map_(pa.string(), pa.int32()), '{"a":1}', [("a", 1)]),
+        (pa.struct([("a", pa.int32()), ("b", pa.string())]), '{"a":1,"c":2}', {"a": 1, "b": None}),
+        (pa.int32(), "null", None),
+    ],
+)
+def test_json_fits(column_type: pa.DataType, text: str, expected: Any) -> None:
+    assert decode(column_type, text) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("column_type", "text", "reason"),
+    [
+        (pa.int32(), "2147483648", "32 bits"),
+        (pa.int32(), "1.5", "float where an integer"),
+        (pa.int32(), "true", "bool where an integer"),
+        (pa.int32(), '"x"', "str where an integer"),
+        (pa.float64(), '"x"', "str where a number"),
+        (pa.bool_(), "1", "int where a boolean"),
+        (pa.binary(), '"*"', "no base64"),
+        (pa.binary(), "1", "int where binary"),
+        (pa.decimal128(5, 2), "1.234", "cannot hold"),
+        (pa.decimal128(5, 2), "1e4", "cannot hold"),
+        (pa.decimal128(5, 2), '"x"', "str where a decimal"),
+        (pa.decimal128(5, 2), "NaN", "no number"),
+        (pa.date32(), '"2026-02-30"', "a date"),
+        (MOMENT, '"2026-02-30T00:00:00Z"', "in no calendar"),
+        (MOMENT, "5", "a timestamp"),
+        (pa.list_(pa.int32()), "{}", "dict where an array"),
+        (pa.map_(pa.string(), pa.int32()), "[]", "list where a map"),
+        (pa.struct([("a", pa.struct([("b", pa.int32())]))]), '{"a":{"b":"x"}}', "a: b: str where an integer"),
+        (pa.int32(), "{", "no JSON at byte 1"),
+        (pa.int32(), b"\xff", "no JSON"),
+    ],
+)
+def test_what_does_not_fit_is_poison_and_its_reason_holds_no_value(
+    column_type: pa.DataType, text: str | bytes, reason: str
+) -> None:
+    ((found),) = decode(column_type, text, on_error="divert")
+    assert found["value"] is None
+    assert reason in found["error"]
+
+
+def test_each_policy_keeps_the_rows_in_their_places() -> None:
+    rows = ("1", "x", None, "3")
+    assert decode(pa.int32(), *rows, on_error="null") == [1, None, None, 3]
+    diverts = decode(pa.int32(), *rows, on_error="divert")
+    assert [row["value"] for row in diverts] == [1, None, None, 3]
+    assert [row["error"] is None for row in diverts] == [True, False, True, True]
+    with pytest.raises(
+        ValueFormatError, match=r"\[PYKAFKA_WIRE_VALUE\] a value cannot be decoded as Json: it is no JSON"
+    ):
+        decode(pa.int32(), *rows)
+
+
+def test_what_cannot_be_meant_is_refused_before_any_row() -> None:
+    with pytest.raises(OptionError, match="on_error is 'skip'"):
+        decode(pa.int32(), on_error=cast(OnError, "skip"))
+    with pytest.raises(OptionError, match="tombstones"):
+        encode(pa.array(["x"]), on_error="null")
+    with pytest.raises(OptionError, match="cannot be duration"):
+        decode(pa.struct([("a", pa.duration("us"))]))
+
+
+def test_json_is_written_as_sparks_to_json_does() -> None:
+    column_type = pa.struct(
+        [
+            ("at", MOMENT),
+            ("raw", pa.binary()),
+            ("m", pa.map_(pa.string(), pa.int32())),
+            ("n", pa.int32()),
+            ("d", pa.date32()),
+        ]
+    )
+    row = {
+        "at": datetime.datetime(2026, 3, 1, 12, 30, tzinfo=UTC),
+        "raw": b"\x00\xff",
+        "m": [("k", 1)],
+        "d": datetime.date(2026, 3, 1),
+    }
+    expected = b'{"at": "2026-03-01T12:30:00Z", "raw": "AP8=", "m": {"k": 1}, "d": "2026-03-01"}'
+    assert encode(pa.array([row, None], column_type)) == [expected, None]
+    (refused,) = encode(pa.array([float("nan")]), on_error="divert")
+    assert refused["value"] is None and "JSON cannot hold it" in refused["error"]
+
+
+@given(st.integers(0, 2**31 - 1), st.binary(max_size=40))
+def test_a_frame_comes_back(schema_id: int, payload: bytes) -> None:
+    assert unframe(frame(schema_id, payload)) == (schema_id, payload)
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=5), st.binary(max_size=20))
+def test_a_messages_place_comes_back(place: list[int], payload: bytes) -> None:
+    framed = encode_message_place(tuple(place)) + payload
+    assert decode_message_place(framed) == (tuple(place), payload)
+
+
+@given(st.binary(max_size=20))
+def test_any_bytes_are_a_frame_or_poison(data: bytes) -> None:
+    for read in (unframe, decode_message_place):
+        try:
+            read(data)
+        except PoisonError:
+            pass

@@ -1,0 +1,433 @@
+"""Values under a schema registry: what Confluent's serializers write is read here, and the reverse, by way of a real registry."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import pickle
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import Schema as ConfluentSchema
+from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from pykafka_wire.errors import OptionError, RegistryError, ValueFormatError
+from pykafka_wire.local.cluster import free_ports
+from pykafka_wire.values import OnError, Registry, Schema
+from pykafka_wire.values.columns import Converter, Format
+from pykafka_wire.values.formats import Avro, JsonSchema, Writer
+from pykafka_wire.values.protobuf import Protobuf, _file
+from pykafka_wire.values.registry import Reference
+
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "ref", "type": {"type": "string", "logicalType": "uuid"}},
+            {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+            {"name": "note", "type": ["null", "string"], "default": None},
+            {"name": "tags", "type": {"type": "array", "items": "string"}},
+            {"name": "counts", "type": {"type": "map", "values": "int"}},
+            {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "SENT"]}},
+            {"name": "raw", "type": "bytes"},
+        ],
+    }
+)
+ROW = {
+    "id": 2**40,
+    "ref": uuid.UUID(int=7),
+    "price": Decimal("12.50"),
+    "at": datetime.datetime(2026, 3, 1, 12, 30, 0, 5000, tzinfo=datetime.timezone.utc),
+    "day": datetime.date(2026, 3, 1),
+    "note": None,
+    "tags": ["a", "ü"],
+    "counts": {"x": 1},
+    "state": "SENT",
+    "raw": b"\x00\xff",
+}
+ORDER_TYPE = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("ref", pa.string()),
+        ("price", pa.decimal128(9, 2)),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("day", pa.date32()),
+        ("note", pa.string()),
+        ("tags", pa.list_(pa.string())),
+        ("counts", pa.map_(pa.string(), pa.int32())),
+        ("state", pa.string()),
+        ("raw", pa.binary()),
+    ]
+)
+ROW_IN_ARROW = {**ROW, "ref": str(ROW["ref"]), "counts": [("x", 1)]}
+ID_TYPE = pa.struct([("id", pa.int64())])
+ID_SCHEMA = json.dumps({"type": "record", "name": "Id", "fields": [{"name": "id", "type": "long"}]})
+
+
+@pytest.fixture
+def registry(registry_url: str) -> Registry:
+    return Registry(registry_url)
+
+
+@pytest.fixture
+def confluent(registry_url: str) -> SchemaRegistryClient:
+    return SchemaRegistryClient({"url": registry_url})
+
+
+@pytest.fixture
+def subject() -> str:
+    return f"s{uuid.uuid4().hex[:8]}-value"
+
+
+def context(subject: str) -> SerializationContext:
+    return SerializationContext(subject.removesuffix("-value"), MessageField.VALUE)
+
+
+def decoded(
+    form: Format, column_type: pa.DataType, values: list[bytes | None], on_error: OnError = "fail"
+) -> list[Any]:
+    converter = Converter(format=form, type=column_type, on_error=on_error)
+    return list(pickle.loads(pickle.dumps(converter))(pa.array(values, pa.binary())).to_pylist())
+
+
+def encoded(form: Format, column: Any, on_error: OnError = "fail") -> list[Any]:
+    return list(pickle.loads(pickle.dumps(Converter(format=form, type=None, on_error=on_error)))(column).to_pylist())
+
+
+def avro_id(confluent: SchemaRegistryClient, subject: str, number: int) -> bytes:
+    return bytes(AvroSerializer(confluent, ID_SCHEMA)({"id": number}, context(subject)))
+
+
+# --- Avro --------------------------------------------------------------------------------------------------------------
+
+
+def test_avro_that_confluents_serializer_wrote_is_read(
+    registry: Registry, confluent: SchemaRegistryClient, subject: str
+) -> None:
+    value = AvroSerializer(confluent, ORDER)(ROW, context(subject))
+    assert decoded(Avro(registry=registry), ORDER_TYPE, [value, None]) == [ROW_IN_ARROW, None]
+
+
+def test_avro_written_here_is_read_by_confluents_deserializer(
+    registry: Registry, confluent: SchemaRegistryClient, subject: str
+) -> None:
+    form = Avro(registry=registry, writer=Writer.of(registry, "AVRO", subject, ORDER))
+    value, tombstone = encoded(form, pa.array([ROW_IN_ARROW, None], ORDER_TYPE))
+    assert AvroDeserializer(confluent)(value, context(subject)) == ROW
+    assert tombstone is None
+    # The other side finds the schema under the subject, and writes the same bytes.
+    newest = AvroSerializer(confluent, conf={"auto.register.schemas": False, "use.latest.version": True})
+    assert newest(ROW, context(subject)) == value
+    assert Writer.of(registry, "AVRO", subject, None).schema_id == form.writer.schema_id if form.writer else False
+
+
+def test_avro_references_are_followed(registry: Registry, confluent: SchemaRegistryClient, subject: str) -> None:
+    money = {"type": "record", "name": "shop.Money", "fields": [{"name": "cents", "type": "long"}]}
+    confluent.register_schema(f"{subject}-money", ConfluentSchema(json.dumps(money), "AVRO"))
+    bill = {"type": "record", "name": "shop.Bill", "fields": [{"name": "sum", "type": "shop.Money"}]}
+    reference = Reference(name="shop.Money", subject=f"{subject}-money", version=1)
+    schema = Schema(kind="AVRO", text=json.dumps(bill), references=(reference,))
+    form = Avro(registry=registry, writer=Writer.of(registry, "AVRO", subject, schema))
+    column_type = pa.struct([("sum", pa.struct([("cents", pa.int64())]))])
+    rows = [{"sum": {"cents": 5}}]
+    values = encoded(form, pa.array(rows, column_type))
+    assert AvroDeserializer(confluent)(values[0], context(subject)) == rows[0]
+    assert decoded(Avro(registry=registry), column_type, values) == rows
+
+
+def test_a_reader_schema_brings_old_and_new_records_into_one_shape(
+    registry: Registry, confluent: SchemaRegistryClient, subject: str
+) -> None:
+    reader = {
+        "type": "record",
+        "name": "Id",
+        "fields": [
+            {"name": "number", "aliases": ["id"], "type": "long"},
+            {"name": "pieces", "type": "int", "default": 1},
+        ],
+    }
+    old = avro_id(confluent, subject, 4)
+    new = AvroSerializer(confluent, json.dumps(reader))({"number": 5, "pieces": 9}, context(subject))
+    form = Avro(registry=registry, reader_schema=json.dumps(reader))
+    column_type = pa.struct([("number", pa.int64()), ("pieces", pa.int32())])
+    assert decoded(form, column_type, [old, new]) == [{"number": 4, "pieces": 1}, {"number": 5, "pieces": 9}]
+    # Without one, fields that a record's schema does not have are null.
+    assert decoded(Avro(registry=registry), column_type, [old]) == [{"number": None, "pieces": None}]
+
+
+# --- JSON Schema and Protobuf ------------------------------------------------------------------------------------------
+
+DRAFT = "http://json-schema.org/draft-07/schema#"
+ORDER_JSON = json.dumps(
+    {
+        "$schema": DRAFT,
+        "title": "Order",
+        "type": "object",
+        "properties": {"id": {"type": "integer", "minimum": 1}, "at": {"type": "string"}, "note": {"type": "string"}},
+        "required": ["id"],
+    }
+)
+ORDER_JSON_TYPE = pa.struct([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("note", pa.string())])
+
+
+def test_json_schema_goes_both_ways(registry: Registry, confluent: SchemaRegistryClient, subject: str) -> None:
+    theirs = JSONSerializer(ORDER_JSON, confluent)({"id": 3, "at": "2026-03-01T12:30:00.005Z"}, context(subject))
+    form = JsonSchema(registry=registry)
+    row = {"id": 3, "at": ROW["at"], "note": None}
+    assert decoded(form, ORDER_JSON_TYPE, [theirs]) == [row]
+    writing = JsonSchema(registry=registry, writer=Writer.of(registry, "JSON", subject, None))
+    (ours,) = encoded(writing, pa.array([row], ORDER_JSON_TYPE))
+    read = JSONDeserializer(ORDER_JSON, schema_registry_client=confluent)(ours, context(subject))
+    assert read == {"id": 3, "at": "2026-03-01T12:30:00.005000Z"}
+    # A rule of the schema that is broken is told by its place, without the value.
+    (refused,) = encoded(writing, pa.array([{"id": 0}], ORDER_JSON_TYPE), "divert")
+    assert refused == {"value": None, "error": "the schema's rule properties/id/minimum is broken at $.id"}
+
+
+def test_json_schema_references_are_followed_and_nothing_else_is_fetched(
+    registry: Registry, confluent: SchemaRegistryClient, subject: str
+) -> None:
+    confluent.register_schema(
+        f"{subject}-pieces", ConfluentSchema(f'{{"$schema":"{DRAFT}","type":"integer","minimum":1}}', "JSON")
+    )
+    (port,) = free_ports(1)
+    main = {"$schema": DRAFT, "type": "object", "properties": {"pieces": {"$ref": "pieces.json"}}}
+    main["properties"]["far"] = {"$ref": f"http://127.0.0.1:{port}/far.json"}  # type: ignore[index]
+    reference = SchemaReference("pieces.json", f"{subject}-pieces", 1)
+    schema_id = confluent.register_schema(subject, ConfluentSchema(json.dumps(main), "JSON", [reference]))
+    values = [b"\0" + schema_id.to_bytes(4, "big") + each for each in (b'{"pieces":2}', b'{"pieces":0}', b'{"far":1}')]
+    good, low, far = decoded(JsonSchema(registry=registry), pa.struct([("pieces", pa.int32())]), values, "divert")
+    assert good == {"value": {"pieces": 2}, "error": None}
+    assert "minimum" in low["error"]
+    assert far["value"] is None and "far.json" in far["error"]
+
+
+ORDER_PROTO = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+message Other { string name = 1; }
+message Order {
+  int64 id = 1;
+  google.protobuf.Timestamp at = 2;
+  repeated string tags = 3;
+  map<string, int32> counts = 4;
+  bytes raw = 5;
+  enum State { NEW = 0; SENT = 1; }
+  State state = 6;
+  double weight = 7;
+  optional string note = 8;
+  message Line { int32 pieces = 1; }
+  Line line = 9;
+}
+"""
+ORDER_PROTO_TYPE = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("tags", pa.list_(pa.string())),
+        ("counts", pa.map_(pa.string(), pa.int32())),
+        ("raw", pa.binary()),
+        ("state", pa.string()),
+        ("weight", pa.float64()),
+        ("note", pa.string()),
+        ("line", pa.struct([("pieces", pa.int32())])),
+    ]
+)
+
+
+def test_protobuf_goes_both_ways(registry: Registry, confluent: SchemaRegistryClient, subject: str) -> None:
+    from google.protobuf.message_factory import GetMessageClass
+
+    form = Protobuf(registry=registry, writer=Writer.of(registry, "PROTOBUF", subject, ORDER_PROTO), message="Order")
+    row: dict[str, Any] = {name: ROW[name] for name in ("id", "at", "tags", "raw", "state", "note")}
+    row |= {"counts": [("x", 1)], "weight": 0.5, "line": {"pieces": 2}}
+    (of_text,) = encoded(form, pa.array([row], ORDER_PROTO_TYPE))
+    assert decoded(Protobuf(registry=registry), ORDER_PROTO_TYPE, [of_text]) == [row]
+    # What was never set: proto3's defaults, and null for what has presence.
+    (empty,) = decoded(Protobuf(registry=registry), ORDER_PROTO_TYPE, [of_text[:7]])
+    assert empty["id"] == 0 and empty["state"] == "NEW" and empty["note"] is None and empty["at"] is None
+
+    # Confluent's client registers a descriptor, which this registry keeps as it is, and reads no other form from it.
+    cls = GetMessageClass(_file(registry, Schema(kind="PROTOBUF", text=ORDER_PROTO)).message_types_by_name["Order"])
+    settings = {"use.deprecated.format": False}
+    message = cls.FromString(of_text[7:])
+    theirs = ProtobufSerializer(cls, confluent, settings)(message, context(f"{subject}-theirs"))
+    assert theirs[5:] == of_text[5:] and theirs[:5] != of_text[:5]
+    assert decoded(Protobuf(registry=registry), ORDER_PROTO_TYPE, [theirs]) == [row]
+    writer = Writer.of(registry, "PROTOBUF", f"{subject}-theirs-value", None)
+    (ours,) = encoded(Protobuf(registry=registry, writer=writer, message="Order"), pa.array([row], ORDER_PROTO_TYPE))
+    assert ProtobufDeserializer(cls, settings, confluent)(ours, context(f"{subject}-theirs")) == message
+
+
+def test_a_message_that_the_schema_lacks_is_told_with_those_it_has(registry: Registry, subject: str) -> None:
+    writer = Writer.of(registry, "PROTOBUF", subject, ORDER_PROTO)
+    assert Protobuf(registry=registry, writer=writer, message="Order.Line").place() == (1, 1)  # after the map
+    with pytest.raises(OptionError, match=r"no message Bill \(there are Other, Order\)"):
+        Protobuf(registry=registry, writer=writer, message="Bill").place()
+
+
+# --- Poison, and a registry that fails -----------------------------------------------------------------------------------
+
+
+def test_what_is_poison_is_told_row_by_row(registry: Registry, confluent: SchemaRegistryClient, subject: str) -> None:
+    good = avro_id(confluent, subject, 7)
+    of_json = JSONSerializer(ORDER_JSON, confluent)({"id": 3}, context(f"{subject}-json"))
+    values = [good, b"plain text", b"", good[:-1], good + b"x", b"\0\x7f\xff\xff\xff.", of_json, None]
+    rows = decoded(Avro(registry=registry), ID_TYPE, values, "divert")
+    assert [row["value"] for row in rows] == [{"id": 7}, *[None] * 7]
+    reasons = [row["error"] for row in rows]
+    assert reasons[0] is None and reasons[-1] is None
+    for reason, expected in zip(
+        reasons[1:-1],
+        [
+            "do not begin",
+            "do not begin",
+            "not what its schema says",
+            "1 bytes are left over",
+            "no such schema",
+            "is JSON and not",
+        ],
+        strict=True,
+    ):
+        assert expected in reason
+    assert decoded(Avro(registry=registry), ID_TYPE, values, "null") == [{"id": 7}, *[None] * 7]
+    with pytest.raises(ValueFormatError, match=r"PYKAFKA_WIRE_VALUE.*Avro.*do not begin.*divert"):
+        decoded(Avro(registry=registry), ID_TYPE, values)
+
+
+def test_a_field_of_another_type_is_poison_with_its_name(
+    registry: Registry, confluent: SchemaRegistryClient, subject: str
+) -> None:
+    column_type = pa.struct([("id", pa.int8())])
+    (row,) = decoded(Avro(registry=registry), column_type, [avro_id(confluent, subject, 300)], "divert")
+    assert row == {"value": None, "error": "id: an integer that 8 bits cannot hold"}
+
+
+def test_a_registry_that_is_gone_fails_the_query_under_every_policy(subject: str) -> None:
+    (port,) = free_ports(1)
+    registry = Registry(f"http://127.0.0.1:{port}", basic_auth="user:secret-word", timeout_s=5)
+    for on_error in ("fail", "null", "divert"):
+        with pytest.raises(RegistryError, match=rf"PYKAFKA_WIRE_REGISTRY.*127.0.0.1:{port}") as raised:
+            decoded(Avro(registry=registry), ID_TYPE, [b"\0\0\0\0\x01\x02"], on_error)
+        assert "secret-word" not in str(raised.value)
+
+
+def test_the_next_address_is_asked_where_one_does_not_answer(
+    registry_url: str, confluent: SchemaRegistryClient, subject: str
+) -> None:
+    (port,) = free_ports(1)
+    registry = Registry(f"http://127.0.0.1:{port},{registry_url}/")
+    assert decoded(Avro(registry=registry), ID_TYPE, [avro_id(confluent, subject, 1)]) == [{"id": 1}]
+
+
+def test_what_is_no_registry_is_told_as_that(registry_url: str) -> None:
+    elsewhere = Registry(registry_url.partition("/apis/")[0])
+    with pytest.raises(RegistryError, match="is it a schema registry"):
+        decoded(Avro(registry=elsewhere), ID_TYPE, [b"\0\0\0\0\x01\x02"], "null")
+
+
+def test_a_subject_without_a_schema_or_of_another_kind_is_refused_before_any_task(
+    registry: Registry, subject: str
+) -> None:
+    with pytest.raises(OptionError, match=f"subject {subject}"):
+        Writer.of(registry, "AVRO", subject, None)
+    Writer.of(registry, "AVRO", subject, ID_SCHEMA)
+    with pytest.raises(OptionError, match="is AVRO, not JSON"):
+        Writer.of(registry, "JSON", subject, None)
+
+
+def test_a_schema_is_asked_for_once_in_a_process(
+    registry_url: str, confluent: SchemaRegistryClient, subject: str
+) -> None:
+    from pykafka_wire.values.registry import _by_id
+
+    value = avro_id(confluent, subject, 1)
+    registry = Registry(registry_url, timeout_s=9.0)  # none that another test has asked
+    before = _by_id.cache_info()
+    assert decoded(Avro(registry=registry), ID_TYPE, [value] * 3) == [{"id": 1}] * 3
+    assert decoded(Avro(registry=registry), ID_TYPE, [value]) == [{"id": 1}]
+    assert _by_id.cache_info().misses == before.misses + 1
+
+
+def test_secrets_are_not_shown_and_travel_only_by_reference(registry_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pykafka_wire.values.registry import _authorization
+
+    assert "s3cret" not in repr(Avro(registry=Registry(registry_url, basic_auth="me:s3cret")))
+    assert "s3cret" not in repr(Registry(registry_url, bearer_token="s3cret"))
+    monkeypatch.setenv("REGISTRY_USER_INFO", "me:s3cret")
+    registry = Registry(registry_url, basic_auth="env:REGISTRY_USER_INFO")
+    assert b"s3cret" not in pickle.dumps(registry)
+    assert _authorization(registry) == {"authorization": "Basic bWU6czNjcmV0"}
+    monkeypatch.delenv("REGISTRY_USER_INFO")
+    with pytest.raises(RegistryError, match="REGISTRY_USER_INFO, which is not set"):
+        registry.register("any", Schema(kind="AVRO", text=ID_SCHEMA))
+
+
+# --- In Spark ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_of_avro_through_spark_and_back(
+    registry: Registry,
+    confluent: SchemaRegistryClient,
+    spark: Any,
+    kafka: Any,
+    topic: Any,
+    outside: Any,
+) -> None:
+    from pyspark.sql.functions import struct
+
+    from pykafka_wire.values import decode_avro, encode_avro
+
+    source, target = topic(), topic()
+    subject, copied = f"{source}-value", f"{target}-value"
+    values = [AvroSerializer(confluent, ORDER)(ROW, context(subject)), b"poison", avro_id(confluent, f"{subject}-2", 8)]
+    outside.produce(source, [outside.Record(value=value) for value in values])
+    fields = (
+        "id BIGINT, ref STRING, price DECIMAL(9,2), at TIMESTAMP, day DATE, tags ARRAY<STRING>, counts MAP<STRING, INT>"
+    )
+    order = decode_avro(registry, fields, on_error="divert")
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    read = spark.read.format("pykafka-wire").options(**servers, subscribe=source).load()
+    rows = read.select("offset", order("value").alias("order")).orderBy("offset").collect()
+    full = rows[0].order.value
+    assert (full.id, full.ref, full.price, full.day) == (2**40, str(ROW["ref"]), ROW["price"], ROW["day"])
+    assert full.at.astimezone(datetime.timezone.utc) == ROW["at"]
+    assert (full.tags, full.counts) == (ROW["tags"], ROW["counts"])
+    assert rows[1].order.value is None and "do not begin" in rows[1].order.error
+    assert rows[2].order.value.id == 8 and rows[2].order.value.ref is None
+
+    write = encode_avro(registry, copied, schema=ID_SCHEMA)
+    good = read.select(order("value").alias("order")).where("order.error IS NULL").select("order.value.id")
+    encoded_rows = good.select(write(struct("id")).alias("value"))
+    encoded_rows.write.format("pykafka-wire").mode("append").options(**servers, topic=target).save()
+    found = [AvroDeserializer(confluent)(record.value, context(copied)) for record in outside.consume(target)]
+    assert sorted(row["id"] for row in found) == [8, 2**40]  # type: ignore[index]
+
+    spark.udf.register("order_id", decode_avro(registry, "id BIGINT", on_error="null"))
+    read.createOrReplaceTempView("orders_as_avro")
+    summed = spark.sql("SELECT sum(order_id(value).id) AS s FROM orders_as_avro").first()
+    assert summed.s == 2**40 + 8
+    with pytest.raises(Exception, match="PYKAFKA_WIRE_VALUE"):
+        read.select(decode_avro(registry, "id BIGINT")("value")).collect()
+
+
+def test_the_reader_agrees_with_fastavro_on_what_it_wrote_itself(registry: Registry, subject: str) -> None:
+    import io
+
+    form = Avro(registry=registry, writer=Writer.of(registry, "AVRO", subject, ORDER))
+    (value,) = encoded(form, pa.array([ROW_IN_ARROW], ORDER_TYPE))
+    assert fastavro.schemaless_reader(io.BytesIO(value[5:]), json.loads(ORDER), None) == ROW
