@@ -65,7 +65,7 @@ class GroupCommitter:
         try:
             identity = Identity() if self._member is None else self._member.identity(progress, deadline)
             if not self._looked_for_others:
-                self._look_for_others(progress, metadata)
+                self._look_for_others(progress, metadata, deadline)
             changed = {
                 tp: CommittedOffset(offset=offset, leader_epoch=progress.epochs.get(tp, -1), metadata=metadata)
                 for tp, offset in progress.offsets.items()
@@ -117,10 +117,8 @@ class GroupCommitter:
         if self._member is not None:
             self._member.close()
 
-    def _look_for_others(self, progress: QueryOffsets, metadata: str) -> None:
-        committed = fetch_offsets(
-            self._cluster, progress.group, list(progress.offsets), deadline=Deadline.after_ms(_DEADLINE_MS)
-        )
+    def _look_for_others(self, progress: QueryOffsets, metadata: str, deadline: Deadline) -> None:
+        committed = fetch_offsets(self._cluster, progress.group, list(progress.offsets), deadline=deadline)
         others = {c.metadata for c in committed.values() if c.offset >= 0 and c.metadata not in ("", metadata)}
         if others:
             self._warn_once(

@@ -1,0 +1,116 @@
+"""Committing a query's progress: what is said when, and for how long it may hold up a micro-batch."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as Place
+
+from pykafka_wire.offsets import QueryOffsets
+from pykafka_wire.source.commit import GroupCommitter
+from pykafka_wire.source.member import StaticMember
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from pykafka_wire.wire.messages.group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from pykafka_wire.wire.messages.group_offsets import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
+from tests.wire.fake_broker import FakeBroker
+
+DAY_S = 24 * 3600.0
+
+
+@pytest.mark.broker
+def test_all_offsets_are_said_again_daily_although_others_move(kafka: Any, topic: Any, outside: Any) -> None:
+    """Offsets of a group without members expire one by one: those of a quiet topic-partition, too."""
+    name, group, now = topic(2), f"g-{uuid.uuid4().hex[:8]}", [0.0]
+    moving, quiet = TopicPartition(name, 0), TopicPartition(name, 1)
+
+    def forget_the_quiet_one() -> None:
+        """A coordinator that has expired an offset shows it no more; one that was set to 0 shows who set it last."""
+        asked = [ConsumerGroupTopicPartitions(group, [Place(*quiet, 0)])]
+        outside.admin.alter_consumer_group_offsets(asked)[group].result(60)
+
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
+        committer = GroupCommitter(cluster, clock=lambda: now[0])
+        progress = QueryOffsets(offsets={moving: 1, quiet: 7}, query="q", group=group)
+        committer.commit(progress)
+        assert outside.committed(group) == {moving: 1, quiet: 7}
+        for day in range(2):
+            forget_the_quiet_one()
+            for hour in (1, 23.9):
+                now[0] = day * DAY_S + hour * 3600
+                progress = replace(progress, offsets={moving: progress.offsets[moving] + 1, quiet: 7})
+                committer.commit(progress)
+                assert outside.committed(group) == {moving: progress.offsets[moving], quiet: 0}
+            now[0] = (day + 1) * DAY_S
+            if day == 1:  # on an idle day nothing at all has changed
+                committer.commit(progress)
+            else:
+                progress = replace(progress, offsets={moving: progress.offsets[moving] + 1, quiet: 7})
+                committer.commit(progress)
+            assert outside.committed(group) == {moving: progress.offsets[moving], quiet: 7}
+        assert (committer.successes, committer.failures) == (7, 0)
+
+
+def test_one_deadline_holds_for_joining_looking_and_committing(caplog: Any) -> None:
+    """A coordinator that takes 3 s for each request, of 5 in all: the look for others must not begin a time of its own."""
+    tp = TopicPartition("t", 0)
+
+    def slowly(answer: Any) -> Any:
+        def after_a_while(_request: Any, _version: int) -> Any:
+            time.sleep(3)
+            return answer
+
+        return after_a_while
+
+    found = OffsetFetchResponsePartitions(partition_index=0, committed_offset=4, metadata="another query's")
+    topics = [OffsetFetchResponseTopics(name="t", partitions=[found])]
+    with FakeBroker(1) as broker:
+        broker.topics = {"t": {0: (1, 0)}}
+        broker.speak({9: (8, 9), 10: (4, 6), 11: (5, 9), 12: (3, 4), 13: (3, 5), 14: (3, 5)})
+        joined = JoinGroupResponse(
+            generation_id=1, protocol_type="consumer", protocol_name="range", leader="other", member_id="me", members=[]
+        )
+        assignment = bytes(6) + b"\xff\xff\xff\xff"  # version 0, no topics, no user data
+        broker.on |= {
+            FindCoordinatorRequest: lambda request, version: FindCoordinatorResponse(
+                coordinators=[Coordinator(key="g", node_id=1, host="127.0.0.1", port=broker.port)]
+            ),
+            JoinGroupRequest: slowly(joined),
+            SyncGroupRequest: lambda request, version: SyncGroupResponse(assignment=assignment),
+            HeartbeatRequest: lambda request, version: HeartbeatResponse(),
+            LeaveGroupRequest: lambda request, version: LeaveGroupResponse(members=[]),
+            OffsetFetchRequest: slowly(
+                OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
+            ),
+        }
+        settings = ClientSettings(bootstrap_servers=(("127.0.0.1", broker.port),))
+        with Cluster(settings) as cluster:
+            committer = GroupCommitter(cluster, member=StaticMember(cluster, settings))
+            committer.commit(QueryOffsets(offsets={tp: 5}, query="q", group="g"))
+            committer.close()
+        assert broker.count(OffsetFetchRequest) == 1
+    assert (committer.successes, committer.failures) == (0, 1)
+    assert "OffsetFetch" in caplog.text
+    assert "another query" not in caplog.text, "it was waited for beyond the deadline"
