@@ -9,12 +9,10 @@ the format is a promise. Version 1::
      "topic_ids": {"orders": "u8lFmrR3SRiXzcHcDpYZ2w"}, absent where brokers have none
      "query": "…", "group": "…",                       made once, carried for the query's life
      "starts":    {"orders": {"0": 0}},                resolved starts of partitions that begin with this batch
-     "assumed": true,                                  starts count only for a batch that begins initially
      "initial": true}                                  only in the offset before batch 0
 
 ``starts`` makes the replay of a first batch read the same range: Spark logs only the ends of batches, and would ask a
-new process for the start of batch 0 once more, when ``latest`` has moved on. Before Spark 4.2 a process that goes on
-with a query does not learn where: it assumes a new query, and says so (``assumed``).
+new process for the start of batch 0 once more, when ``latest`` has moved on.
 """
 
 from __future__ import annotations
@@ -41,7 +39,6 @@ class QueryOffsets:
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     query: str = ""
     group: str = ""
-    assumed: bool = False
     initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -57,8 +54,6 @@ class QueryOffsets:
             found["group"] = self.group
         if self.starts:
             found["starts"] = nest_by_topic(self.starts)
-        if self.assumed:
-            found["assumed"] = True
         if self.initial:
             found["initial"] = True
         return found
@@ -89,7 +84,6 @@ class QueryOffsets:
                 starts=_flatten(found.get("starts", {})),
                 query=str(found.get("query", "")),
                 group=str(found.get("group", "")),
-                assumed=bool(found.get("assumed", False)),
                 initial=bool(found.get("initial", False)),
             )
         except (AttributeError, TypeError, ValueError) as error:

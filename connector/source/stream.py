@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pykafka_wire.errors import DataLossError, Loss
+from pykafka_wire.errors import DataLossError, Loss, OffsetsError, OptionError
 from pykafka_wire.offsets import QueryOffsets, nest_by_topic
 from pykafka_wire.options import SourceOptions
 from pykafka_wire.schema import arrow_schema, check_source_schema
@@ -90,7 +90,7 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Input partitions of the micro-batch between two offsets, the same ranges whenever it is replayed."""
-        return self._planner.input_partitions(QueryOffsets.from_json(start), QueryOffsets.from_json(end))
+        return self._planner.input_partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
         """Arrow record batches of one input partition; runs on an executor."""
@@ -110,7 +110,7 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
 
 class KafkaStreamReaderWithoutLimits(KafkaStreamReader):
     """The reader for Spark 4.0 and 4.1, which know no admission control: ``latestOffset`` takes no arguments there, and
-    Spark tells the versions apart by that. Progress reaches the group with the next batch's ``commit``."""
+    Spark tells the versions apart by that. It asks for the next offset only when the batch planned last is done."""
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         """The end of the next micro-batch: all that is there."""
@@ -131,13 +131,14 @@ class _Driver:
         self._sizes = BytesPerOffset(self._cluster)
         self._initial: QueryOffsets | None = None
         self._target: dict[TopicPartition, int] | None = None
+        self._unresolved: Exception | None = None
         self._known: tuple[dict[str, Any], QueryOffsets] | None = None
         self._metadata_age_ms = 0.0
         self._missing: UnknownTopicError | None = None
         self._last_latest: dict[TopicPartition, ListedOffset] = {}
-        self._progress: QueryOffsets | None = None
         self._planned: QueryOffsets | None = None
-        self._continued: QueryOffsets | None = None
+        #: The end of the batch that Spark planned last, or of the checkpoint it went on from.
+        self._reached: dict[str, Any] | None = None
         self._losses = Losses(options)
         self._stall_looked_at = 0.0
         self._held: dict[TopicPartition, int] = {}
@@ -146,24 +147,32 @@ class _Driver:
 
     def initial(self) -> QueryOffsets:
         if self._initial is None:
-            topics, partitions = self._subscribed()
-            found = resolve(
-                self._cluster, self._options.starting, partitions,
-                option="startingOffsets", isolation_level=self._options.client.isolation_level,
-                group=self._options.group_id,
-            )  # fmt: skip
             query = str(uuid.uuid4())
             self._initial = QueryOffsets(
-                offsets=found,
-                topic_ids={name: t.topic_id for name, t in topics.items() if t.topic_id != ZERO_UUID},
+                offsets={},
                 query=query,
                 group=self._options.group_id or f"{self._options.group_id_prefix}-{query}",
                 initial=True,
             )
+            try:
+                topics, partitions = self._subscribed()
+                found = resolve(
+                    self._cluster, self._options.starting, partitions,
+                    option="startingOffsets", isolation_level=self._options.client.isolation_level,
+                    group=self._options.group_id,
+                )  # fmt: skip
+            except (OptionError, OffsetsError, UnknownTopicError) as error:
+                # Spark asks for the start of a batch 0 that is replayed, too, which is in its end: only a new query fails.
+                self._unresolved = error
+            else:
+                topic_ids = {name: t.topic_id for name, t in topics.items() if t.topic_id != ZERO_UUID}
+                self._initial = replace(self._initial, offsets=found, topic_ids=topic_ids)
         return self._initial
 
     def latest(self, start_json: dict[str, Any], limit: Any) -> dict[str, Any]:
         start = self._parsed(start_json)
+        if start.initial and self._unresolved is not None:
+            raise self._unresolved
         self._committer.attend(start)
         self.commit(start)
         end = self._next(start, limit)
@@ -174,15 +183,7 @@ class _Driver:
         return start_json if end is None else end.to_json()
 
     def latest_without_start(self) -> dict[str, Any]:
-        if self._progress is None:
-            # A new query, or one that goes on from a checkpoint: only `input_partitions` will tell.
-            start = self.initial()
-            end = self._next(start, limit=None) or start
-            return replace(end, starts=end.starts or end.offsets, assumed=True, initial=False).to_json()
-        found = self._next(self._progress, limit=None)
-        if found is None:
-            return self._progress.to_json()
-        return self._of_this_query(found).to_json()
+        return self.latest(self._reached or self.initial().to_json(), limit=None)
 
     def pin_target(self) -> None:
         # Spark has not said yet whether the query is new: what is missing is told of when it has.
@@ -190,12 +191,13 @@ class _Driver:
         latest = latest_offsets(self._cluster, partitions, self._options.client.isolation_level)
         self._target = {tp: found.offset for tp, found in latest.items()}
 
-    def input_partitions(self, start: QueryOffsets, end: QueryOffsets) -> Sequence[InputPartition]:
-        self._progress = end
+    def input_partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> Sequence[InputPartition]:
+        self._reached = end_json
+        if start_json == end_json:
+            # So Spark before 4.2 begins a query that is not new: it shows the offset that was logged last.
+            return []
+        start, end = QueryOffsets.from_json(start_json), QueryOffsets.from_json(end_json)
         starts = end.starts
-        if end.assumed and not start.initial:
-            self._continued = start
-            starts = earliest_offsets(self._cluster, [tp for tp in end.offsets if tp not in start.offsets])
         ranges, shrunk = [], []
         for tp, end_offset in end.offsets.items():
             start_offset = starts.get(tp, start.offsets.get(tp, 0))
@@ -223,14 +225,7 @@ class _Driver:
 
     def commit(self, progress: QueryOffsets) -> None:
         if self._options.commit_offsets and not progress.initial:
-            self._committer.commit(self._of_this_query(progress))
-
-    def _of_this_query(self, progress: QueryOffsets) -> QueryOffsets:
-        """``progress`` under the query and group of the checkpoint that this process goes on from (before 4.2)."""
-        if self._continued is None:
-            return progress
-        group = self._options.group_id or self._continued.group
-        return replace(progress, query=self._continued.query, group=group)
+            self._committer.commit(progress)
 
     def report(self) -> dict[str, Any] | None:
         if not self._last_latest:

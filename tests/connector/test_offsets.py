@@ -28,7 +28,6 @@ query_offsets = st.builds(
     starts=by_partition,
     query=st.text(max_size=10),
     group=st.text(max_size=10),
-    assumed=st.booleans(),
     initial=st.booleans(),
 )
 
@@ -47,7 +46,6 @@ def test_equal_offsets_have_equal_text_whatever_the_order_of_their_partitions(of
         starts=dict(reversed(offsets.starts.items())),
         query=offsets.query,
         group=offsets.group,
-        assumed=offsets.assumed,
         initial=offsets.initial,
     )
     assert json.dumps(turned.to_json()) == json.dumps(offsets.to_json())

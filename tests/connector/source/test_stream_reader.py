@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructType
 
-from pykafka_wire.errors import DataLossError, Loss
+from pykafka_wire.errors import DataLossError, Loss, OptionError
 from pykafka_wire.options import parse_source_options
 from pykafka_wire.source.stream import KafkaStreamReader, KafkaStreamReaderWithoutLimits
 
@@ -268,11 +268,32 @@ def test_a_log_that_ends_before_the_checkpoint_is_data_loss(process: Any, topic:
     assert brave.rows(cut, brave.latest(cut)) == [(0, o) for o in range(5, 11)]
 
 
-# --- Spark 4.0 and 4.1: latestOffset() is told no start
+def test_batch_0_is_replayed_although_its_starts_no_longer_fit_the_topic(
+    process: Any, topic: Any, outside: Any
+) -> None:
+    name = topic(1)
+    outside.fill(name, [4])
+    options = {"subscribe": name, "startingOffsets": json.dumps({name: {"0": 1}})}
+    one = process(**options)
+    end = one.latest(one.initial())
+    outside.grow(name, 2)
+    other = process(**options)
+    assert other.rows(other.initial(), end) == [(0, 1), (0, 2), (0, 3)]
+    assert other.latest(end) == end
+    new = process(**options)
+    with pytest.raises(OptionError, match="leaves out"):
+        new.latest(new.initial())
 
 
-def without_limits(process: Any, name: str, starting: str) -> Any:
-    return process(KafkaStreamReaderWithoutLimits, subscribe=name, startingOffsets=starting)
+# --- Spark 4.0 and 4.1: latestOffset() is told no start, but a query that is not new begins with partitions(end, end)
+
+
+def without_limits(process: Any, name: str, starting: str, *, seen: str | None = None, **options: str) -> Any:
+    """A process of a query that is new, or that goes on from a checkpoint whose last logged offset is ``seen``."""
+    one = process(KafkaStreamReaderWithoutLimits, subscribe=name, startingOffsets=starting, **options)
+    if seen is not None:
+        assert one.rows(seen, seen) == []
+    return one
 
 
 @pytest.mark.parametrize("starting", ["latest", "earliest"])
@@ -287,31 +308,79 @@ def test_before_42_batch_0_is_replayed_over_the_same_range(
     first = one.rows(start, end)
     assert first == ([] if starting == "latest" else [(0, 0), (0, 1), (0, 2)])
     outside.fill(name, [4])
-    other = without_limits(process, name, starting)
+    other = without_limits(process, name, starting, seen=end)
     assert other.rows(other.initial(), end) == first
     onward = other.latest_without_start()
     assert other.rows(end, onward) == [(0, o) for o in range(3, 7)]
 
 
-@pytest.mark.parametrize("starting", ["latest", "earliest"])
+@pytest.mark.parametrize("starting", ["latest", "earliest", '{"NAME": {"0": 0}}'])
 def test_before_42_a_restart_loses_and_doubles_nothing(starting: str, process: Any, topic: Any, outside: Any) -> None:
     name = topic(1)
+    starting = starting.replace("NAME", name)
     outside.fill(name, [3])
     one = without_limits(process, name, starting)
     end = one.latest_without_start()
     one.rows(one.initial(), end)
-    one.reader.commit(json.loads(end))
     outside.fill(name, [4])
     outside.grow(name, 2)
     outside.fill(name, [0, 2])
-    other = without_limits(process, name, starting)  # goes on after a committed batch: is told of no offset at first
+    other = without_limits(process, name, starting, seen=end)
     onward = other.latest_without_start()
+    other.reader.commit(json.loads(end))
     assert other.rows(end, onward) == [*((0, o) for o in range(3, 7)), (1, 0), (1, 1)]
-    other.reader.commit(json.loads(onward))
     outside.fill(name, [1, 0])
     later = other.latest_without_start()
     assert other.rows(onward, later) == [(0, 7)]
     assert other.latest_without_start() == later
-    assert json.loads(later)["group"] == json.loads(end)["group"]
-    other.reader.commit(json.loads(later))
     assert outside.committed(json.loads(end)["group"]) == {(name, 0): 8, (name, 1): 2}
+
+
+def test_before_42_short_runs_keep_their_query_and_its_group(process: Any, topic: Any, outside: Any) -> None:
+    name = topic(1)
+    outside.fill(name, [1])
+    one = without_limits(process, name, "earliest")
+    ends = [one.latest_without_start()]
+    for _ in range(2):
+        assert without_limits(process, name, "earliest", seen=ends[-1]).latest_without_start() == ends[-1]
+        outside.fill(name, [1])
+        other = without_limits(process, name, "earliest", seen=ends[-1])
+        ends.append(other.latest_without_start())
+        assert other.rows(ends[-2], ends[-1]) == [(0, len(ends) - 1)]
+    assert len({(json.loads(end)["query"], json.loads(end)["group"]) for end in ends}) == 1
+
+
+def test_before_42_a_finished_batch_0_that_aged_out_since_keeps_no_query_from_going_on(
+    process: Any, topic: Any, outside: Any
+) -> None:
+    name = topic(1)
+    outside.fill(name, [3])
+    end = without_limits(process, name, "earliest").latest_without_start()
+    outside.age_out(name, 0, 3)
+    assert without_limits(process, name, "earliest", seen=end).latest_without_start() == end
+
+
+def test_before_42_a_topic_made_again_is_told(process: Any, outside: Any) -> None:
+    name = f"again-{uuid.uuid4().hex[:8]}"
+    outside.create(name, 1)
+    outside.fill(name, [3])
+    end = without_limits(process, name, "earliest").latest_without_start()
+    outside.delete(name)
+    outside.create(name, 1)
+    outside.fill(name, [5])
+    with pytest.raises(DataLossError) as raised:
+        without_limits(process, name, "earliest", seen=end).latest_without_start()
+    assert raised.value.loss is Loss.TOPIC_RECREATED
+    brave = without_limits(process, name, "earliest", seen=end, failOnDataLoss="false")
+    assert brave.rows(end, brave.latest_without_start()) == [(0, o) for o in range(5)]
+    outside.delete(name)
+
+
+def test_before_42_a_log_that_was_cut_is_told(process: Any, topic: Any, outside: Any) -> None:
+    name = topic(1)
+    outside.fill(name, [5])
+    end = json.loads(without_limits(process, name, "earliest").latest_without_start())
+    end["offsets"][name]["0"] = 9
+    with pytest.raises(DataLossError) as raised:
+        without_limits(process, name, "earliest", seen=json.dumps(end)).latest_without_start()
+    assert raised.value.loss is Loss.OFFSETS_CHANGED
