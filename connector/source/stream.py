@@ -136,6 +136,7 @@ class _Driver:
         self._metadata_age_ms = 0.0
         self._missing: UnknownTopicError | None = None
         self._last_latest: dict[TopicPartition, ListedOffset] = {}
+        self._begins: Mapping[TopicPartition, int] = {}
         self._planned: QueryOffsets | None = None
         #: The end of the batch that Spark planned last, or of the checkpoint it went on from.
         self._reached: dict[str, Any] | None = None
@@ -235,12 +236,14 @@ class _Driver:
         # Spark asks right after `latest`, for the progress of the batch that this planned.
         progress = self._planned
         if progress is not None:
-            behind = [max(0, offset - progress.offsets.get(tp, 0)) for tp, offset in latest.items()]
+            # A new topic-partition of which nothing was planned yet is at its beginning.
+            reached = {**self._begins, **progress.offsets}
+            behind = [max(0, offset - reached.get(tp, 0)) for tp, offset in latest.items()]
             report["minOffsetsBehindLatest"] = min(behind)
             report["maxOffsetsBehindLatest"] = max(behind)
             report["avgOffsetsBehindLatest"] = sum(behind) / len(behind)
             report["totalOffsetsBehindLatest"] = sum(behind)
-            report["estimatedBytesBehindLatest"] = self._bytes_behind(progress.offsets, latest)
+            report["estimatedBytesBehindLatest"] = self._bytes_behind(reached, latest)
             report["group"] = progress.group
         report["commitSuccesses"] = self._committer.successes
         report["commitFailures"] = self._committer.failures
@@ -328,6 +331,7 @@ class _Driver:
             lost(Loss.ADDED_PARTITION_DOES_NOT_START_FROM_ZERO, not_from_zero)
             begins |= earliest
             starts |= earliest
+        self._begins = begins
         cut = self._truncated(start, begins, latest)
         lost(Loss.LOG_TRUNCATED, [(tp, end, begins[tp]) for tp, end in cut.items()])
         ends = {tp: latest[tp].offset for tp in partitions}

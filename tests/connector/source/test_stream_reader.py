@@ -268,6 +268,22 @@ def test_a_log_that_ends_before_the_checkpoint_is_data_loss(process: Any, topic:
     assert brave.rows(cut, brave.latest(cut)) == [(0, o) for o in range(5, 11)]
 
 
+def test_a_new_partition_whose_records_aged_out_is_not_behind(process: Any, topic: Any, outside: Any) -> None:
+    name = topic(1)
+    outside.fill(name, [2])
+    one = process(subscribe=name, startingOffsets="earliest", failOnDataLoss="false")
+    start = one.latest(one.initial())
+    outside.grow(name, 2)
+    outside.fill(name, [0, 5])
+    outside.age_out(name, 1, 5)
+    onward = process(subscribe=name, failOnDataLoss="false")
+    assert onward.latest(start) == start
+    report = onward.reader.reportLatestOffset()
+    assert report["offsets"] == {name: {"0": 2, "1": 5}}
+    assert (report["totalOffsetsBehindLatest"], report["maxOffsetsBehindLatest"]) == (0, 0)
+    assert report["estimatedBytesBehindLatest"] == 0
+
+
 def test_batch_0_is_replayed_although_its_starts_no_longer_fit_the_topic(
     process: Any, topic: Any, outside: Any
 ) -> None:
