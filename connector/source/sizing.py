@@ -52,12 +52,11 @@ class BytesPerOffset:
         unknown = [r for r in _largest(ranges) if afresh or self._age(r.topic, now) > _REMEMBER_S]
         self._known |= {topic: (size, now) for topic, size in self._look(unknown).items()}
 
-    def observe_ends(self, ranges: Sequence[OffsetRange]) -> None:
-        """Look at the end of each topic's largest range, and take the mean of that and what is known: records may change
+    def observe_ends(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
+        """Look at the end of each topic's largest range; the mean of that and what is known, by topic, for records may change
         their size within it."""
         ends = self._look([replace(r, start_offset=r.end_offset - 1) for r in _largest(ranges)])
-        for topic, (size, then) in list(self._known.items()):
-            self._known[topic] = ((size + ends.get(topic, size)) / 2, then)
+        return {topic: (size + ends.get(topic, size)) / 2 for topic, (size, _) in self._known.items()}
 
     def _look(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
         try:

@@ -48,6 +48,8 @@ _METADATA_COST_FACTOR = 20
 #: A transaction that holds a query up for so long is worth a word: Kafka's own limit for one is 15 minutes by default, a
 #: producer's is 1 (transaction.max.timeout.ms, transaction.timeout.ms).
 _STALL_S = 60.0
+#: Where records become larger within a batch that a limit in bytes allows, it is halved so often at most: a look each.
+_HALVINGS = 6
 
 
 class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
@@ -377,17 +379,26 @@ class _Driver:
         if max_rows is not None:
             ends = share_offsets(begins, ends, max_rows)
         if max_bytes is not None and n_new:
-            self._sizes.observe(_ranges(begins, ends), afresh=True)
-            ends = self._share_bytes(begins, ends, max_bytes)
-            self._sizes.observe_ends(_ranges(begins, ends))
-            ends = self._share_bytes(begins, ends, max_bytes)
+            ends = self._fit(begins, ends, max_bytes)
         return ends
 
-    def _share_bytes(
-        self, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_bytes: int
+    def _fit(
+        self, begins: Mapping[TopicPartition, int], ends: dict[TopicPartition, int], max_bytes: int
     ) -> dict[TopicPartition, int]:
-        sizes = {tp.topic: self._sizes.known(tp.topic) or ASSUMED_BYTES for tp in ends}
-        return share_bytes(begins, ends, max_bytes, sizes.__getitem__)
+        """Ends of about ``max_bytes``, by the size of the first records; where the last ones turn out to be larger, of half as
+        many, as long as that helps."""
+        self._sizes.observe(_ranges(begins, ends), afresh=True)
+        known = {tp.topic: self._sizes.known(tp.topic) or ASSUMED_BYTES for tp in ends}
+        ends = share_bytes(begins, ends, max_bytes, known.__getitem__)
+        for _ in range(_HALVINGS):
+            fitting = share_bytes(
+                begins, ends, max_bytes, {**known, **self._sizes.observe_ends(_ranges(begins, ends))}.__getitem__
+            )
+            halves = {tp: begins[tp] + (end - begins[tp]) // 2 for tp, end in ends.items()}
+            if all(fitting[tp] >= half for tp, half in halves.items()):
+                return fitting
+            ends = {tp: max(fitting[tp], half) for tp, half in halves.items()}
+        return fitting
 
     def _truncated(
         self, start: QueryOffsets, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, ListedOffset]

@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType, StructType
 from pykafka_wire.errors import DataLossError, Loss, OptionError
 from pykafka_wire.options import parse_source_options
 from pykafka_wire.source.stream import KafkaStreamReader, KafkaStreamReaderWithoutLimits
+from pykafka_wire.wire.record_producer import RecordProducer
 
 pytestmark = pytest.mark.broker
 
@@ -164,11 +165,14 @@ def test_the_report_counts_how_far_behind_a_limited_query_is(process: Any, topic
     assert behind == [8, 24, 16.0, 32]
 
 
-@pytest.mark.long  # how closely depends on how the outside producer batches, and that on how busy the machine is
-def test_max_bytes_follows_the_size_of_the_records(process: Any, topic: Any, outside: Any) -> None:
+def test_max_bytes_follows_the_size_of_the_records(kafka: Any, process: Any, topic: Any) -> None:
     name = topic(1)
-    for size in (100, 20_000):
-        outside.produce(name, [outside.Record(value=b"x" * size) for _ in range(2000 if size == 100 else 50)])
+    with RecordProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+        for n_batches, n_records, size in ((40, 50, 100), (50, 1, 20_000)):
+            for _ in range(n_batches):
+                for _ in range(n_records):
+                    producer.send(name, b"x" * size)
+                producer.flush()  # each one batch: what is seen of them must not depend on a producer's haste
     one = process(subscribe=name, startingOffsets="earliest", maxBytesPerTrigger="100000", maxOffsetsPerTrigger="1500")
     limit = one.reader.getDefaultReadLimit()
     assert limit == ReadMaxRows(1500)
@@ -180,7 +184,7 @@ def test_max_bytes_follows_the_size_of_the_records(process: Any, topic: Any, out
             break
         widths.append((offsets[0], offsets[1] - offsets[0]))
         start = end
-    assert offsets[1] == 2050
+    assert offsets[1] == 2050, widths
     n_bytes = [
         106 * max(0, min(2000, first + n) - first) + 20_006 * max(0, first + n - max(2000, first))
         for first, n in widths
