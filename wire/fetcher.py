@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from pykafka_wire.wire.cluster import Backoff, Cluster, Deadline, Pending
+from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.decode import Columns, RecordSlice
 from pykafka_wire.wire.errors import (
     Action,
@@ -65,6 +66,12 @@ _MAX_WAIT_MS: Final = 100
 #: How long a range's end may stay above what the leader serves. A new leader may trail until a dead follower has left
 #: the in-sync replicas, at most replica.lag.time.max.ms (30 s by default).
 DEFAULT_END_WAIT_MS: Final = 30_000
+#: How long a follower (KIP-392) may have nothing to give. Its high watermark trails the leader's until its next fetch from
+#: there, at most replica.fetch.wait.max.ms (500 ms by default) in a healthy cluster.
+_FOLLOWER_WAIT_S: Final = 1.0
+#: How long the leader serves a range itself after a follower failed it. By then a leader has dropped a follower that
+#: trails from the in-sync replicas (replica.lag.time.max.ms, 30 s by default), and names it no more.
+_LEADER_ONLY_S: Final = 30.0
 #: How long to wait for one partition's leader while others could be read.
 _ELECTION_WAIT_MS: Final = 1_000
 #: A lane of its own: an answer of megabytes must not stand before metadata or commits.
@@ -138,10 +145,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """One Fetch on its way. `by_place` finds what was asked by (topic name or id, partition)."""
+    """One Fetch on its way, its answer to begin by `expires_at` (on the read's clock). `by_place` finds what was asked by
+    (topic name or id, partition)."""
 
     pending: Pending[FetchResponse]
     node: int
+    expires_at: float
     asked: list[Asked]
     by_place: dict[tuple[str | uuid.UUID, int], Asked]
 
@@ -187,8 +196,9 @@ class RangeRead:
         self._in_flight: dict[int, InFlight] = {}
         self._backoff = Backoff(cluster.settings)
         self._turn = 0
-        self._paused_s = 0.0
-        self._moved_at = self._now()
+        #: Stands still while the caller works between chunks.
+        self._clock = WorkingClock()
+        self._moved_at = self._clock.now()
         self._topic_ids: dict[str, uuid.UUID] = {}
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}
 
@@ -203,15 +213,18 @@ class RangeRead:
             if not self._in_flight:
                 self._sleep()
                 continue
-            chunk = self._receive()
+            flight = self._next_flight()
+            if flight is None:
+                continue
+            chunk = self._take_answer(flight)
             self._unfinished = [progress for progress in self._unfinished if not progress.finished]
             self._send()
             if not chunk.parts:
                 continue
             for fetched in self._decoder.decode(chunk):
-                paused_at = time.monotonic()
+                self._clock.pause()
                 yield fetched
-                self._paused_s += time.monotonic() - paused_at
+                self._clock.resume()
                 del fetched
             # A part whose batch was corrupt has gone back.
             known = set(self._unfinished)
@@ -221,15 +234,11 @@ class RangeRead:
             # Its parts are views of the whole frame, which must not stay while the next one comes in.
             del chunk
 
-    def _now(self) -> float:
-        """Seconds of this read's own time: the caller's work between chunks does not run down any deadline."""
-        return time.monotonic() - self._paused_s
-
     # --- asking -----------------------------------------------------------------------------------------------------
 
     def _send(self) -> None:
         """Sends a Fetch to every node that has none in flight and ranges ready to be asked for."""
-        now = self._now()
+        now = self._clock.now()
         by_node: dict[int, dict[TopicPartition, Asked]] = {}
         for progress in sorted(self._unfinished, key=lambda progress: progress.turn):
             if progress.not_before > now:
@@ -319,7 +328,7 @@ class RangeRead:
                 session_id=0,
                 session_epoch=-1,
                 topics=list(topics.values()),
-                rack_id=self._settings.client_rack,
+                rack_id=self._rack_id(batch),
             )
             pending = self._cluster.send(
                 node, request, lane=self._lane, version_cap=None if by_id else _TOPIC_ID_VERSION - 1
@@ -327,11 +336,17 @@ class RangeRead:
         except TransportError as error:
             self._lost(node, batch, error)
             return
-        self._in_flight[node] = InFlight(pending, node, batch, asked_by_place)
+        patience_s = (self._settings.request_timeout_ms + request.max_wait_ms) / 1000
+        self._in_flight[node] = InFlight(pending, node, self._clock.now() + patience_s, batch, asked_by_place)
 
     def _wait_ms(self, batch: list[Asked]) -> int:
         """How long the broker may wait for records where it has none of those asked for."""
         return min(_MAX_WAIT_MS, self._settings.fetch_max_wait_ms)
+
+    def _rack_id(self, batch: list[Asked]) -> str:
+        """Our rack, for which a leader may name a follower; none while a range of the request is to be the leader's."""
+        now = self._clock.now()
+        return self._settings.client_rack if all(now >= asked.progress.leader_only_until for asked in batch) else ""
 
     def _leader_deadline(self) -> Deadline | None:
         """The cluster's own deadline at first; later a short one, so that one partition's election holds up no other."""
@@ -343,18 +358,28 @@ class RangeRead:
     def _sleep(self) -> None:
         """Waits until the first range may be asked for again."""
         until = min(progress.not_before for progress in self._unfinished)
-        time.sleep(max(0.0, until - self._now()))
+        time.sleep(max(0.0, until - self._clock.now()))
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def _receive(self) -> Chunk:
-        """Waits for an answer, whichever broker is first, and moves its ranges over what it holds."""
-        deadline = self._request_deadline()
-        flights = {flight.pending: flight for flight in self._in_flight.values()}
-        return self._take_answer(flights[first_to_arrive(list(flights), deadline)], deadline)
+    def _next_flight(self, deadline: Deadline | None = None) -> InFlight | None:
+        """The request whose answer is there first, or comes no more; None when `deadline` passes before."""
+        flights = sorted(self._in_flight.values(), key=lambda flight: flight.expires_at)
+        for flight in flights:
+            # Looked at first: a broker that says nothing must not be hidden by others that always have something.
+            if self._clock.now() >= flight.expires_at and not flight.pending.arrived:
+                return flight
+        until = self._clock.deadline(flights[0].expires_at)
+        if deadline is not None:
+            until = until.sooner(deadline.remaining_ms())
+        first = first_to_arrive([flight.pending for flight in flights], until)
+        return next(flight for flight in flights if flight.pending is first) if first.arrived else None
 
-    def _take_answer(self, flight: InFlight, deadline: Deadline) -> Chunk:
+    def _take_answer(self, flight: InFlight) -> Chunk:
         """Moves the ranges of a request over what its answer holds."""
+        # An answer that has begun to arrive has another request.timeout.ms to be read to its end.
+        expires_at = self._clock.deadline(flight.expires_at)
+        deadline = self._request_deadline() if flight.pending.arrived else expires_at
         node = flight.node
         del self._in_flight[node]
         chunk = Chunk(node)
@@ -384,7 +409,7 @@ class RangeRead:
                 # An answer to a position that has been given up (a corrupt batch is being fetched anew) is void.
                 if asked.progress.position == asked.position:
                     self._accept(asked, data, flight, chunk)
-        if self._now() - self._moved_at > self._deadline_s:
+        if self._clock.now() - self._moved_at > self._deadline_s:
             self._give_up(flight.asked[0].progress, None)
         return chunk
 
@@ -397,13 +422,14 @@ class RangeRead:
         if data.diverging_epoch.end_offset >= 0:
             raise truncated_error(progress.range, progress.position, data, node=flight.node)
         progress.leader = asked.leader
-        if data.preferred_read_replica >= 0 and data.preferred_read_replica != flight.node:
+        redirected = data.preferred_read_replica >= 0 and data.preferred_read_replica != flight.node
+        if redirected and self._clock.now() >= progress.leader_only_until:
             # KIP-392: the leader answers without records and names a follower in our rack.
             logger.debug(
                 "%s: broker %d names follower %d", progress.topic_partition, flight.node, data.preferred_read_replica
             )
             progress.replica = data.preferred_read_replica
-            progress.replica_until = self._now() + self._settings.metadata_max_age_ms / 1000
+            progress.replica_until = self._clock.now() + self._settings.metadata_max_age_ms / 1000
         elif data.records:
             self._take(progress, memoryview(data.records), data, chunk)
         else:
@@ -419,7 +445,7 @@ class RangeRead:
         progress.advance(walked)
         self._turn += 1
         progress.turn = self._turn
-        self._moved_at = self._now()
+        self._moved_at = self._clock.now()
         if walked.n_bytes:
             aborted = (
                 [(aborted.producer_id, aborted.first_offset) for aborted in data.aborted_transactions or ()]
@@ -449,24 +475,33 @@ class RangeRead:
         end_is_missing = 0 <= bound <= progress.position
         if not end_is_missing and not first:
             return
-        now = self._now()
+        now = self._clock.now()
+        # The broker has held its answer back for up to _MAX_WAIT_MS; this only keeps a server that does not from being
+        # hit.
+        progress.not_before = now + 0.005
         if progress.stalled_since is None:
             progress.stalled_since = now
-        stalled_s = now - progress.stalled_since
-        if end_is_missing and stalled_s > self._end_wait_s:
+        if node == progress.replica:
+            # What a follower does not have, its leader may.
+            if now - progress.stalled_since > _FOLLOWER_WAIT_S:
+                self._leave_follower(progress, "has nothing to give")
+                self._pause(progress)
+            return
+        if not end_is_missing:
+            progress.end_missing_since = None
+        elif progress.end_missing_since is None:
+            progress.end_missing_since = now
+        elif now - progress.end_missing_since > self._end_wait_s:
             raise log_end_error(
                 progress.range,
                 progress.position,
                 data,
                 read_committed=self._read_committed,
                 node=node,
-                waited_s=stalled_s,
+                waited_s=now - progress.end_missing_since,
             )
-        if stalled_s > self._deadline_s:
+        if now - progress.stalled_since > self._deadline_s:
             self._give_up(progress, None)
-        # The broker has held its answer back for up to _MAX_WAIT_MS; this only keeps a server that does not from being
-        # hit.
-        progress.not_before = now + 0.005
 
     # --- failures ---------------------------------------------------------------------------------------------------
 
@@ -483,11 +518,10 @@ class RangeRead:
             version=flight.pending.version,
             detail=f"The range is {progress.range}.",
         )
-        if progress.replica >= 0:
+        if progress.replica == flight.node:
             # Whatever a follower says (it may trail, or have a shorter log), the leader has the last word.
-            logger.debug("%s: follower %d answered %s, back to the leader", tp, flight.node, error.name)
-            progress.replica = -1
-            progress.not_before = 0.0
+            self._leave_follower(progress, f"answered {error.name}")
+            self._pause(progress)
             return
         if isinstance(error, OffsetOutOfRangeError):
             raise with_log_bounds(error, self._cluster, self._request_deadline())
@@ -504,28 +538,38 @@ class RangeRead:
         """A request came to nothing: asks who leads now, and tries again after a pause."""
         logger.debug("broker %d: Fetch came to nothing: %s", node, error)
         for asked in batch:
-            asked.progress.replica = -1
+            if asked.progress.replica == node:
+                self._leave_follower(asked.progress, "is out of reach")
             self._invalidate(asked.progress.topic_partition)
             self._failed(asked.progress, error)
+
+    def _leave_follower(self, progress: RangeProgress, why: str) -> None:
+        """Goes back to the leader, and for some time tells it no rack: it would name the same follower again."""
+        logger.debug("%s: follower %d %s, back to the leader", progress.topic_partition, progress.replica, why)
+        progress.replica = -1
+        progress.leader_only_until = self._clock.now() + _LEADER_ONLY_S
 
     def _failed(self, progress: RangeProgress, error: WireError) -> None:
         """Puts a range off for a while, or raises when `error` leaves no hope or its time is over."""
         # An answer that breaks the protocol has ended its connection; another one may do better, once.
         if not error.retriable and not (isinstance(error, ProtocolError) and not progress.failures):
             raise error
-        now = self._now()
+        now = self._clock.now()
         if progress.stalled_since is None:
             progress.stalled_since = now
         grace_ms = error_info(error.code).grace_ms if isinstance(error, BrokerError) else None
         limit_s = self._deadline_s if grace_ms is None else min(self._deadline_s, grace_ms / 1000)
         if now - progress.stalled_since > limit_s:
             self._give_up(progress, error)
+        self._pause(progress)
+
+    def _pause(self, progress: RangeProgress) -> None:
         progress.failures += 1
         self._counters.n_retries += 1
-        progress.not_before = now + self._backoff.delay_ms(progress.failures) / 1000
+        progress.not_before = self._clock.now() + self._backoff.delay_ms(progress.failures) / 1000
 
     def _give_up(self, progress: RangeProgress, cause: WireError | None) -> NoReturn:
         if isinstance(cause, UnknownTopicError):
             raise cause
         since = self._moved_at if progress.stalled_since is None else progress.stalled_since
-        raise stalled_error(progress.range, progress.position, self._now() - since, cause) from cause
+        raise stalled_error(progress.range, progress.position, self._clock.now() - since, cause) from cause

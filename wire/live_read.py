@@ -18,12 +18,9 @@ from pykafka_wire.wire.fetcher import DEFAULT_MAX_BYTES, DEFAULT_MAX_PARTITION_B
 from pykafka_wire.wire.messages.fetch import PartitionData
 from pykafka_wire.wire.positions import RangeProgress
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
-from pykafka_wire.wire.transport import first_to_arrive
 
 _LANE: Final = "live"
 _NO_END: Final = 2**63 - 1
-#: How much longer than it may wait for records a broker may take to answer.
-_ANSWER_GRACE_MS: Final = 5_000
 
 
 class LiveRead(RangeRead):
@@ -69,7 +66,7 @@ class LiveRead(RangeRead):
             self._send()
             flight = self._arrived(deadline)
             if flight is not None:
-                chunk = self._take_answer(flight, self._request_deadline())
+                chunk = self._take_answer(flight)
                 self._send()
                 if chunk.parts:
                     self._decoded += self._decoder.decode(chunk)
@@ -89,16 +86,10 @@ class LiveRead(RangeRead):
     def _arrived(self, deadline: Deadline) -> InFlight | None:
         """A request whose answer is there, or does not come any more; None when ``deadline`` passes before."""
         if not self._in_flight:
-            pause_ms = (min(progress.not_before for progress in self._unfinished) - self._now()) * 1000
+            pause_ms = (min(progress.not_before for progress in self._unfinished) - self._clock.now()) * 1000
             time.sleep(max(0.001, min(pause_ms, deadline.remaining_ms()) / 1000))
             return None
-        flights = {flight.pending: flight for flight in self._in_flight.values()}
-        pending = first_to_arrive(list(flights), deadline)
-        if pending.arrived:
-            return flights[pending]
-        patience_s = (self._settings.request_timeout_ms + self._settings.fetch_max_wait_ms + _ANSWER_GRACE_MS) / 1000
-        oldest = min(flights, key=lambda pending: pending.sent_at)
-        return flights[oldest] if time.monotonic() - oldest.sent_at > patience_s else None
+        return self._next_flight(deadline)
 
     def _wait_ms(self, batch: list[Asked]) -> int:
         # Whether a partition has anything is to be known at once; only when all are at their ends is there reason to wait.
@@ -113,7 +104,7 @@ class LiveRead(RangeRead):
     def _check_end(self, progress: RangeProgress, data: PartitionData, node: int, *, first: bool) -> None:
         progress.stalled_since = None
         progress.failures = 0
-        self._moved_at = self._now()
+        self._moved_at = self._clock.now()
         self._notice_end(progress, data)
 
     def _notice_end(self, progress: RangeProgress, data: PartitionData) -> None:

@@ -102,11 +102,12 @@ class RangeProgress:
         turn: when it was last served; ranges are asked for in this order, so that none starves (KIP-74).
         min_bytes: a floor for what is asked for, raised when a batch did not fit.
         replica: the follower to read from (KIP-392), -1 for the leader; `replica_until` is when to ask the leader
-            again.
+            again. `leader_only_until`: until then no follower is to be used.
         leader: (node, leader epoch) that the last answer came under.
         last_epoch: the leader epoch of the last batch, -1 if unknown.
         not_before: time before which it is not to be asked for again.
         stalled_since: when it began to give nothing, None while it moves.
+        end_missing_since: since when its leader serves less than the range's end.
         retried_offset: the offset of a batch that was corrupt and is being fetched once more.
     """
 
@@ -119,10 +120,12 @@ class RangeProgress:
     min_bytes: int = _MIN_FETCH_BYTES
     replica: int = -1
     replica_until: float = 0.0
+    leader_only_until: float = 0.0
     leader: tuple[int, int] = (-1, -1)
     last_epoch: int = -1
     not_before: float = 0.0
     stalled_since: float | None = None
+    end_missing_since: float | None = None
     failures: int = 0
     retried_offset: int = -1
     n_bytes: int = 0
@@ -149,7 +152,7 @@ class RangeProgress:
         if walked.leader_epoch >= 0:
             self.last_epoch = walked.leader_epoch
         self.min_bytes = _MIN_FETCH_BYTES
-        self.stalled_since = None
+        self.stalled_since = self.end_missing_since = None
         self.failures = 0
 
     def rewind(self, offset: int) -> None:

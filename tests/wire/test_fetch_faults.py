@@ -1,0 +1,156 @@
+"""Followers that are of no use, and leaders that say nothing: what no real broker can be made to do when it is wanted."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.decode import Columns
+from pykafka_wire.wire.encode import encode_batches
+from pykafka_wire.wire.errors import LogEndError
+from pykafka_wire.wire.fetcher import fetch_ranges
+from pykafka_wire.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import OffsetRange
+from tests.wire.fake_broker import FakeBroker
+
+N_RECORDS = 10
+VALUES = Columns(key=False, value=True, headers=False, timestamp=False, timestamp_type=False)
+
+
+@pytest.fixture
+def brokers() -> Iterator[tuple[FakeBroker, FakeBroker]]:
+    """Two brokers that know of each other; the first leads partition 0 of ``t``, the second partition 1."""
+    with FakeBroker(1) as first, FakeBroker(2) as second:
+        for broker in (first, second):
+            broker.peers = {1: first, 2: second}
+            broker.topics = {"t": {0: (1, 0), 1: (2, 0)}}
+        yield first, second
+
+
+def client(broker: FakeBroker, **options: str) -> Cluster:
+    named = {name.replace("_", "."): value for name, value in options.items()}
+    return Cluster(ClientSettings.from_options({"bootstrap.servers": broker.address, **named}))
+
+
+def range_of(partition: int, end_offset: int = N_RECORDS) -> OffsetRange:
+    return OffsetRange(topic="t", partition=partition, start_offset=0, end_offset=end_offset)
+
+
+def asked_of(request: FetchRequest) -> FetchPartition:
+    return request.topics[0].partitions[0]
+
+
+def batch_at(offset: int, n_records: int = N_RECORDS) -> memoryview:
+    values = pa.array([b"%d" % (offset + i) for i in range(n_records)], pa.binary())
+    (batch,) = encode_batches(
+        key=None, value=values, headers=None, timestamp=np.zeros(n_records, np.int64), codec=Codec.NONE,
+        max_batch_bytes=1 << 20,
+    )  # fmt: skip
+    struct.pack_into(">q", batch.data, 0, offset)
+    return memoryview(batch.data)
+
+
+def answer(request: FetchRequest, **fields: object) -> FetchResponse:
+    """One partition's answer, for a log of ten records unless `fields` say otherwise."""
+    data = {"high_watermark": N_RECORDS, "last_stable_offset": N_RECORDS, "records": memoryview(b""), **fields}
+    partition = PartitionData(partition_index=asked_of(request).partition, **data)  # type: ignore[arg-type]
+    return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
+
+
+def naming_leader(request: FetchRequest, version: int) -> FetchResponse:
+    """A leader that names broker 2 to whoever tells a rack, and serves all others."""
+    if request.rack_id:
+        return answer(request, preferred_read_replica=2)
+    return answer(request, records=batch_at(0))
+
+
+@pytest.mark.parametrize("code", [6, 9, 78], ids=["NOT_LEADER", "REPLICA_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE"])
+def test_a_follower_that_refuses_is_not_asked_again_and_the_leader_serves(
+    brokers: tuple[FakeBroker, FakeBroker], code: int
+) -> None:
+    leader, follower = brokers
+    leader.on[FetchRequest] = naming_leader
+    follower.on[FetchRequest] = lambda request, _: answer(request, error_code=code)
+    with client(leader, client_rack="r2") as cluster:
+        (chunk,) = fetch_ranges(cluster, [range_of(0)], columns=VALUES, deadline_ms=10_000)
+    assert chunk.records.n_records == N_RECORDS
+    assert leader.count(FetchRequest) == 2
+    assert follower.count(FetchRequest) == 1
+
+
+def test_a_follower_that_stands_still_ends_no_range_and_the_leader_serves(
+    brokers: tuple[FakeBroker, FakeBroker],
+) -> None:
+    """Its high watermark does not rise: the leader's word counts, not the follower's, whether the end is there."""
+    leader, follower = brokers
+    leader.on[FetchRequest] = naming_leader
+    follower.on[FetchRequest] = lambda request, _: answer(request, high_watermark=0, last_stable_offset=0)
+    with client(leader, client_rack="r2") as cluster:
+        (chunk,) = fetch_ranges(cluster, [range_of(0)], columns=VALUES, end_wait_ms=500)
+    assert chunk.records.n_records == N_RECORDS
+    assert leader.count(FetchRequest) == 2
+    assert follower.count(FetchRequest) > 1
+
+
+def test_the_wait_for_a_ranges_end_begins_with_the_leaders_word(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    leader, follower = brokers
+    follower.on[FetchRequest] = lambda request, _: answer(request, high_watermark=0, last_stable_offset=0)
+    first_word: list[float] = []
+
+    def trailing_leader(request: FetchRequest, version: int) -> FetchResponse:
+        if request.rack_id:
+            return answer(request, preferred_read_replica=2)
+        first_word.append(time.monotonic())
+        return answer(request, high_watermark=0, last_stable_offset=0)
+
+    leader.on[FetchRequest] = trailing_leader
+    with client(leader, client_rack="r2") as cluster, pytest.raises(LogEndError) as caught:
+        list(fetch_ranges(cluster, [range_of(0)], columns=VALUES, end_wait_ms=700))
+    assert time.monotonic() - first_word[0] > 0.7
+    assert caught.value.broker == 1
+
+
+def test_a_broker_that_says_nothing_is_given_up_while_another_one_is_busy(
+    brokers: tuple[FakeBroker, FakeBroker],
+) -> None:
+    silent, busy = brokers
+    asked_again = threading.Event()
+    end_offset = 10**9
+    give_up_at = time.monotonic() + 20
+    was_hidden: list[bool] = []
+
+    def silent_at_first(request: FetchRequest, version: int) -> FetchResponse | None:
+        if silent.count(FetchRequest) == 1:
+            return None
+        asked_again.set()
+        return answer(request, records=batch_at(0))
+
+    def never_at_a_loss(request: FetchRequest, version: int) -> FetchResponse:
+        offset = asked_of(request).fetch_offset
+        if asked_again.is_set() or time.monotonic() > give_up_at:
+            was_hidden.append(not asked_again.is_set())
+            offset = end_offset - 1
+        return answer(request, high_watermark=end_offset, last_stable_offset=end_offset, records=batch_at(offset, 1))
+
+    silent.on[FetchRequest] = silent_at_first
+    busy.on[FetchRequest] = never_at_a_loss
+    with client(busy, request_timeout_ms="400") as cluster:
+        chunks = fetch_ranges(cluster, [range_of(0), range_of(1, end_offset)], columns=VALUES)
+        indexes = {int(index) for chunk in chunks for index in chunk.records.slice_index}
+    assert was_hidden == [False]
+    assert indexes == {0, 1}
