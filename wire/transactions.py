@@ -35,7 +35,6 @@ from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
     ProducerFencedError,
-    TransportError,
     UnsupportedVersionError,
     WireError,
     broker_error,
@@ -118,7 +117,7 @@ class Transaction:
         self._begun_at = time.monotonic()
         #: Whether the coordinator was asked for anything that it would have to end.
         self._touched = False
-        #: Whether a commit of offsets was sent that may still arrive.
+        #: Whether a request was made to a coordinator that had no answer: it may still arrive, even if another try had one.
         self._lost_track = False
         self._ended = False
         self.in_doubt = False
@@ -194,7 +193,6 @@ class Transaction:
             self._touched = True
             self._commit_offsets(group, offsets, deadline)
         except WireError as error:
-            self._lost_track = isinstance(error, TransportError)
             raise self._explained(error) from error.__cause__
 
     def commit(self, *, deadline: Deadline | None = None) -> None:
@@ -364,7 +362,25 @@ class Transaction:
         kind, key = (CoordinatorKind.TRANSACTION, self.transactional_id)
         if group is not None:
             kind, key = CoordinatorKind.GROUP, group
-        return self._cluster.coordinator_request(kind, key, build, codes, deadline=deadline, version_cap=version_cap)
+        n_unanswered = 0
+
+        def counted(node: int) -> Request[ResponseT]:
+            nonlocal n_unanswered
+            request = build(node)
+            n_unanswered += 1
+            return request
+
+        def codes_of_answer(response: ResponseT) -> Iterable[int]:
+            nonlocal n_unanswered
+            n_unanswered -= 1
+            return codes(response)
+
+        try:
+            return self._cluster.coordinator_request(
+                kind, key, counted, codes_of_answer, deadline=deadline, version_cap=version_cap
+            )
+        finally:
+            self._lost_track |= n_unanswered > 0
 
     def _cap(self, request: Request[Any]) -> int | None:
         return self.dialect.versions(type(request))[1]

@@ -332,6 +332,40 @@ def test_in_the_first_protocol_a_lost_produce_is_left_to_the_next_init(
     assert committed_values(kafka_tv1, out) == [[b"next"]]
 
 
+def test_in_the_first_protocol_a_lost_try_of_any_request_is_left_to_the_next_init(
+    kafka_tv1: Any, topic: Any, cluster_of: ClusterOf, own_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next try was answered, and then the offset refused; but the first one might arrive behind the abort."""
+    tp = TopicPartition(topic(cluster=kafka_tv1), 0)
+    host, _, port = kafka_tv1.bootstrap_servers.split(",")[0].rpartition(":")
+    with CuttingProxy(host, int(port)) as proxy, monkeypatch.context() as patched:
+        proxy.stand_between(patched)
+        cluster = cluster_of(kafka_tv1, retry_backoff_ms=10)
+        with pytest.raises(BrokerError, match="OFFSET_METADATA"), Transaction.begin(cluster, own_id) as transaction:
+            transaction.produce({tp: encode(b"left")})
+            proxy.cut_answer_after(0)
+            transaction.commit_offsets(own_id, {tp: CommittedOffset(1, metadata="x" * 5_000)})
+        assert proxy.n_cuts == 1
+        found = describe_transaction(cluster, own_id)
+        assert found is not None and found.state == "Ongoing"
+        cluster.close()
+
+
+def test_an_offset_that_is_refused_leaves_nothing_open(
+    dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
+) -> None:
+    brokers = dialect_brokers[1]
+    tp = TopicPartition(topic(cluster=brokers), 0)
+    cluster = cluster_of(brokers)
+    with pytest.raises(BrokerError, match="OFFSET_METADATA"), Transaction.begin(cluster, own_id) as transaction:
+        transaction.produce({tp: encode(b"aborted")})
+        transaction.commit_offsets(own_id, {tp: CommittedOffset(1, metadata="x" * 5_000)})
+    found = describe_transaction(cluster, own_id)
+    assert found is not None
+    assert found.state in ("PrepareAbort", "CompleteAbort")
+    assert committed_values(brokers, tp.topic) == [[]]
+
+
 # --- what no real broker can be made to do ------------------------------------------------------------------------------
 
 
