@@ -13,7 +13,9 @@ alone:
    first unacknowledged batch it means that the broker lost acknowledged data: it is final.
 5. A batch that gives way to others (cut in two as too large, or rid of records that no broker takes) was not written,
    and nor was any that left after it. Those that take its place, and all that came after it, are stamped anew with the
-   sequences from its own on, once everything in flight has come back.
+   sequences from its own on, once everything in flight has come back. Where an earlier try may have been written all
+   the same (its answer was lost), no record may be left out: what follows would get its sequences, and a broker that
+   has the batch would take that for a repetition, and drop it.
 6. Until a first batch is acknowledged, one is in flight. A partition that was just made may refuse it
    (NOT_LEADER_OR_FOLLOWER) and take the next one a moment later: a broker that knows nothing of a producer accepts
    whatever sequence comes first, and then has no place for the batch that was refused.
@@ -73,6 +75,7 @@ class QueuedBatch:
         expires_at: time of the end of its delivery timeout.
         ordinal: the place of its first record among all of its topic-partition; unlike `base_sequence` it never wraps.
         last_error: what the last try ended in.
+        may_be_written: a try, of it or of the batch that it was cut from, may be in the log without being acknowledged.
     """
 
     topic_partition: TopicPartition
@@ -82,6 +85,7 @@ class QueuedBatch:
     base_sequence: int = -1
     attempts: int = 0
     last_error: WireError | None = None
+    may_be_written: bool = False
 
     @property
     def size(self) -> int:
@@ -174,7 +178,9 @@ class PartitionQueue:
         self._returned(batch)
         ordinal = batch.ordinal
         for piece in pieces:
-            self.waiting.append(QueuedBatch(self.topic_partition, piece, batch.expires_at, ordinal))
+            queued = QueuedBatch(self.topic_partition, piece, batch.expires_at, ordinal)
+            queued.may_be_written = batch.may_be_written
+            self.waiting.append(queued)
             ordinal += piece.n_records
         self._in_order()
         self._retrying = True

@@ -16,6 +16,8 @@ from pykafka_wire.wire.topics import TopicPartition
 _MESSAGE_TOO_LARGE: Final = 10
 #: What brokers have against a record, not against the batch, the producer or the place (KIP-467).
 RECORD_ERRORS: Final = frozenset({"MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP"})
+#: These come after the batch was written to the leader's log.
+AFTER_APPEND: Final = frozenset({"REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"})
 #: Of a batch's refused records, so many are named.
 _MOST_RECORD_ERRORS: Final = 10
 
@@ -46,6 +48,16 @@ def refused_error(
             "Acknowledged records of this producer are missing on the broker: it lost data (an unclean leader election), "
             "or retention outran the producer. Nothing was written after the gap."
         )
+    return error
+
+
+def undecided_error(error: BrokerError) -> BrokerError:
+    """`error` for a batch that is refused now, though an earlier try of it may have been written: records of it cannot be
+    left out, for nobody can tell which sequences the broker has."""
+    error.remedy = (
+        "An earlier try of this batch got no definite answer and may be in the log: write it again with a new producer, "
+        "as a task that runs again does."
+    )
     return error
 
 

@@ -56,7 +56,14 @@ from pykafka_wire.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from pykafka_wire.wire.produce_errors import RECORD_ERRORS, expired_error, refused_error, too_large_error
+from pykafka_wire.wire.produce_errors import (
+    AFTER_APPEND,
+    RECORD_ERRORS,
+    expired_error,
+    refused_error,
+    too_large_error,
+    undecided_error,
+)
 from pykafka_wire.wire.recut import RefusedRecords, halves, take_out
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
@@ -376,7 +383,10 @@ class Producer:
     def _send_to(self, node: int, chosen: list[PartitionQueue]) -> bool:
         """Sends the next batch of each of `chosen` in one request; False when that failed."""
         if self._identity is None:
-            self._identity = self._init_producer_id() if self._idempotent else ProducerIdentity()
+            try:
+                self._identity = self._init_producer_id() if self._idempotent else ProducerIdentity()
+            except WireError as error:
+                self._fail(error)
         topics: dict[str, TopicProduceData] = {}
         batches: dict[tuple[str | uuid.UUID, int], QueuedBatch] = {}
         for queue in chosen:
@@ -504,6 +514,8 @@ class Producer:
             return
         # inflight.py, rule 4: an echo of an earlier batch's failure.
         echo = error.name == "OUT_OF_ORDER_SEQUENCE_NUMBER" and queue.is_echo(batch)
+        # An answer that has an offset comes from a leader that wrote the batch, and lost its place after that.
+        batch.may_be_written |= answer.base_offset >= 0 or error.name in AFTER_APPEND
         corrupt_again = error.name == "CORRUPT_MESSAGE" and batch.attempts >= _CORRUPT_TRIES
         if not (error.retriable or echo) or corrupt_again:
             self._fail(error)
@@ -528,6 +540,8 @@ class Producer:
             pieces = halves(encoded, level)
             if too_large:
                 self._batch_limits.refused(batch.topic_partition.topic, batch.size)
+        elif self.keeps_refused and batch.may_be_written and batch.base_sequence >= 0:
+            self._fail(undecided_error(error))
         elif self.keeps_refused:
             pieces = self._keep(batch.topic_partition, encoded, faults or {0: None}, error)
         else:
@@ -551,6 +565,7 @@ class Producer:
         if isinstance(error, ProtocolError) and any(batch.attempts > 1 for batch in batches):
             self._fail(error)
         for batch in set(batches):
+            batch.may_be_written = True
             self._invalidate(batch.topic_partition)
             self._retry(batch, error, pause=True)
 
@@ -586,10 +601,20 @@ class Producer:
 
 # --- one producer per process and settings --------------------------------------------------------------------------
 
-#: Idle producers by (pid, settings): the documented per-process cache. A producer id is asked for once, not once a
-#: task, and its sequences run on. A forked child has another pid, so it never goes on with its parent's sequences.
-_idle: dict[tuple[int, ClientSettings], list[Producer]] = {}
+#: Idle producers by settings: the documented per-process cache. A producer id is asked for once, not once a task, and its
+#: sequences run on. A forked child starts with none, so it never goes on with its parent's sequences.
+_idle: dict[ClientSettings, list[Producer]] = {}
 _idle_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    """In a forked child: its parent's producers are not its own, and a thread that it lacks may have held the lock."""
+    global _idle_lock
+    _idle_lock = threading.Lock()
+    _idle.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextlib.contextmanager
@@ -598,9 +623,8 @@ def shared_producer(settings: ClientSettings) -> Iterator[Producer]:
 
     On leaving, one that failed or still holds batches (the task failed) is reset: it goes on under a new producer id.
     """
-    key = (os.getpid(), settings)
     with _idle_lock:
-        producers = _idle.setdefault(key, [])
+        producers = _idle.setdefault(settings, [])
         producer = producers.pop() if producers else Producer(shared_cluster(settings), settings)
     try:
         yield producer

@@ -129,6 +129,21 @@ def test_a_batch_whose_answer_is_lost_is_in_the_log_once(fault: Any, producer: P
     assert log.producers == [0]
 
 
+def test_without_a_producer_id_the_producer_has_failed(producer: Producer, fake: FakeBroker, log: Partition) -> None:
+    fake.on[InitProducerIdRequest] = lambda request, version: InitProducerIdResponse(error_code=31)
+    write(producer, 0, 10)
+    for _ in range(2):
+        with pytest.raises(BrokerError, match="Grant IdempotentWrite"):
+            producer.flush()
+    assert fake.count(InitProducerIdRequest) == 1
+    assert not producer.clean
+    fake.on[InitProducerIdRequest] = log.init_producer_id
+    producer.reset()
+    write(producer, 0, 10)
+    producer.flush()
+    assert log.values == numbered(0, 10)
+
+
 def test_an_answer_that_never_makes_sense_ends_in_one_error(producer: Producer, log: Partition) -> None:
     log.faults = [LOST["bytes too many"]] * 5
     write(producer, 0, 10)

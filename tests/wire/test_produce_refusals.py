@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from pykafka_wire.wire.batches import EncodedBatch, read_header
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.encode import encode_batches
-from pykafka_wire.wire.errors import RecordTooLargeError, WireError
+from pykafka_wire.wire.errors import DeadlineExceededError, RecordTooLargeError, WireError
 from pykafka_wire.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -30,6 +31,7 @@ from pykafka_wire.wire.messages.produce import (
 from pykafka_wire.wire.producer import Producer, shared_producer
 from pykafka_wire.wire.settings import ClientSettings
 from tests.broker_features import lacking
+from tests.wire.cutting_proxy import CuttingProxy
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.oracle import decode_batches
 from tests.wire.test_producer import read, settings_of
@@ -124,6 +126,55 @@ def test_records_too_large_are_kept_and_all_others_arrive_in_order(topic: Any, c
     producer.append(name, 0, encode([b"and on"]))
     producer.flush()
     assert read(cluster, name)[-1] == b"and on"
+
+
+def test_a_record_that_may_be_in_the_log_after_all_is_not_left_out(
+    kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sequence would be the next record's, and the broker, which has it already, would drop that one as a repetition."""
+    name = topic(partitions=2)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    host, _, port = kafka.bootstrap_servers.split(",")[0].rpartition(":")
+    with CuttingProxy(host, int(port)) as proxy:
+        proxy.stand_between(monkeypatch)
+        with Cluster(settings_of(kafka, retry_backoff_ms=1_500, retry_backoff_max_ms=1_500)) as cluster:
+            producer = Producer(cluster)
+            producer.keeps_refused = True
+            for partition in range(2):
+                producer.append(name, partition, encode([b"first"]))
+            producer.flush()
+            proxy.cut_answer_after(0)
+            producer.append(name, 0, encode([b"x" * 3_000]))
+            with pytest.raises(DeadlineExceededError):
+                producer.flush(Deadline.after_ms(300))  # the pause before the next try is longer
+            deadline = Deadline.after_ms(60_000)
+            while not proxy.n_cuts:
+                assert not deadline.expired
+                time.sleep(0.02)
+            limit_batches(admin, name, 2_000)
+            with Cluster(settings_of(kafka)) as outside:
+                probe = Producer(outside)
+                while True:
+                    probe.append(name, 1, encode([b"x" * 3_000]))
+                    try:
+                        probe.flush()
+                    except RecordTooLargeError:
+                        break
+                    assert not deadline.expired
+            producer.append(name, 0, encode([b"next"]))
+            with pytest.raises(RecordTooLargeError, match="An earlier try of this batch got no definite answer"):
+                producer.flush()
+            assert read(cluster, name) == [b"first", b"x" * 3_000]
+            producer.reset()
+            producer.append(name, 0, encode([b"next"]))
+            producer.flush()
+            assert read(cluster, name) == [b"first", b"x" * 3_000, b"next"]
+
+
+def limit_batches(admin: AdminClient, topic: str, n_bytes: int) -> None:
+    entry = ConfigEntry("max.message.bytes", str(n_bytes), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def test_a_record_larger_than_a_request_is_kept_without_being_sent(kafka: Any, topic: Any) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from pykafka_wire.wire import producer as producer_module
 from pykafka_wire.wire.admin import LATEST, list_offsets
 from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import Cluster, shared_cluster
@@ -212,7 +213,8 @@ def test_a_forked_process_does_not_go_on_with_its_parents_sequences(kafka: Any, 
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     child = context.Process(target=identity_in_child, args=(settings, name, results))
-    child.start()
+    with producer_module._idle_lock:  # as another thread may hold it at that moment
+        child.start()
     identity_of_child = results.get(timeout=30)
     child.join(30)
     assert child.exitcode == 0
