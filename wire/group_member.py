@@ -15,7 +15,8 @@ import time
 from typing import Final, TypeVar
 
 from pykafka_wire.wire.cluster import COORDINATOR_LANE, Cluster, CoordinatorKind, Deadline
-from pykafka_wire.wire.errors import DeadlineExceededError, SettingsError, WireError, broker_error
+from pykafka_wire.wire.deadline import Backoff
+from pykafka_wire.wire.errors import NoBrokerAvailableError, SettingsError, TransportError, WireError, broker_error
 from pykafka_wire.wire.membership import ILLEGAL_GENERATION, Membership, MemberState
 from pykafka_wire.wire.messages.group import (
     HeartbeatResponse,
@@ -149,7 +150,8 @@ class GroupMember:
 class LiveMember:
     """A member that lives in a thread. The caller gives up what it owned, calls :meth:`join`, and asks :attr:`state`.
 
-    After an error that ends the membership, :attr:`error` holds it and the thread has ended.
+    After an error that ends the membership, :attr:`error` holds it and the thread has ended. That no coordinator can be
+    reached ends nothing: it is tried again until one can.
     """
 
     def __init__(
@@ -172,12 +174,16 @@ class LiveMember:
         self._interval_s = settings.heartbeat_interval_ms / 1000
         self._refresh_s = settings.metadata_max_age_ms / 1000
         self._session_s = settings.session_timeout_ms / 1000
+        self._backoff = Backoff(settings)
         self._rejoins = rejoins
         self._max_idle_s = None if max_idle_ms is None else max_idle_ms / 1000
         self._alive_at = time.monotonic()
         self._changed = threading.Condition()
         self._joining = False
         self._closing = False
+        #: That no broker could be reached, where the member never had a place: for :meth:`wait` to tell, once.
+        self._unreachable: NoBrokerAvailableError | None = None
+        self._had_a_place = False
         self._thread: threading.Thread | None = None
 
     @property
@@ -186,9 +192,9 @@ class LiveMember:
 
     @property
     def state(self) -> MemberState:
-        """UNJOINED also while it has been told to join and has not yet."""
+        """UNJOINED also while it has been told to join and has not yet, and once an error has ended it."""
         with self._changed:
-            return MemberState.UNJOINED if self._joining else self.machine.state
+            return MemberState.UNJOINED if self._joining or self.error is not None else self.machine.state
 
     @property
     def joining(self) -> bool:
@@ -206,12 +212,20 @@ class LiveMember:
                 self._thread.start()
 
     def wait(self, deadline: Deadline) -> bool:
-        """Whether the member is STABLE, waited for until ``deadline``. Raises the error that has ended the membership."""
+        """Whether the member is STABLE, waited for until ``deadline``.
+
+        Raises:
+            NoBrokerAvailableError: nobody answers, nor ever did: the addresses may be wrong. It goes on trying.
+            WireError: what has ended the membership.
+        """
         with self._changed:
-            while self._joining and self.error is None and not deadline.expired:
+            while self._joining and not (self.error or self._unreachable or deadline.expired):
                 self._changed.wait(deadline.remaining_ms() / 1000)
             if self.error is not None:
                 raise self.error
+            if self._unreachable is not None:
+                unreachable, self._unreachable = self._unreachable, None
+                raise unreachable
             return not self._joining and self.machine.state is MemberState.STABLE
 
     def alive(self) -> None:
@@ -235,6 +249,7 @@ class LiveMember:
 
     def _run(self) -> None:
         heard_at = refreshed_at = time.monotonic()
+        n_failures = 0
         while True:
             with self._changed:
                 if not (self._joining or self._closing):
@@ -246,8 +261,11 @@ class LiveMember:
                 if joining:
                     self.member.join()
                     heard_at = refreshed_at = time.monotonic()
+                    n_failures = 0
                     with self._changed:
                         self._joining = False
+                        self._had_a_place = True
+                        self._unreachable = None
                         self._changed.notify_all()
                     continue
                 now = time.monotonic()
@@ -262,16 +280,36 @@ class LiveMember:
                     refreshed_at = now
                     if self.member.topics_have_grown():
                         self.machine.rejoin()
+                n_failures = 0
                 self._rejoin_unasked()
-            except DeadlineExceededError as error:
+            except TransportError as error:
                 # The coordinator is gone for now; the session may have ended, which the next heartbeat will tell.
                 logger.warning("group %s: %s", self.machine.group_id, error)
+                n_failures += 1
+                self._rest(error, n_failures)
             except WireError as error:
-                with self._changed:
-                    self.error = error
-                    self._joining = False
-                    self._changed.notify_all()
+                self._end(error)
                 return
+            except Exception as error:
+                logger.exception("group %s: the member's thread has failed", self.machine.group_id)
+                ended = WireError(f"the member of group {self.machine.group_id!r} has failed: {error!r}")
+                ended.__cause__ = error
+                self._end(ended)
+                return
+
+    def _rest(self, error: TransportError, n_failures: int) -> None:
+        """A pause before the next try, which a close cuts short."""
+        with self._changed:
+            if isinstance(error, NoBrokerAvailableError) and not self._had_a_place:
+                self._unreachable = error
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: self._closing, self._backoff.delay_ms(n_failures) / 1000)
+
+    def _end(self, error: WireError) -> None:
+        with self._changed:
+            self.error = error
+            self._joining = False
+            self._changed.notify_all()
 
     def _rejoin_unasked(self) -> None:
         machine = self.machine

@@ -1,0 +1,161 @@
+"""A live member whose coordinator goes away and comes back; joins and hand-overs on real brokers are in test_consumer.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.errors import NoBrokerAvailableError, WireError
+from pykafka_wire.wire.group_member import GroupMember, LiveMember, membership
+from pykafka_wire.wire.membership import MemberState, encode_assignment
+from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_versioned
+from pykafka_wire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from pykafka_wire.wire.messages.group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from pykafka_wire.wire.messages.metadata import MetadataRequest
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
+from tests.wire.fake_broker import CLOSE, VERSIONS, FakeBroker, versions_response
+
+#: A generous bound for what takes some round trips.
+SOON_MS = 60_000
+
+
+class GroupCoordinator(FakeBroker):
+    """A broker that coordinates a group of one member, which leads and so looks at the topic now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topics = {"t": {0: (1, 0)}}
+        self.on[FindCoordinatorRequest] = lambda request, _: FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(key=key, node_id=1, host="127.0.0.1", port=self.port, error_code=0)
+                for key in request.coordinator_keys
+            ]
+        )
+        self.on[JoinGroupRequest] = lambda request, _: JoinGroupResponse(
+            generation_id=1,
+            protocol_name="range",
+            leader="me",
+            member_id="me",
+            members=[
+                JoinGroupResponseMember(
+                    member_id="me", metadata=encode_versioned(ConsumerProtocolSubscription(topics=["t"]), 1)
+                )
+            ],
+        )
+        self.on[SyncGroupRequest] = lambda request, _: SyncGroupResponse(
+            assignment=encode_assignment([TopicPartition("t", 0)])
+        )
+        self.on[HeartbeatRequest] = lambda request, _: HeartbeatResponse(error_code=0)
+        self.on[LeaveGroupRequest] = lambda request, _: LeaveGroupResponse(error_code=0)
+        self.go_on()
+
+    def go_on(self) -> None:
+        versions = versions_response(VERSIONS | {11: (2, 7), 12: (0, 4), 13: (0, 4), 14: (0, 5)})
+        self.on[ApiVersionsRequest] = lambda *_: versions
+        self.on[MetadataRequest] = self.metadata
+
+    def go_away(self) -> None:
+        """Take connections, and close them at the first word."""
+        self.on[ApiVersionsRequest] = lambda *_: CLOSE
+        self.drop()
+
+    def know_nothing(self) -> None:
+        """Close connections that ask for metadata; members are still answered."""
+        self.on[MetadataRequest] = lambda *_: CLOSE
+
+
+@pytest.fixture
+def coordinator() -> Iterator[GroupCoordinator]:
+    with GroupCoordinator() as broker:
+        yield broker
+
+
+@pytest.fixture
+def member(coordinator: GroupCoordinator) -> Iterator[LiveMember]:
+    options = {
+        "bootstrap.servers": coordinator.address,
+        "group.id": "g",
+        "heartbeat.interval.ms": "20",
+        "metadata.max.age.ms": "50",
+        "default.api.timeout.ms": "300",
+        "retry.backoff.ms": "10",
+    }
+    settings = ClientSettings.from_options(options)
+    with Cluster(settings) as cluster:
+        member = LiveMember(GroupMember(cluster, membership(settings, "g", ("t",))), settings)
+        yield member
+        member.close()
+
+
+def await_heartbeat(coordinator: FakeBroker) -> None:
+    heard, deadline = coordinator.count(HeartbeatRequest), Deadline.after_ms(SOON_MS)
+    while coordinator.count(HeartbeatRequest) == heard:
+        assert not deadline.expired
+
+
+def test_a_member_outlives_its_cluster_being_away(
+    coordinator: GroupCoordinator, member: LiveMember, caplog: Any
+) -> None:
+    member.join()
+    assert member.wait(Deadline.after_ms(SOON_MS))
+    await_heartbeat(coordinator)
+    for trouble, said in (coordinator.know_nothing, "NO_BROKER_AVAILABLE"), (coordinator.go_away, "DEADLINE_EXCEEDED"):
+        trouble()
+        deadline = Deadline.after_ms(SOON_MS)
+        while said not in caplog.text:
+            assert not deadline.expired
+        assert member.error is None
+        assert member.state is MemberState.STABLE
+    coordinator.go_on()
+    await_heartbeat(coordinator)
+    member.machine.rejoin()
+    member.join()
+    assert member.wait(Deadline.after_ms(SOON_MS))
+
+
+def test_a_member_that_never_had_a_place_says_that_nobody_answers_and_goes_on_trying(
+    coordinator: GroupCoordinator, member: LiveMember
+) -> None:
+    coordinator.go_away()
+    member.join()
+    with pytest.raises(NoBrokerAvailableError):
+        member.wait(Deadline.after_ms(SOON_MS))
+    assert member.error is None
+    coordinator.go_on()
+    deadline = Deadline.after_ms(SOON_MS)
+    while member.joining:
+        assert not deadline.expired
+    assert member.wait(deadline)
+
+
+def test_what_nobody_thought_of_ends_the_membership_and_is_told(
+    coordinator: GroupCoordinator, member: LiveMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member.join()
+    assert member.wait(Deadline.after_ms(SOON_MS))
+
+    def fail() -> bool:
+        raise RuntimeError("never thought of")
+
+    monkeypatch.setattr(member.member, "heartbeat", fail)
+    deadline = Deadline.after_ms(SOON_MS)
+    while member.state is MemberState.STABLE:
+        assert not deadline.expired
+    with pytest.raises(WireError, match="never thought of") as caught:
+        member.wait(deadline)
+    assert isinstance(caught.value.__cause__, RuntimeError)
