@@ -7,7 +7,7 @@ NODES ?= 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka fuzz mutants resets parity compat setup clean
+.PHONY: help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka fuzz mutants resets parity compat examples setup clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -83,6 +83,9 @@ parity: setup  ## every scenario through both connectors, side by side
 
 compat: setup  ## the essentials on Spark 4.0 to 4.3, classic and Connect
 	$(BIN)/python -m pytest -m long tests/connector/compat -s $(PYTEST_ARGS)
+
+examples: setup  ## the examples that `make test` runs in one session, each as a program of its own
+	$(BIN)/python -m pytest -m long tests/test_examples.py $(PYTEST_ARGS)
 
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2
 	$(BIN)/python -m pykafka_wire.local --nodes $(NODES)

@@ -174,6 +174,15 @@ def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]
         yield running
 
 
+@pytest.fixture(scope="session")
+def registry_url(java: None) -> Iterator[str]:
+    """A real schema registry, Apicurio's, that speaks Confluent's API."""
+    from tests.connector.values.apicurio import apicurio
+
+    with apicurio() as url:
+        yield url
+
+
 @pytest.fixture
 def kafka_cluster() -> Iterator[ClusterFactory]:
     """Starts clusters of the test's own: `kafka_cluster(nodes=2, properties={…})`; nodes may be killed at will."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import os
 import re
 import signal
@@ -14,16 +16,23 @@ from typing import Any
 
 import pyspark
 import pytest
+import yaml
 
 from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.local.settings import ClusterPlan, Listener, broker_properties, controller_properties
+from pykafka_wire.options import parse_source_options
+from pykafka_wire.wire.admin import list_topics
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 TESTED = {
+    "broker-secured.properties",
     "broker.properties",
+    "client-secured.properties",
     "client.properties",
     "controller.properties",
+    "databricks",
     "log4j2.properties",
     "spark-connect.conf",
     "spark-defaults.conf",
@@ -75,6 +84,60 @@ def test_the_client_file_serves_kafkas_tools_and_this_client_alike(kafka: Any, t
     )
     assert settings.unknown == ()
     assert settings.client_id == "pykafka-wire"
+
+
+def test_the_secured_broker_file_is_what_a_secured_broker_of_the_tests_runs_with(secured_kafka: Any) -> None:
+    runs_with = secured_kafka.cluster.nodes[0].properties
+    certificates = secured_kafka.certificates
+    written = properties("broker-secured.properties")
+    paths = {"/etc/kafka/broker.pem": certificates.broker_path, "/etc/kafka/ca.pem": certificates.authority_path}
+    assert written.pop("listener.security.protocol.map") in runs_with["listener.security.protocol.map"]
+    assert written.pop("listeners").partition(":")[0] in runs_with["listeners"]
+    assert {name: str(paths.get(value, value)) for name, value in written.items()}.items() <= runs_with.items()
+
+
+def test_the_secured_client_file_opens_that_broker(secured_kafka: Any) -> None:
+    options = properties("client-secured.properties")
+    options["ssl.truststore.location"] = str(secured_kafka.certificates.authority_path)
+    options["bootstrap.servers"] = secured_kafka.cluster.bootstrap("SASLTLS")
+    settings = ClientSettings.from_options(options)
+    assert settings.unknown == ()
+    with contextlib.closing(Cluster(settings)) as cluster:
+        assert list_topics(cluster) is not None
+
+
+DATABRICKS = CONF / "databricks"
+
+
+def test_the_databricks_bundle_runs_the_notebook_with_the_wheel() -> None:
+    """Parsed only: there is no workspace to run it in."""
+    bundle = yaml.safe_load((DATABRICKS / "databricks.yml").read_text(encoding="utf-8"))
+    (job,) = bundle["resources"]["jobs"].values()
+    (task,) = job["tasks"]
+    notebook = (DATABRICKS / task["notebook_task"]["notebook_path"]).read_text(encoding="utf-8")
+    assert notebook.startswith("# Databricks notebook source\n")
+    assert (DATABRICKS / bundle["artifacts"]["wheel"]["path"] / "pyproject.toml").exists()
+    assert task["libraries"] == [{"whl": "../../dist/*.whl"}]
+    assert task["job_cluster_key"] == job["job_clusters"][0]["job_cluster_key"]
+    # Each parameter is read by the notebook, each variable is declared, and no secret is in either file.
+    parameters = task["notebook_task"]["base_parameters"]
+    assert set(re.findall(r'"(\w+)"', re.findall(r"for name in \((.*?)\)", notebook)[0])) == set(parameters)
+    assert {name for value in parameters.values() for name in re.findall(r"\$\{var\.(\w+)\}", value)} <= set(
+        bundle["variables"]
+    )
+
+
+def test_the_databricks_notebooks_options_are_those_of_the_source() -> None:
+    calls = ast.walk(ast.parse((DATABRICKS / "stream_orders.py").read_text(encoding="utf-8")))
+    options = {
+        ast.literal_eval(call.args[0]): call.args[1].value if isinstance(call.args[1], ast.Constant) else "orders"
+        for call in calls
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "option"
+    }
+    del options["checkpointLocation"]
+    options["kafka.bootstrap.servers"] = "broker:9094"
+    assert options["kafka.sasl.password"] == "env:KAFKA_PASSWORD"
+    assert parse_source_options(options, "stream").client.unknown == ()
 
 
 @pytest.mark.parametrize("name", ["spark-defaults.conf", "spark-delta.conf"])
@@ -144,31 +207,22 @@ def connect_server(java: None, tmp_path: Path) -> Iterator[str]:
             server.wait()
 
 
-CLIENT = """
-import sys
-from pyspark.sql import SparkSession
-url, bootstrap, topic = sys.argv[1:]
-spark = SparkSession.builder.remote(url).getOrCreate()
-spark.range(100).selectExpr("CAST(id AS STRING) AS value").write.format("pykafka-wire").mode("append").options(
-    **{"kafka.bootstrap.servers": bootstrap, "topic": topic}).save()
-rows = spark.read.format("pykafka-wire").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).load()
-print(type(spark).__module__, spark.conf.get("spark.python.unix.domain.socket.enabled"), rows.count())
-"""
-
-
 def test_a_spark_connect_server_runs_with_its_file_and_finds_the_source(
     connect_server: str, kafka: Any, topic: Any
 ) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_GATE"))}
+    name = topic(2)
+    example = CONF.parent / "examples" / "spark_connect.py"
+    arguments = ["--bootstrap", kafka.bootstrap_servers, "--topic", name, "--remote", connect_server]
     client = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CLIENT, connect_server, kafka.bootstrap_servers, topic(2)],
+        [sys.executable, "-W", "ignore", str(example), *arguments],
         env=environment,
         capture_output=True,
         text=True,
         timeout=180,
     )
     assert client.returncode == 0, client.stderr
-    assert client.stdout.split() == ["pyspark.sql.connect.session", "true", "100"]
+    assert client.stdout == f"100 records with 10 keys in {name}\n"
 
 
 def listens(port: int) -> bool:

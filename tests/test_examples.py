@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 # Run by `make demo`, with a check of its own at its end; by tests/wire/test_walkthrough.py.
+# What tests/connector/test_examples_in_session.py runs in the session that tests share is run as programs by `make examples`.
 RUN_ELSEWHERE = {"demo.py", "protocol_walkthrough.py"}
 
 
@@ -50,10 +51,15 @@ def run(name: str, *arguments: str, environment: dict[str, str], folder: Path) -
 def test_every_example_is_run_and_says_how() -> None:
     examples = {path.name for path in EXAMPLES.glob("*.py")} - RUN_ELSEWHERE
     assert examples == {
+        "batch_read.py",
         "exactly_once.py",
         "lag_listener.py",
+        "schema_registry.py",
+        "secured_cluster.py",
+        "spark_connect.py",  # tests/test_conf.py
         "sql_over_topics.py",
         "stream_to_delta.py",
+        "upsert_to_delta.py",
         "wire_client.py",
         "write_topic.py",
     }
@@ -133,6 +139,43 @@ def test_a_topic_copied_exactly_once(kafka: Any, topic: Any, tmp_path: Path, env
         return [(record.partition(), record.value(), record.timestamp()) for record in found]
 
     assert places(target) == places(source)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_those_that_other_tests_run_in_a_shared_session_run_as_programs(
+    kafka: Any,
+    topic: Any,
+    secured_kafka: Any,
+    registry_url: str,
+    tmp_path: Path,
+    environment: dict[str, str],
+) -> None:
+    name = topic(1)
+    where: dict[str, Any] = {"environment": environment, "folder": tmp_path}
+    run("write_topic.py", "--bootstrap", kafka.bootstrap_servers, "--topic", name, "--rows", "1", **where)
+    common = ["--bootstrap", kafka.bootstrap_servers, "--topic", name]
+    assert cells(run("batch_read.py", *common, "--since", "-1h", **where))[0][:2] == ["1", "1"]
+    table = str(tmp_path / "table")
+    assert run("upsert_to_delta.py", *common, "--table", table, **where) == f"1 keys in {table}\n"
+    topics = ["--clean", topic(1), "--broken", topic(1)]
+    run("schema_registry.py", *common, "--registry", registry_url, *topics, **where)
+    (broken,) = consume(kafka.bootstrap_servers, topics[3], partitions=1, count=1)
+    assert broken.value() == b'{"order":0,"pieces":1}'
+
+    password = tmp_path / "password"
+    password.write_text("alice-secret\n")
+    guarded = topic(1, cluster=secured_kafka.cluster)
+    login = [
+        "--user",
+        "alice",
+        "--password-file",
+        str(password),
+        "--ca",
+        str(secured_kafka.certificates.authority_path),
+    ]
+    at = ["--bootstrap", secured_kafka.cluster.bootstrap("SASLTLS"), "--topic", guarded]
+    assert run("secured_cluster.py", *at, *login, **where) == f"0 records in {guarded}\n"
 
 
 def follow(arguments: list[str], done: Callable[[], bool], *, environment: dict[str, str], folder: Path) -> str:

@@ -18,6 +18,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.sql.functions import expr
 
 from pykafka_wire.errors import OptionError, RegistryError, ValueFormatError
 from pykafka_wire.local.cluster import free_ports
@@ -380,47 +381,35 @@ def test_secrets_are_not_shown_and_travel_only_by_reference(registry_url: str, m
 # --- In Spark ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_of_avro_through_spark_and_back(
-    registry: Registry,
-    confluent: SchemaRegistryClient,
-    spark: Any,
-    kafka: Any,
-    topic: Any,
-    outside: Any,
+def test_a_topic_of_avro_in_spark(
+    registry: Registry, confluent: SchemaRegistryClient, spark: Any, kafka: Any, topic: Any, outside: Any
 ) -> None:
-    from pyspark.sql.functions import struct
+    """The way back is tests/connector/test_examples_in_session.py's."""
+    from pykafka_wire.values import decode_avro
 
-    from pykafka_wire.values import decode_avro, encode_avro
-
-    source, target = topic(), topic()
-    subject, copied = f"{source}-value", f"{target}-value"
+    source = topic()
+    subject = f"{source}-value"
     values = [AvroSerializer(confluent, ORDER)(ROW, context(subject)), b"poison", avro_id(confluent, f"{subject}-2", 8)]
     outside.produce(source, [outside.Record(value=value) for value in values])
     fields = (
         "id BIGINT, ref STRING, price DECIMAL(9,2), at TIMESTAMP, day DATE, tags ARRAY<STRING>, counts MAP<STRING, INT>"
     )
     order = decode_avro(registry, fields, on_error="divert")
-    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
-    read = spark.read.format("pykafka-wire").options(**servers, subscribe=source).load()
-    rows = read.select("offset", order("value").alias("order")).orderBy("offset").collect()
+    asked = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": source}
+    read = spark.read.format("pykafka-wire").options(**asked).load()
+    spark.udf.register("order_id", decode_avro(registry, "id BIGINT", on_error="null"))
+    rows = (
+        read.select("offset", order("value").alias("order"), expr("order_id(value).id AS id"))
+        .orderBy("offset")
+        .collect()
+    )
     full = rows[0].order.value
     assert (full.id, full.ref, full.price, full.day) == (2**40, str(ROW["ref"]), ROW["price"], ROW["day"])
     assert full.at.astimezone(datetime.timezone.utc) == ROW["at"]
     assert (full.tags, full.counts) == (ROW["tags"], ROW["counts"])
     assert rows[1].order.value is None and "do not begin" in rows[1].order.error
     assert rows[2].order.value.id == 8 and rows[2].order.value.ref is None
-
-    write = encode_avro(registry, copied, schema=ID_SCHEMA)
-    good = read.select(order("value").alias("order")).where("order.error IS NULL").select("order.value.id")
-    encoded_rows = good.select(write(struct("id")).alias("value"))
-    encoded_rows.write.format("pykafka-wire").mode("append").options(**servers, topic=target).save()
-    found = [AvroDeserializer(confluent)(record.value, context(copied)) for record in outside.consume(target)]
-    assert sorted(row["id"] for row in found) == [8, 2**40]  # type: ignore[index]
-
-    spark.udf.register("order_id", decode_avro(registry, "id BIGINT", on_error="null"))
-    read.createOrReplaceTempView("orders_as_avro")
-    summed = spark.sql("SELECT sum(order_id(value).id) AS s FROM orders_as_avro").first()
-    assert summed.s == 2**40 + 8
+    assert [row.id for row in rows] == [2**40, None, 8]
     with pytest.raises(Exception, match="PYKAFKA_WIRE_VALUE"):
         read.select(decode_avro(registry, "id BIGINT")("value")).collect()
 
