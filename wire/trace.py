@@ -117,6 +117,8 @@ def _items(message: Struct, version: int) -> str:
         value = getattr(message, field.name)
         if not field.in_version(version) or (field.name in _DULL and not (field.name == "throttle_time_ms" and value)):
             continue
+        if field.tag is not None and value == field.new_default():
+            continue  # not on the wire either
         if field.secret and value is not None:
             shown.append(f"{field.name}=***")
         elif field.kind == "records":
