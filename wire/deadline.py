@@ -62,8 +62,9 @@ class Backoff:
     so that clients that failed together do not come back together (KIP-580)."""
 
     def __init__(self, settings: ClientSettings) -> None:
+        # As Java's clients: where the first pause is above the longest, every pause is the longest.
         self._first_ms = settings.retry_backoff_ms
-        self._most_ms = max(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        self._most_ms = settings.retry_backoff_max_ms
 
     def delay_ms(self, n_failures: int) -> float:
         """The pause after the ``n_failures``-th failure in a row, counted from 1."""
