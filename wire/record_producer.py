@@ -24,7 +24,7 @@ import pyarrow as pa
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.encode import encode_batches
-from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.errors import SettingsError, WireError
 from pykafka_wire.wire.partitioner import Partitioner
 from pykafka_wire.wire.producer import Delivered, Producer
 from pykafka_wire.wire.settings import ClientSettings
@@ -57,8 +57,18 @@ class RecordProducer:
     """
 
     def __init__(self, settings: ClientSettings | Mapping[str, str]) -> None:
-        """Opens nothing yet. Settings by Kafka's names, such as ``bootstrap.servers``, ``compression.type``, ``acks``."""
+        """Opens nothing yet. Settings by Kafka's names, such as ``bootstrap.servers``, ``compression.type``, ``acks``.
+
+        Raises:
+            SettingsError: ``transactional.id`` is set, and nothing here would be in a transaction.
+        """
         self._settings = settings if isinstance(settings, ClientSettings) else ClientSettings.from_options(settings)
+        if self._settings.transactional_id is not None:
+            raise SettingsError(
+                "transactional.id is set, and RecordProducer writes outside of transactions.",
+                setting="transactional.id",
+                remedy="Leave it out, or use pykafka_wire.wire.transactions.",
+            )
         self._cluster = Cluster(self._settings)
         self._producer = Producer(self._cluster)
         self._codec = Codec[self._settings.compression_type.upper()]
