@@ -90,6 +90,12 @@ examples: setup  ## the examples that `make test` runs in one session, each as a
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2
 	$(BIN)/python -m pykafka_wire.local --nodes $(NODES)
 
+.PHONY: test-kerberos
+test-kerberos: setup  ## GSSAPI against a real KDC, with Debian's packages of MIT Kerberos
+	@$(BIN)/python -c 'import gssapi' 2>/dev/null || $(BIN)/python -m pip install -q 'gssapi>=1.8' >/dev/null 2>&1 || true
+	@$(BIN)/python -m tests.wire.kdc
+	$(BIN)/python -m pytest -m long tests/wire/test_kerberos.py $(PYTEST_ARGS)
+
 .PHONY: old-brokers
 old-brokers: setup  ## brokers that ran with ZooKeeper: they start, and what only they answer to a write
 	$(BIN)/python -m pytest -m long tests/local/test_cluster.py tests/wire/test_produce_faults.py $(PYTEST_ARGS)

@@ -57,9 +57,7 @@ def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
         from pykafka_wire.wire.kerberos import Kerberos
 
         service = settings.sasl_kerberos_service_name or options.get("serviceName") or _DEFAULT_SERVICE
-        return Kerberos(
-            service=service, host=host, principal=options.get("principal", ""), keytab=options.get("keyTab", "")
-        )
+        return Kerberos.of(service, host, options)
     if name == "OAUTHBEARER":
         from pykafka_wire.wire import oauth
 
