@@ -25,6 +25,7 @@ from pykafka_wire.starting import (
 )
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.foreign_settings import IGNORED
 from pykafka_wire.wire.settings import ClientSettings, unknown_settings
 from pykafka_wire.wire.topics import TopicPartition
 
@@ -316,6 +317,8 @@ class _Reader:
             raise OptionError(f"{error.text} (given as kafka.*)") from error
         if settings.unknown:
             _log.warning("Kafka settings that this client does not know are ignored: %s", unknown_settings(settings))
+        for name in settings.ignored:
+            _log.info("kafka.%s has no effect: %s", name, IGNORED[name])
         return settings
 
     def subscription(self) -> Subscription:

@@ -203,11 +203,11 @@ class ClientSettings:
     sasl_oauthbearer_allow_http_loopback: bool = field(default=False, metadata=_row(_boolean, "SASL", "for tests: take an endpoint without TLS on this machine"))
     sasl_login_read_timeout_ms: int = field(default=10_000, metadata=_row(_whole(1), "SASL", "for an answer of the token endpoint, in ms"))
     sasl_login_refresh_window_factor: float = field(default=0.8, metadata=_row(_share(0.5, 1.0), "SASL", "the share of a token's life after which a new one is got"))
-    ssl_truststore_type: str | None = field(default=None, metadata=_row(_STORES, "TLS", "`PEM` or `PKCS12`; none: told by the content"))
+    ssl_truststore_type: str | None = field(default=None, metadata=_row(_STORES, "TLS", "`PEM`, `PKCS12` or `JKS`; the content tells which, and one in Java's own format is refused with the command that converts it"))
     ssl_truststore_location: str | None = field(default=None, metadata=_row(_text, "TLS", "file with the certificates to trust; none: the system's"))
     ssl_truststore_password: str | None = field(default=None, metadata=_row(_text, "TLS", "its password", secret=True))
     ssl_truststore_certificates: str | None = field(default=None, metadata=_row(_text, "TLS", "the certificates to trust, as PEM", secret=True))
-    ssl_keystore_type: str | None = field(default=None, metadata=_row(_STORES, "TLS", "`PEM` or `PKCS12`; none: told by the content"))
+    ssl_keystore_type: str | None = field(default=None, metadata=_row(_STORES, "TLS", "`PEM`, `PKCS12` or `JKS`; the content tells which, and one in Java's own format is refused with the command that converts it"))
     ssl_keystore_location: str | None = field(default=None, metadata=_row(_text, "TLS", "file with the client's key and certificates"))
     ssl_keystore_password: str | None = field(default=None, metadata=_row(_text, "TLS", "its password", secret=True))
     ssl_keystore_certificate_chain: str | None = field(default=None, metadata=_row(_text, "TLS", "the client's certificates, as PEM", secret=True))
@@ -373,13 +373,21 @@ _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 
 
 def settings_table(prefix: str = "kafka.") -> str:
-    """The settings as a Markdown table, and below it the names that are accepted and change nothing."""
+    """The settings as a Markdown table, below it the names that are accepted and change nothing, and those that are refused."""
     lines = ["| Setting | Default | For | Meaning |", "|---|---|---|---|"]
     for each in SETTINGS:
         secret = " (secret)" if each.secret else ""
         lines.append(f"| `{prefix}{each.name}` | {each.default} | {each.where} | {each.meaning}{secret} |")
     lines += ["", "Accepted, and without effect:", "", "| Setting | Why |", "|---|---|"]
     lines += [f"| `{prefix}{name}` | {reason} |" for name, reason in IGNORED.items()]
+    lines += [
+        "",
+        "Refused, for going on without them would not do what was asked for:",
+        "",
+        "| Setting | Instead |",
+        "|---|---|",
+    ]
+    lines += [f"| `{prefix}{name}` | {refused.remedy} |" for name, refused in REFUSED.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -91,6 +91,8 @@ class Issuer:
         self.audience = AUDIENCE
         #: The form of each request for a token, in order.
         self.requests: list[Mapping[str, list[str]]] = []
+        #: The id and secret of each, as they came in the Authorization header.
+        self.logins: list[str] = []
         #: Answers to give instead of tokens: status and body.
         self.answers: list[tuple[int, bytes]] = []
         self.url = ""
@@ -128,8 +130,10 @@ class Issuer:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                authorization = self.headers.get("Authorization", "")
                 issuer.requests.append(form)
-                status, body = issuer.answer(self.headers.get("Authorization", ""), form)
+                issuer.logins.append(base64.b64decode(authorization.removeprefix("Basic ")).decode())
+                status, body = issuer.answer(authorization, form)
                 self.send_response(status)
                 if status in (301, 302, 307, 308):
                     self.send_header("Location", body.decode())

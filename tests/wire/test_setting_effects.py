@@ -1,0 +1,513 @@
+"""What each setting does, seen from outside: on a real broker, in the trace, or as an error. A row for every name there is.
+
+The brokers' view counts where there is one (their logs on disk, what a group's description says); next to it stand the
+requests of the trace, beside those of the same action at the defaults.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.options import parse_sink_options
+from pykafka_wire.wire import Consumer, TopicPartition, WireError
+from pykafka_wire.wire.admin import EARLIEST, list_offsets
+from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.errors import CorruptBatchError, SettingsError
+from pykafka_wire.wire.foreign_settings import IGNORED, REFUSED
+from pykafka_wire.wire.producer import Producer
+from pykafka_wire.wire.settings import SETTINGS, ClientSettings
+from pykafka_wire.wire.trace import Trace
+from pykafka_wire.wire.transactions import Transaction
+from pykafka_wire.wire.transport import Channel
+from tests.wire import test_bootstrap, test_kerberos, test_produce_faults, test_producer, test_security
+from tests.wire.effects import ROWS, TIMEOUT_S, Rig, row, seconds
+from tests.wire.secured import Secured
+from tests.wire.security_effects import authenticate
+from tests.wire.test_producer import encode
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def rig(secured_kafka: Secured, tmp_path: Path, topic: Any) -> Iterator[Rig]:
+    made = Rig(secured_kafka, tmp_path, topic)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def silent() -> Iterator[str]:
+    """The address of somebody who takes connections and says nothing."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+# --- what the trace of an action has, with the setting and without ----------------------------------------------------
+
+
+def write(rig: Rig, options: dict[str, str]) -> None:
+    rig.write(options, rig.topic(), [b"a"])
+
+
+def read(rig: Rig, options: dict[str, str]) -> None:
+    topic = rig.topic()
+    rig.write({}, topic, [b"a"])
+    consumer = rig.make(Consumer, options)
+    consumer.assign({TopicPartition(topic, 0): 0})
+    deadline = time.monotonic() + TIMEOUT_S
+    while not consumer.poll(500):
+        assert time.monotonic() < deadline
+
+
+def transact(rig: Rig, options: dict[str, str]) -> None:
+    cluster = rig.cluster(options)
+    Transaction.begin(cluster, uuid.uuid4().hex).abort()
+
+
+def join(rig: Rig, options: dict[str, str]) -> None:
+    consumer = rig.make(Consumer, {"group.id": uuid.uuid4().hex, **options})
+    consumer.subscribe([rig.topic()])
+    deadline = time.monotonic() + TIMEOUT_S
+    while not consumer.assignment:
+        consumer.poll(100)
+        assert time.monotonic() < deadline
+
+
+#: Name -> value, action, and what the trace has with it and at the defaults has not.
+IN_THE_TRACE: dict[str, tuple[str, Callable[[Rig, dict[str, str]], None], str]] = {
+    "client.rack": ("r7", read, "rack_id=r7"),
+    "request.timeout.ms": ("4711", write, " timeout_ms=4711"),
+    "fetch.max.bytes": ("99001", read, " max_bytes=99001"),
+    "fetch.max.wait.ms": ("47", read, "max_wait_ms=47 "),
+    "max.partition.fetch.bytes": ("99002", read, "partition_max_bytes=99002"),
+    "isolation.level": ("read_committed", read, "isolation_level=1"),
+    "acks": ("1", write, "acks=1"),
+    "transaction.timeout.ms": ("4714", transact, "transaction_timeout_ms=4714"),
+    "group.id": ("a-group-of-my-own", join, "group_id=a-group-of-my-own"),
+    "group.instance.id": ("me", join, "group_instance_id=me"),
+    "session.timeout.ms": ("7411", join, "session_timeout_ms=7411"),
+    "max.poll.interval.ms": ("7412", join, "rebalance_timeout_ms=7412"),
+    "partition.assignment.strategy": ("roundrobin", join, "name=roundrobin"),
+    "sasl.mechanism": ("SCRAM-SHA-512", authenticate, "mechanism=SCRAM-SHA-512"),
+}
+
+
+@pytest.fixture(scope="module")
+def at_the_defaults(secured_kafka: Secured, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any, Any], str]:
+    known: dict[Any, str] = {}
+
+    def text(action: Callable[[Rig, dict[str, str]], None], topic: Any) -> str:
+        if action not in known:
+            rig = Rig(secured_kafka, tmp_path_factory.mktemp("defaults"), topic)
+            action(rig, {})
+            rig.close()
+            known[action] = rig.path.read_text()
+        return known[action]
+
+    return text
+
+
+@pytest.mark.parametrize("name", IN_THE_TRACE)
+def test_a_setting_that_a_request_carries(rig: Rig, name: str, at_the_defaults: Any, topic: Any) -> None:
+    value, action, part = IN_THE_TRACE[name]
+    action(rig, {name: value})
+    assert rig.trace(part)
+    assert part not in at_the_defaults(action, topic)
+
+
+# --- what else is seen, a function each -------------------------------------------------------------------------------
+
+
+@row("bootstrap.servers")
+def _(rig: Rig, silent: str) -> None:
+    assert rig.cluster({}).brokers()
+    assert silent in str(rig.refused({"bootstrap.servers": silent, "default.api.timeout.ms": "200"}))
+
+
+@row("client.id")
+def _(rig: Rig, silent: str) -> None:
+    join(rig, {"client.id": "who-am-i", "group.id": (group := uuid.uuid4().hex)})
+    admin = AdminClient({"bootstrap.servers": rig.secured.cluster.bootstrap_servers})
+    (member,) = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S).members
+    assert member.client_id == "who-am-i"
+
+
+@row("security.protocol")
+def _(rig: Rig, silent: str) -> None:
+    assert rig.cluster({}, "TLS").brokers()
+    assert "security.protocol" in str(
+        rig.refused({"security.protocol": "PLAINTEXT", "default.api.timeout.ms": "500"}, "TLS")
+    )
+
+
+@row("default.api.timeout.ms")
+def _(rig: Rig, silent: str) -> None:
+    assert seconds(lambda: rig.refused({"bootstrap.servers": silent, "default.api.timeout.ms": "200"})) < 3
+
+
+@row("socket.connection.setup.timeout.ms")
+def _(rig: Rig, silent: str) -> None:
+    # Default 4 s, as is the time that a first contact has at least.
+    assert seconds(lambda: opened(rig, {"socket.connection.setup.timeout.ms": "100"}, silent)) < 3
+
+
+@row("connections.max.idle.ms")
+def _(rig: Rig, silent: str) -> None:
+    def connections(idle_ms: str) -> int:
+        cluster = rig.cluster({"connections.max.idle.ms": idle_ms})
+        cluster.brokers()
+        before = len(rig.trace("== connected"))
+        time.sleep(0.01)  # idle for longer than 1 ms
+        cluster.topics(None)
+        return len(rig.trace("== connected")) - before
+
+    assert connections("-1") == 0
+    assert connections("1") == 1
+
+
+@row("metadata.max.age.ms")
+def _(rig: Rig, silent: str) -> None:
+    tp = TopicPartition(rig.topic(), 0)
+
+    def asked(age_ms: str) -> int:
+        cluster = rig.cluster({"metadata.max.age.ms": age_ms})
+        cluster.leader(tp)
+        before = len(rig.trace("-> Metadata"))
+        cluster.leader(tp)
+        return len(rig.trace("-> Metadata")) - before
+
+    assert asked("300000") == 0
+    assert asked("0") == 1
+
+
+@row("retry.backoff.ms")
+def _(rig: Rig, silent: str) -> None:
+    assert n_asked_in_vain(rig, {"retry.backoff.ms": "500", "retry.backoff.max.ms": "500"}) <= 3
+    assert n_asked_in_vain(rig, {"retry.backoff.ms": "20", "retry.backoff.max.ms": "500"}) > 3
+
+
+@row("retry.backoff.max.ms")
+def _(rig: Rig, silent: str) -> None:
+    assert n_asked_in_vain(rig, {"retry.backoff.ms": "40000", "retry.backoff.max.ms": "40000"}) == 1
+    assert n_asked_in_vain(rig, {"retry.backoff.ms": "40000", "retry.backoff.max.ms": "20"}) > 1
+
+
+@row("receive.buffer.bytes")
+def _(rig: Rig, silent: str) -> None:
+    assert buffer_of(rig, {"receive.buffer.bytes": "20000"}, socket.SO_RCVBUF) in (20_000, 40_000)  # Linux doubles it
+
+
+@row("send.buffer.bytes")
+def _(rig: Rig, silent: str) -> None:
+    assert buffer_of(rig, {"send.buffer.bytes": "20000"}, socket.SO_SNDBUF) in (20_000, 40_000)
+
+
+@row("check.crcs")
+def _(rig: Rig, silent: str) -> None:
+    topic = rig.topic()
+    rig.write({}, topic, [b"as it was written"])
+    log = rig.log(topic)
+    content = log.read_bytes()
+    with log.open("r+b") as file:
+        file.seek(content.index(b"as it was"))
+        file.write(b"so")
+    consumer = rig.make(Consumer, {"check.crcs": "false"})
+    consumer.assign({TopicPartition(topic, 0): 0})
+    assert [record.value for record in polled(consumer)] == [b"so it was written"]
+    consumer = rig.make(Consumer, {})
+    consumer.assign({TopicPartition(topic, 0): 0})
+    with pytest.raises(CorruptBatchError, match="CRC"):
+        polled(consumer)
+
+
+@row("compression.type")
+def _(rig: Rig, silent: str) -> None:
+    for codec, name in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
+        topic = rig.topic()
+        rig.write({"compression.type": name}, topic, [b"a" * 1000])
+        assert rig.log(topic).read_bytes()[22] & 7 == codec  # the attributes' low byte
+
+
+def level_row(codec: str, low: int, high: int) -> None:
+    @row(f"compression.{codec}.level")
+    def _(rig: Rig, silent: str) -> None:
+        words = [b"%d" % number for number in range(500)]
+        values = [b" ".join(random.Random(4711).choices(words, k=20_000))]
+        sizes = []
+        for level in (low, high):
+            topic = rig.topic()
+            options = {"compression.type": codec, f"compression.{codec}.level": str(level)}
+            rig.write(options, topic, values)
+            sizes.append(batch_sizes(rig.log(topic))[0])
+        assert sizes[1] < sizes[0]
+
+
+level_row("gzip", 1, 9)
+level_row("lz4", 1, 12)
+level_row("zstd", 1, 19)
+
+
+@row("max.request.size")
+def _(rig: Rig, silent: str) -> None:
+    with pytest.raises(WireError, match=r"max\.request\.size"):
+        rig.write({"max.request.size": "1000"}, rig.topic(), [b"a" * 2000])
+
+
+@row("batch.size")
+def _(rig: Rig, silent: str) -> None:
+    values = [b"a" * 100] * 10
+    one, many = rig.topic(), rig.topic()
+    rig.write({}, one, values)
+    rig.write({"batch.size": "100"}, many, values)
+    assert (len(batch_sizes(rig.log(one))), len(batch_sizes(rig.log(many)))) == (1, 10)
+
+
+@row("linger.ms")
+def _(rig: Rig, silent: str) -> None:
+    assert not sent_unasked(rig, {})
+    assert sent_unasked(rig, {"linger.ms": "0"})
+
+
+@row("buffer.memory")
+def _(rig: Rig, silent: str) -> None:
+    assert sent_unasked(rig, {"buffer.memory": "100"})
+
+
+@row("partitioner.class")
+def _(rig: Rig, silent: str) -> None:
+    assert not uses_both_partitions(rig, {})
+    assert uses_both_partitions(rig, {"partitioner.class": "RoundRobinPartitioner"})
+
+
+@row("partitioner.ignore.keys")
+def _(rig: Rig, silent: str) -> None:
+    assert not uses_both_partitions(rig, {"batch.size": "16"})
+    assert uses_both_partitions(rig, {"batch.size": "16", "partitioner.ignore.keys": "true"})
+
+
+@row("max.in.flight.requests.per.connection")
+def _(rig: Rig, silent: str) -> None:
+    def most_in_flight(limit: str) -> int:
+        begun = len(rig.trace(" Produce "))
+        options = {"max.in.flight.requests.per.connection": limit, "batch.size": "100"}
+        rig.write(options, rig.topic(), [b"a" * 100] * 30)
+        n, most = 0, 0
+        for line in rig.trace(" Produce ")[begun:]:
+            n += 1 if "->" in line else -1
+            most = max(most, n)
+        return most
+
+    assert most_in_flight("1") == 1
+    assert 1 < most_in_flight("3") <= 3
+
+
+@row("enable.idempotence")
+def _(rig: Rig, silent: str) -> None:
+    write(rig, {"enable.idempotence": "false"})
+    assert not rig.trace("InitProducerId")
+    write(rig, {})
+    assert rig.trace("InitProducerId")
+
+
+@row("transactional.id")
+def _(rig: Rig, silent: str) -> None:
+    with pytest.raises(SettingsError, match=r"transactional\.id"):
+        rig.write({"transactional.id": "mine"}, rig.topic(), [b"a"])
+    # Of the connector's, with whose deliveryGuarantee it counts.
+    options = {"kafka.bootstrap.servers": "b:9092", "topic": "t", "kafka.transactional.id": "mine"}
+    made = parse_sink_options({**options, "deliveryGuarantee": "exactly-once"}).exactly_once
+    assert made is not None
+    assert made.transactional_id == "mine"
+    with pytest.raises(OptionError, match=r"kafka\.transactional\.id counts only with deliveryGuarantee=exactly-once"):
+        parse_sink_options(options)
+
+
+@row("heartbeat.interval.ms")
+def _(rig: Rig, silent: str) -> None:
+    # Every 3 s by default: five would take 15 s.
+    started = time.monotonic()
+    join(rig, {"heartbeat.interval.ms": "20"})
+    while len(rig.trace("-> Heartbeat")) < 5:
+        assert time.monotonic() - started < 12
+        time.sleep(0.01)
+
+
+@row("auto.offset.reset")
+def _(rig: Rig, silent: str) -> None:
+    topic = rig.topic()
+    rig.write({}, topic, [b"a"])
+    positions = []
+    for policy in ("earliest", "latest"):
+        consumer = rig.make(Consumer, {"auto.offset.reset": policy, "group.id": uuid.uuid4().hex})
+        consumer.assign([TopicPartition(topic, 0)])
+        positions.append(consumer.position(TopicPartition(topic, 0)))
+    assert positions == [0, 1]
+
+
+@row("enable.auto.commit")
+def _(rig: Rig, silent: str) -> None:
+    assert commits(rig, {"enable.auto.commit": "false"}) == (False, False)
+    assert commits(rig, {}) == (False, True)
+
+
+@row("auto.commit.interval.ms")
+def _(rig: Rig, silent: str) -> None:
+    assert commits(rig, {"auto.commit.interval.ms": "0"})[0]
+
+
+@row("allowed.hosts")
+def _(rig: Rig, silent: str) -> None:
+    # The user's own address is allowed; the broker calls itself localhost.
+    address = rig.secured.cluster.external_bootstrap_servers.replace("localhost", "127.0.0.1")
+    topic = rig.topic()
+    tp = TopicPartition(topic, 0)
+    assert list_offsets(rig.cluster({"bootstrap.servers": address, "allowed.hosts": "local*"}), {tp: EARLIEST})
+    with pytest.raises(SettingsError, match=r"advertised as localhost:\d+, which allowed\.hosts"):
+        list_offsets(rig.cluster({"bootstrap.servers": address, "allowed.hosts": "*.example.com"}), {tp: EARLIEST})
+
+
+@row("trace")
+def _(rig: Rig, silent: str) -> None:
+    rig.cluster({"trace": ""}).brokers()
+    assert not rig.path.exists()
+    rig.cluster({}).brokers()
+    assert rig.trace("-> Metadata")
+
+
+#: Names whose effect another test shows, on the same broker where nothing else is said.
+SHOWN_BY: dict[str, Callable[..., None]] = {
+    # A broker that names another one afterwards: scripted.
+    "metadata.recovery.strategy": test_bootstrap.test_with_recovery_turned_off_they_are_not,
+    "metadata.recovery.rebootstrap.trigger.ms": test_bootstrap.test_brokers_that_stay_silent_for_long_are_forgotten,
+    # A broker that goes away, and one that keeps refusing.
+    "delivery.timeout.ms": test_producer.test_a_delivery_timeout_ends_in_one_error_with_its_cause,
+    "retries": test_produce_faults.test_retries_are_counted_and_bounded,
+    # Against a KDC: `make test-kerberos`.
+    "sasl.kerberos.service.name": test_kerberos.test_another_service_name_is_refused_at_once,
+    "ssl.truststore.password": test_security.test_an_authority_in_a_store_of_keytools,
+    "ssl.truststore.certificates": test_security.test_an_authority_given_as_a_value,
+    "ssl.keystore.password": test_security.test_a_client_certificate_from_pkcs12,
+    "ssl.keystore.key": test_security.test_a_client_certificate_as_values_with_an_encrypted_key,
+    "ssl.keystore.certificate.chain": test_security.test_a_client_certificate_as_values_with_an_encrypted_key,
+    "ssl.key.password": test_security.test_a_client_certificate_as_values_with_an_encrypted_key,
+    "ssl.endpoint.identification.algorithm": (
+        test_security.test_the_check_of_the_host_name_can_be_given_up_and_that_warns
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_setting_that_is_seen_otherwise(rig: Rig, name: str, silent: str) -> None:
+    ROWS[name](rig, silent)
+
+
+def test_every_setting_has_its_row_and_no_row_is_of_another_name() -> None:
+    rows = [*IN_THE_TRACE, *ROWS, *SHOWN_BY]
+    assert len(rows) == len(set(rows))
+    assert set(rows) == {setting.name for setting in SETTINGS}
+
+
+@pytest.mark.parametrize("name", IGNORED)
+def test_what_is_listed_as_ignored_changes_nothing(name: str) -> None:
+    base = {"bootstrap.servers": "b:9092"}
+    made = ClientSettings.from_options({**base, name: "1"})
+    assert made.ignored == (name,)
+    assert replace(made, ignored=()) == ClientSettings.from_options(base)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_listed_as_refused_is_an_error_with_a_remedy(name: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        ClientSettings.from_options({"bootstrap.servers": "b:9092", name: "com.example.Mine"})
+    assert caught.value.setting == name
+    assert caught.value.remedy
+
+
+# --- how it is looked at ----------------------------------------------------------------------------------------------
+
+
+def opened(rig: Rig, options: dict[str, str], address: str) -> None:
+    host, _, port = address.rpartition(":")
+    channel = Channel(host, int(port), rig.settings(options), Trace(""), "broker")
+    with pytest.raises(WireError):
+        channel.open(Deadline.after_ms(60_000))
+
+
+def buffer_of(rig: Rig, options: dict[str, str], which: int) -> int:
+    settings = rig.settings(options)
+    channel = Channel(*settings.bootstrap_servers[0], settings, Trace(""), "broker").open(Deadline.after_ms(60_000))
+    try:
+        assert channel.readable_at is not None
+        with socket.socket(fileno=os.dup(channel.readable_at)) as same:
+            return same.getsockopt(socket.SOL_SOCKET, which)
+    finally:
+        channel.close()
+
+
+def polled(consumer: Consumer) -> list[Any]:
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        if found := list(consumer.poll(500)):
+            return found
+    raise AssertionError("nothing came")
+
+
+def batch_sizes(log: Path) -> list[int]:
+    """The size of each record batch of a segment; zeros follow where the file was allocated ahead."""
+    content, at, sizes = log.read_bytes(), 0, []
+    while at + 12 <= len(content) and (size := int.from_bytes(content[at + 8 : at + 12], "big")):
+        sizes.append(12 + size)
+        at += 12 + size
+    return sizes
+
+
+def sent_unasked(rig: Rig, options: dict[str, str]) -> bool:
+    """Whether batches leave before anybody asks for it."""
+    producer, topic = Producer(rig.cluster(options)), rig.topic()
+    before = len(rig.trace("-> Produce"))
+    for value in (b"a" * 200, b"b" * 200):
+        producer.append(topic, 0, encode([value]))
+    unasked = len(rig.trace("-> Produce")) > before
+    producer.flush()
+    return unasked
+
+
+def uses_both_partitions(rig: Rig, options: dict[str, str]) -> bool:
+    topic = rig.topic(2)
+    rig.write(options, topic, [b"a"] * 10, key=b"always the same")
+    return all(batch_sizes(rig.log(topic, partition)) for partition in (0, 1))
+
+
+def n_asked_in_vain(rig: Rig, options: dict[str, str]) -> int:
+    """How often a topic is asked for within a second that is not there."""
+    before = len(rig.trace("-> Metadata"))
+    with pytest.raises(WireError):
+        rig.cluster(options).topics(["nobody-has-made-me"], deadline=Deadline.after_ms(1_000))
+    return len(rig.trace("-> Metadata")) - before
+
+
+def commits(rig: Rig, options: dict[str, str]) -> tuple[bool, bool]:
+    """Whether a consumer that polls has committed, and whether it has once it is closed."""
+    topic = rig.topic()
+    rig.write({}, topic, [b"a"])
+    before = len(rig.trace("-> OffsetCommit"))
+    consumer = Consumer(rig.settings({"group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest", **options}))
+    consumer.assign([TopicPartition(topic, 0)])
+    polled(consumer)
+    consumer.poll(0)
+    while_open = len(rig.trace("-> OffsetCommit")) > before
+    consumer.close()
+    return while_open, len(rig.trace("-> OffsetCommit")) > before
