@@ -68,10 +68,10 @@ def numbered(start: int, end: int, size: int = 100) -> list[bytes]:
     return [str(i).encode().ljust(size, b".") for i in range(start, end)]
 
 
-def read(cluster: Cluster, topic: str, partition: int = 0) -> list[bytes]:
+def read(cluster: Cluster, topic: str, partition: int = 0, start_offset: int = 0) -> list[bytes]:
     tp = TopicPartition(topic, partition)
     end = list_offsets(cluster, {tp: LATEST})[tp].offset
-    range_ = OffsetRange(topic=topic, partition=partition, start_offset=0, end_offset=end)
+    range_ = OffsetRange(topic=topic, partition=partition, start_offset=start_offset, end_offset=end)
     values: list[bytes] = []
     for fetched in fetch_ranges(cluster, [range_], columns=VALUE_ONLY):
         values += fetched.records.value.to_pylist()
