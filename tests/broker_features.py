@@ -21,6 +21,7 @@ SINCE: Final[dict[str, tuple[int, ...]]] = {
     "a highest timestamp": (3, 0),  # KIP-734
     "transactions that are described": (3, 0),  # KIP-664
     "topic ids in Fetch": (3, 1),  # KIP-516
+    "quotas set through brokers": (2, 6),  # KIP-546
     "finalized features": (3, 3),  # KIP-584 and KRaft
     "SCRAM users before the first start": (3, 5),  # KIP-900; PEM stores are older
     "bounds of timestamps on either side": (3, 6),  # KIP-937

@@ -151,8 +151,9 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaTools]:
 
 @pytest.fixture(scope="session")
 def kafka_tv1() -> Iterator[LocalCluster]:
-    """A broker that speaks the first transaction protocol, and looks for timed-out transactions every half second."""
-    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    """A broker that speaks the first transaction protocol, looks for timed-out transactions every half second, and judges
+    quotas by the last second, not the last ten."""
+    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500", "quota.window.num": "2"}
     both = not lacking(["second transaction protocol"])
     first = ["--feature", "transaction.version=1"] if both else []
     with LocalCluster(1, properties, version=BROKERS, format_arguments=first) as cluster:

@@ -1,0 +1,56 @@
+"""A client above its quota on a real broker: it waits as long as it is told to, and nothing is lost (fault 24)."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.producer import Producer
+from tests.wire.test_producer import encode, numbered, read, settings_of
+
+pytestmark = [pytest.mark.broker, pytest.mark.needs("quotas set through brokers")]
+
+#: Of a broker that looks back on one to two seconds: 40 KB are a second too much.
+BYTES_A_SECOND = 20_000
+N_RECORDS = 400
+#: Both clocks are rounded to milliseconds.
+ROUNDING = timedelta(milliseconds=2)
+
+
+def waits(trace: Path, api: str) -> list[tuple[timedelta, timedelta]]:
+    """Of each answer that asked the client to wait: for how long, and how long it was until the next such request."""
+    asked: list[tuple[datetime, timedelta]] = []
+    waits: list[tuple[timedelta, timedelta]] = []
+    for line in trace.read_text("utf-8").splitlines():
+        time, direction = line.split(" ", 1)[0], re.search(rf" (->|<-) {api} ", line)
+        throttle = re.search(r" throttle_time_ms=(\d+)", line)
+        if direction and direction[1] == "->":
+            now = datetime.strptime(time, "%H:%M:%S.%f")
+            waits += [(wait, (now - at) % timedelta(days=1)) for at, wait in asked]
+            asked = []
+        elif direction and throttle:
+            asked.append((datetime.strptime(time, "%H:%M:%S.%f"), timedelta(milliseconds=int(throttle[1]))))
+    return waits
+
+
+def test_a_client_above_its_quota_waits_as_long_as_it_is_told_to(kafka_tv1: Any, topic: Any, tmp_path: Path) -> None:
+    name, client, trace = topic(cluster=kafka_tv1), f"slow-{uuid.uuid4().hex[:8]}", tmp_path / "trace"
+    rates = f"producer_byte_rate={BYTES_A_SECOND},consumer_byte_rate={BYTES_A_SECOND}"
+    entity = ["--entity-type", "clients", "--entity-name", client]
+    kafka_tv1.tool("kafka.admin.ConfigCommand", "--alter", "--add-config", rates, *entity)
+    with Cluster(settings_of(kafka_tv1, client_id=client, trace=trace)) as cluster:
+        producer = Producer(cluster)
+        for first, last in ((0, N_RECORDS), (N_RECORDS, N_RECORDS + 1)):
+            producer.append(name, 0, encode(numbered(first, last)))
+            producer.flush()
+        assert read(cluster, name) == numbered(0, N_RECORDS + 1)
+    for api in ("Produce", "Fetch"):
+        found = waits(trace, api)
+        assert found, api
+        assert all(waited >= asked - ROUNDING for asked, waited in found), (api, found)
