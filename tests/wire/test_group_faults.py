@@ -1,0 +1,106 @@
+"""Members of groups on real brokers: their coordinator dies under them, or another one takes their place."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from pykafka_wire.local import LocalCluster
+from pykafka_wire.wire import ClientSettings, Consumer, TopicPartition
+from pykafka_wire.wire.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.errors import BrokerError
+from pykafka_wire.wire.group_member import GroupMember, LiveMember, membership
+from pykafka_wire.wire.membership import Identity
+from tests.wire.test_consumer import Reader, await_shares, produce
+
+pytestmark = pytest.mark.broker
+
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:12]}"
+
+
+def test_a_group_outlives_its_coordinator(two_brokers: LocalCluster, place_topic: Any, group: str) -> None:
+    name = f"topic-of-{group}"
+    place_topic(two_brokers, name, {0: [1, 2], 1: [2, 1]})
+    options = {
+        "bootstrap.servers": two_brokers.bootstrap_servers,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": "200",
+        "enable.auto.commit": "false",
+    }
+    with Cluster(ClientSettings.from_options(options)) as cluster:
+        coordinator = cluster.coordinator(CoordinatorKind.GROUP, group)
+    everything = {TopicPartition(name, 0), TopicPartition(name, 1)}
+    with Consumer(options) as one, Consumer(options) as two:
+        readers = [Reader(one, [name]), Reader(two, [name])]
+        for reader in readers:
+            reader.start()
+        await_shares(readers, everything)
+        two_brokers.nodes[coordinator - 1].kill()
+        for partition in (0, 1):
+            produce(two_brokers, name, partition, [b"%d" % number for number in range(5)])
+        deadline = time.monotonic() + TIMEOUT_S
+        # Committed by the members of a group: its new coordinator knows them, the place of each was kept or won anew.
+        while one.committed(everything) != dict.fromkeys(everything, 5):
+            assert [reader.error for reader in readers] == [None, None]
+            assert time.monotonic() < deadline, one.committed(everything)
+            time.sleep(0.1)
+        await_shares(readers, everything)
+        for reader in readers:
+            reader.end()
+        read = {(record.partition, record.offset) for reader in readers for record in reader.records}
+        assert read == {(partition, offset) for partition in (0, 1) for offset in range(5)}
+
+
+@pytest.fixture
+def member(kafka: Any, topic: Any, group: str) -> Iterator[Callable[..., LiveMember]]:
+    """Members of one group that have joined: ``member(group_instance_id="i")``; `like` has one go by another's id."""
+    name = topic()
+    opened: list[tuple[Cluster, LiveMember]] = []
+
+    def join(like: LiveMember | None = None, **more: str) -> LiveMember:
+        options = {"bootstrap.servers": kafka.bootstrap_servers, "heartbeat.interval.ms": "500"}
+        settings = ClientSettings.from_options(options | {key.replace("_", "."): more[key] for key in more})
+        cluster, machine = Cluster(settings), membership(settings, group, (name,))
+        if like is not None:
+            machine.identity = Identity(member_id=like.machine.identity.member_id)
+        opened.append((cluster, LiveMember(GroupMember(cluster, machine), settings, rejoins=True)))
+        opened[-1][1].join()
+        assert opened[-1][1].wait(Deadline.after_ms(TIMEOUT_S * 1000))
+        return opened[-1][1]
+
+    yield join
+    for cluster, live in opened:
+        live.close()
+        cluster.close()
+
+
+@pytest.mark.parametrize("code", ["FENCED_INSTANCE_ID", "ILLEGAL_GENERATION"])
+def test_a_member_whose_place_another_one_took_stops_and_says_so(
+    code: str, kafka: Any, member: Any, group: str
+) -> None:
+    """By its instance id, as a second process with the same settings does; or by its member id, as nobody should."""
+    static = code == "FENCED_INSTANCE_ID"
+    first = member(group_instance_id="twin") if static else member()
+    second: LiveMember = member(group_instance_id="twin") if static else member(like=first)
+    deadline = time.monotonic() + TIMEOUT_S
+    while first.error is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with pytest.raises(BrokerError, match=f"{code}.*{group}"):
+        first.wait(Deadline.after_ms(0))
+    if static:
+        first.close()  # gives up nothing that is the other's by now
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
+        assert [each.member_id for each in described.members] == [second.machine.identity.member_id]
