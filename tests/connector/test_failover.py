@@ -1,4 +1,5 @@
-"""A broker dies under a running query: the query goes on, and Delta holds every record once (faults 1 and 2)."""
+"""A broker dies under a running query: the query goes on, and Delta holds every record once (faults 1 and 2). One that only
+stands still holds no query up that starts (fault 5)."""
 
 from __future__ import annotations
 
@@ -101,3 +102,40 @@ def test_a_leader_killed_in_mid_stream_costs_and_doubles_nothing(
     assert len(rows) == len(expected)
     assert rows == expected
     assert Counter(p for p, _, _ in rows).keys() == set(range(N_PARTITIONS))
+
+
+def test_a_query_starts_while_the_first_of_three_bootstrap_servers_stands_still(
+    kafka_cluster: Any, topic: Any, queries_of: Any, outside_of: Any, until: Any
+) -> None:
+    """SIGSTOP: its port takes connections, and nothing answers."""
+    cluster = kafka_cluster(nodes=3)
+    name = topic(3, cluster=cluster)
+    outside = outside_of(cluster.bootstrap_servers)
+    outside.fill(name, [5, 5, 5])
+
+    def run(checkpoint: str) -> float:
+        started = time.monotonic()
+        query = (
+            queries_of(cluster.bootstrap_servers)
+            # Another client.id: nothing that a worker remembers of the brokers may help.
+            .stream(subscribe=name, **{"kafka.client.id": checkpoint})
+            .writeStream.format("noop")
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120), "the query did not end"
+        assert sum(progress["numInputRows"] for progress in query.recentProgress) == 15
+        return time.monotonic() - started
+
+    unhindered_s = run("before")
+    stopped = cluster.nodes[0]
+    stopped.pause()
+    others = outside_of(",".join(cluster.bootstrap_servers.split(",")[1:])).admin
+
+    def leaders() -> set[int]:
+        return {each.leader for each in others.list_topics(name, timeout=10).topics[name].partitions.values()}
+
+    until(lambda: leaders() == {2, 3}, what="leaders for the stopped broker's partitions")
+    # 10 s is what is promised; only a machine on which a query takes long anyway is given more.
+    assert run("after") < max(10, 3 * unhindered_s)
+    stopped.resume()

@@ -16,6 +16,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_cluster.py::test_a_coordinator_that_moved_is_found_again",
         "wire/test_cluster.py::test_a_coordinator_that_is_loading_is_asked_again",
         "wire/test_cluster.py::test_a_coordinator_that_died_is_found_again",
+        "wire/test_group_faults.py::test_a_group_outlives_its_coordinator",
     ),
     "a connection reset at every byte of a session": (
         "wire/test_resets.py::test_a_session_reset_at_a_sample_of_bytes_is_gone_on_with",
@@ -27,6 +28,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_resets.py::test_answers_that_stop_in_the_middle_end_in_time",
         "wire/test_cluster.py::test_all_goes_on_while_one_of_two_real_brokers_is_stopped",
         "wire/test_bootstrap.py::test_dead_and_stopped_servers_are_passed_over",
+        "connector/test_failover.py::test_a_query_starts_while_the_first_of_three_bootstrap_servers_stands_still",
     ),
     "a byte now and then": (
         "wire/test_transport.py::test_one_byte_now_and_then_does_not_put_the_deadline_off",
@@ -54,6 +56,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_fuzz.py::test_damaged_bytes_end_in_a_value_or_a_typed_error",
     ),
     "throttling": (
+        "wire/test_throttling.py::test_a_client_above_its_quota_waits_as_long_as_it_is_told_to",
         "wire/test_transport.py::test_a_throttled_client_waits_before_its_next_request",
         "wire/test_transport.py::test_time_throttled_does_not_count_against_a_request_in_flight",
         "wire/test_transport.py::test_an_absurd_throttle_time_ends_at_the_deadline",
@@ -73,6 +76,9 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     "a hostile address in metadata": (
         "wire/test_tls.py::test_another_host_is_refused_unless_the_user_gives_that_up",
         "wire/test_cluster.py::test_brokers_of_hosts_that_the_user_did_not_allow_are_not_connected_to",
+    ),
+    "authorization revoked in the middle": (
+        "connector/test_access_revoked.py::test_a_query_whose_permission_is_taken_away_ends_and_says_why",
     ),
     "a stale socket, a forked worker": (
         "wire/test_transport.py::test_a_connection_that_the_broker_closed_meanwhile_is_not_usable",

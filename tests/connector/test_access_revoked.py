@@ -1,0 +1,84 @@
+"""Permissions are taken away while a query runs: it ends at once, with the reason and without a secret (fault 38)."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+ALICE = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.jaas.config": f'{JAAS} username="alice" password="alice-secret";',
+    # Longer than any wait of the test: whoever tries again is found out.
+    "kafka.default.api.timeout.ms": "600000",
+    "kafka.delivery.timeout.ms": "600000",
+}
+
+
+def rule(kind: type, resource: ResourceType, name: str, operation: AclOperation) -> Any:
+    literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    return kind(resource, name, literal, "User:alice", "*", operation, allow)
+
+
+@pytest.mark.parametrize("taken", [AclOperation.READ, AclOperation.WRITE], ids=["read", "write"])
+def test_a_query_whose_permission_is_taken_away_ends_and_says_why(
+    taken: AclOperation,
+    guarded_kafka: Any,
+    topic: Any,
+    outside_of: Any,
+    queries_of: Any,
+    until: Any,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    outside = outside_of(guarded_kafka.bootstrap_servers)
+    source, sink = topic(cluster=guarded_kafka), topic(cluster=guarded_kafka)
+    group = f"g-{uuid.uuid4().hex[:8]}"
+    permissions = [
+        (ResourceType.TOPIC, source, AclOperation.READ),
+        (ResourceType.TOPIC, sink, AclOperation.WRITE),
+        (ResourceType.GROUP, group, AclOperation.READ),
+    ]
+    for granted in outside.admin.create_acls([rule(AclBinding, *each) for each in permissions]).values():
+        granted.result(30)
+    outside.fill(source, [10])
+    queries = queries_of(guarded_kafka.bootstrap("SASL"))
+    query = (
+        queries.stream(subscribe=source, **ALICE, **{"kafka.group.id": group})
+        .select("value")
+        .writeStream.format("pykafka-wire")
+        .options(**ALICE, **{"kafka.bootstrap.servers": queries.servers, "topic": sink})
+        .option("checkpointLocation", str(queries.checkpoint))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
+    try:
+        until(lambda: query.exception() or len(outside.consume(sink)) == 10, what="the first batch")
+        assert query.isActive, query.exception()
+        (gone,) = (each for each in permissions if each[2] == taken and each[0] == ResourceType.TOPIC)
+        outside.admin.delete_acls([rule(AclBindingFilter, *gone)])
+        outside.fill(source, [10], first=10)
+        until(lambda: not query.isActive, timeout_s=120, what="the end of the query")
+        text = str(query.exception())
+    finally:
+        query.stop()
+    assert "TOPIC_AUTHORIZATION_FAILED" in text
+    assert gone[1] in text
+    assert "ACL" in text
+    said = capfd.readouterr()
+    assert "alice-secret" not in text + said.out + said.err
+    assert len(outside.consume(sink)) == 10
