@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -79,6 +79,7 @@ class DecodedRecords:
         headers: pa.ListArray of struct<key: string, value: binary>, null where a record has none; None if not asked for.
             Bytes of a header's key that are no UTF-8 appear as U+FFFD: the record is not lost for them.
         next_offsets: int64[n_slices], the position after the last complete batch of each slice.
+        unfinished: the slices that hold more than the budget left room for: decode them again from their next offset.
     """
 
     n_records: int
@@ -90,6 +91,7 @@ class DecodedRecords:
     value: Any
     headers: Any
     next_offsets: Ints
+    unfinished: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -129,8 +131,13 @@ def decode(
     read_committed: bool,
     check_crc: bool = True,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+    budget_bytes: int = _MAX_BUFFER_BYTES,
 ) -> DecodedRecords:
     """The records of all slices as columns.
+
+    Args:
+        max_decompressed_bytes: what one batch may unpack to.
+        budget_bytes: once batches have unpacked to so much, the rest is left: see ``unfinished``.
 
     Raises:
         CorruptBatchError: a CRC, a length or compressed data does not hold; names the slice's batch by its base offset.
@@ -167,7 +174,10 @@ def decode(
     if read_committed:
         wanted &= ~_aborted(found, slices, headers)
     rows = np.flatnonzero(wanted)
-    buffer, starts, ends = _payloads(found, slices, rows, headers, max_decompressed_bytes)
+    buffer, starts, ends = _payloads(found, slices, rows, headers, max_decompressed_bytes, budget_bytes)
+    rows, left = rows[: len(starts)], rows[len(starts) :]
+    unfinished, firsts = np.unique(slice_indexes[left], return_index=True)
+    next_offsets[unfinished] = np.maximum(base_offsets[left[firsts]], start_offsets[unfinished])
     of = slice_indexes[rows]
     chosen = _Chosen(
         buffer=buffer,
@@ -182,7 +192,8 @@ def decode(
         slice_indexes=of,
         clipped=(base_offsets[rows] < start_offsets[of]) | (last_offsets[rows] >= end_offsets[of]),
     )
-    return _decode_records(chosen, columns, start_offsets, end_offsets, next_offsets)
+    decoded = _decode_records(chosen, columns, start_offsets, end_offsets, next_offsets)
+    return replace(decoded, unfinished=frozenset(unfinished.tolist())) if len(left) else decoded
 
 
 def _find(found: _Found, index: int, view: memoryview, check_crc: bool, max_bytes: int) -> None:
@@ -265,9 +276,10 @@ def _is_abort(records: memoryview, offset: int) -> bool:
 
 
 def _payloads(
-    found: _Found, slices: Sequence[RecordSlice], rows: Ints, headers: Any, max_bytes: int
+    found: _Found, slices: Sequence[RecordSlice], rows: Ints, headers: Any, max_bytes: int, budget_bytes: int
 ) -> tuple[Octets, Ints, Ints]:
-    """``(buffer, starts, ends)``: the records of the batches ``rows``, unpacked.
+    """``(buffer, starts, ends)``: the records of the batches ``rows``, unpacked; of the first of them, where they come to
+    more than the budget.
 
     Where all are uncompressed and in one frame, the buffer is that frame, a view; otherwise their copies, joined.
 
@@ -286,12 +298,16 @@ def _payloads(
         payloads: list[Any] = []
         unpacker = Decompressor(max_bytes)
         for row, codec in zip(rows.tolist(), codecs, strict=True):
+            if budget_bytes <= 0:
+                break
             packed = found.bodies[row][_RECORDS_AT:]
             try:
                 payloads.append(packed if codec == 0 else unpacker.decompress(codec_of(codec), packed))
             except WireError as error:
                 error.offset = int(headers["base_offset"][row])
                 raise
+            budget_bytes -= len(payloads[-1])
+        rows = rows[: len(payloads)]
         buffer = np.frombuffer(b"".join(payloads), dtype=np.uint8)
         sizes = np.array([len(payload) for payload in payloads], dtype=np.int64)
         starts = np.cumsum(sizes) - sizes

@@ -46,7 +46,7 @@ class FetchedRecords:
         records: the columns; ``slice_index`` indexes `ranges`. Grouped by range, in offset order within each.
         positions: for each index of `ranges` that has moved, the offset up to which it is handed out, this chunk
             included.
-        n_bytes: size of the record batches, as fetched.
+        n_bytes: size of the record batches that are handed out to their end, as fetched.
     """
 
     ranges: Sequence[OffsetRange]
@@ -98,7 +98,7 @@ class ChunkDecoder:
         self.max_bytes = min(max_bytes, _FIRST_MAX_BYTES)
 
     def decode(self, chunk: Chunk) -> Iterator[FetchedRecords]:
-        """The records of `chunk`, normally as one; nothing if it holds none.
+        """The records of `chunk`, normally as one; nothing if it holds none, and several where they unpack to much.
 
         If a batch is corrupt, every part is decoded by itself, and those that fail are rewound, to be fetched once
         more.
@@ -107,22 +107,22 @@ class ChunkDecoder:
             CorruptBatchError: a batch was corrupt for the second time.
             WireError: what the decoder raises else, with the topic-partition.
         """
-        try:
-            fetched = self._decode(chunk.parts)
-        except CorruptBatchError as error:
-            logger.warning("broker %d: a corrupt batch is fetched once more: %s", chunk.node, error)
-        else:
+        groups = [chunk.parts]
+        while groups:
+            parts = groups.pop()
+            try:
+                fetched, rest = self._decode(parts)
+            except CorruptBatchError as error:
+                if len(parts) == 1:
+                    self._fetch_again(parts[0], error, chunk.node)
+                else:
+                    logger.warning("broker %d: a corrupt batch is fetched once more: %s", chunk.node, error)
+                    groups += [[part] for part in reversed(parts)]
+                continue
+            if rest:
+                groups.append(rest)
             if fetched.records.n_records:
                 yield fetched
-            return
-        for part in chunk.parts:
-            try:
-                fetched = self._decode([part])
-            except CorruptBatchError as error:
-                self._fetch_again(part, error, chunk.node)
-            else:
-                if fetched.records.n_records:
-                    yield fetched
 
     def _fetch_again(self, part: ChunkPart, error: CorruptBatchError, node: int) -> None:
         progress, start_offset = part.progress, part.slice.start_offset
@@ -140,13 +140,15 @@ class ChunkDecoder:
         progress.rewind(start_offset)
         self._counters.n_retries += 1
 
-    def _decode(self, parts: Sequence[ChunkPart]) -> FetchedRecords:
+    def _decode(self, parts: Sequence[ChunkPart]) -> tuple[FetchedRecords, list[ChunkPart]]:
+        """What there was room for, and the parts that are left."""
         try:
             records = decode(
                 [part.slice for part in parts],
                 self._columns,
                 read_committed=self._read_committed,
                 check_crc=self._check_crc,
+                budget_bytes=_DECODED_BYTES,
             )
         except WireError as error:
             if len(parts) == 1 and error.topic is None:
@@ -161,25 +163,36 @@ class ChunkDecoder:
                     partition=part.progress.range.partition,
                     offset=part.slice.start_offset,
                 )
-        n_bytes = sum(len(part.slice.records) for part in parts)
+        rest: list[ChunkPart] = []
+        positions = {}
+        n_bytes = 0
+        for nth, part in enumerate(parts):
+            position = part.next_offset
+            if nth in records.unfinished:
+                position = int(records.next_offsets[nth])
+                rest.append(replace(part, slice=replace(part.slice, start_offset=position)))
+            else:
+                n_bytes += len(part.slice.records)
+            positions[part.progress.index] = part.progress.delivered = position
         self._fit(n_bytes, records)
-        for part in parts:
-            part.progress.delivered = part.next_offset
         self._counters.n_bytes += n_bytes
         self._counters.n_records += records.n_records
         indexes = np.array([part.progress.index for part in parts], dtype=np.int32)
-        return FetchedRecords(
+        fetched = FetchedRecords(
             ranges=self._ranges,
             records=replace(records, slice_index=indexes[records.slice_index]),
-            positions={part.progress.index: part.next_offset for part in parts},
+            positions=positions,
             n_bytes=n_bytes,
         )
+        return fetched, rest
 
     def _fit(self, n_bytes: int, records: DecodedRecords) -> None:
         """Sets how much to ask for next, from how much `n_bytes` came to when decoded; grows by doubling."""
         columns = (records.key, records.value, records.headers)
         decoded_bytes = 24 * records.n_records + sum(column.nbytes for column in columns if column is not None)
         fitting = n_bytes * _DECODED_BYTES // max(1, decoded_bytes)
+        if records.unfinished:
+            fitting = self.max_bytes // 2
         self.max_bytes = max(
             min(fitting, 2 * self.max_bytes, self._most_bytes), min(_LEAST_MAX_BYTES, self._most_bytes)
         )

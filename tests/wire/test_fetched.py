@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import pyarrow as pa
 import pytest
+from crc32c import crc32c
 
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.decode import Columns, RecordSlice
@@ -127,3 +128,57 @@ def test_what_is_asked_for_grows_to_the_maximum_while_records_are_plain() -> Non
         ranges[0].rewind(0)
         list(decoder.decode(Chunk(1, [part])))
     assert decoder.max_bytes == 8 << 20
+
+
+def test_an_answer_that_unpacks_to_much_is_handed_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykafka_wire.wire.fetched._DECODED_BYTES", 50_000)
+    ranges = ranges_of(40, 40)
+    counters = FetchCounters()
+    decoder = decoder_of(ranges, counters)
+    values = [[b"%d-%02d-" % (of, i) + bytes(9_000) for i in range(40)] for of in range(2)]
+    parts = []
+    for progress, rows in zip(ranges, values, strict=True):
+        batches = bytearray()
+        for first in range(0, 40, 2):
+            batch = batch_bytes(rows[first : first + 2], Codec.ZSTD)
+            batch[:8] = first.to_bytes(8, "big")
+            batches += batch
+        parts.append(arrive(progress, batches))
+    n_bytes = sum(len(part.slice.records) for part in parts)
+    before = decoder.max_bytes
+    pieces = list(decoder.decode(Chunk(1, parts)))
+    assert len(pieces) == 14  # three batches of 18 KB a piece
+    assert max(sum(map(len, piece.records.value.to_pylist())) for piece in pieces) < 60_000
+    rows = [
+        (index, offset, value)
+        for piece in pieces
+        for index, offset, value in zip(
+            piece.records.slice_index.tolist(),
+            piece.records.offset.tolist(),
+            piece.records.value.to_pylist(),
+            strict=True,
+        )
+    ]
+    assert rows == [(of, i, values[of][i]) for of in range(2) for i in range(40)]
+    assert [piece.positions.get(0) for piece in pieces[:2]] == [6, 12]
+    assert pieces[-1].positions == {1: 40}
+    assert [progress.delivered for progress in ranges] == [40, 40]
+    assert (counters.n_bytes, counters.n_records) == (n_bytes, 80)
+    assert decoder.max_bytes < before
+
+
+def test_a_corrupt_batch_behind_much_is_fetched_once_more_from_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykafka_wire.wire.fetched._DECODED_BYTES", 10_000)
+    (progress,) = ranges_of(4)
+    decoder = decoder_of([progress], FetchCounters())
+    batches = bytearray()
+    for first in (0, 2):
+        batch = batch_bytes([bytes(9_000)] * 2, Codec.GZIP)
+        if first:
+            batch[61:70] = bytes(9)
+            batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")  # what was sent is what arrives: no sound gzip data
+        batch[:8] = first.to_bytes(8, "big")
+        batches += batch
+    (fetched,) = decoder.decode(Chunk(1, [arrive(progress, batches)]))
+    assert fetched.positions == {0: 2}
+    assert (progress.position, progress.delivered, progress.retried_offset) == (2, 2, 2)
