@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 #: A cluster that never answered is given up after this long, or once every bootstrap server has had its turn: a wrong
 #: address must not cost a minute.
 _FIRST_CONTACT_MS: Final = 6_000
-#: What each bootstrap server gets of it at least. A broker that accepts connections and answers nothing (stopped, not
-#: dead) must not use up the others' time; one that is up answers in some milliseconds.
-_LEAST_PATIENCE_MS: Final = 1_000
+#: What each bootstrap server gets of it at least, for connecting and the handshake: eight round trips with TLS and SCRAM. A
+#: broker that accepts connections and answers nothing (stopped, not dead) must not use up the others' time.
+_LEAST_PATIENCE_MS: Final = 2_000
 
 
 class Answer(NamedTuple):
@@ -60,13 +60,15 @@ class MetadataSource:
             patience_ms = min(patience_ms, max(_LEAST_PATIENCE_MS, share_ms))
         reasons: dict[str, str] = {}
         for n_cycles, _ in enumerate(tries(self._backoff, limit)):
+            if nodes and n_cycles:
+                patience_ms *= 2  # they are rather slow than dead
             for node, (host, port) in self._candidates(nodes):
                 # In the first cycle each has its turn, so that the error can tell what is wrong with each.
                 if limit.expired and (n_cycles or deadline.expired) and reasons:
                     break
                 address = f"{host}:{port}"
                 try:
-                    answer = self._ask_one(request, node, host, port, deadline.sooner(patience_ms))
+                    answer = self._ask_one(request, node, host, port, patience_ms, deadline)
                 except (TransportError, ProtocolError) as error:
                     logger.debug("%s gave no metadata: %s", address, error)
                     # When time runs out in a later cycle, the first one's reason is the telling one.
@@ -89,19 +91,26 @@ class MetadataSource:
                 yield None, address
 
     def _ask_one(
-        self, request: MetadataRequest, node: Node | None, host: str, port: int, deadline: Deadline
+        self, request: MetadataRequest, node: Node | None, host: str, port: int, patience_ms: float, deadline: Deadline
     ) -> Answer | None:
-        """One broker's answer; None if it has not joined its cluster yet, as one that is just starting."""
+        """One broker's answer; None if it has not joined its cluster yet, as one that is just starting.
+
+        ``patience_ms`` is for opening a connection, and for the answer of a broker that may have died on an open one. Who has
+        just gone through the handshake is alive, and gets the time of any request: metadata of many topics take theirs.
+        """
+        answer_ms = float(self._settings.request_timeout_ms)
         seed = None
         if node is not None:
-            channel = self._connections.get(node, MAIN_LANE, deadline)
+            channel = self._connections.get(node, MAIN_LANE, deadline.sooner(patience_ms))
+            answer_ms = min(answer_ms, patience_ms)
         else:
             channel = seed = self._connections.seed(host, port)
         try:
             if seed is not None:
-                seed.open(deadline)
-            pending = channel.send(request, deadline=deadline)
-            response: MetadataResponse = pending.result(deadline, deadline)
+                seed.open(deadline.sooner(patience_ms))
+            answer_by = deadline.sooner(answer_ms)
+            pending = channel.send(request, deadline=answer_by)
+            response: MetadataResponse = pending.result(answer_by, deadline)
         except BaseException:
             if seed is not None:
                 seed.close()

@@ -48,6 +48,31 @@ def test_dead_and_stopped_servers_are_passed_over(brokers: list[FakeBroker]) -> 
     assert time.monotonic() - started < 5
 
 
+def slowly(broker: FakeBroker, after_s: float) -> None:
+    """The broker's metadata come late."""
+
+    def answer(request: MetadataRequest, version: int) -> MetadataResponse:
+        time.sleep(after_s)
+        return broker.metadata(request, version)
+
+    broker.on[MetadataRequest] = answer
+
+
+def test_a_server_that_has_shaken_hands_may_take_its_time_for_the_metadata(brokers: list[FakeBroker]) -> None:
+    slowly(brokers[0], 1.5)
+    with cluster_of(brokers[0].address, socket_connection_setup_timeout_ms=500) as cluster:
+        assert set(cluster.brokers()) == {1, 2, 3}
+    assert brokers[0].count(MetadataRequest) == 1
+
+
+def test_known_brokers_that_are_slow_get_more_time_with_each_round(brokers: list[FakeBroker]) -> None:
+    with cluster_of(brokers[0].address, socket_connection_setup_timeout_ms=400) as cluster:
+        assert set(cluster.brokers()) == {1, 2, 3}
+        for broker in brokers:
+            slowly(broker, 1.0)
+        assert cluster.topics(None) == {}
+
+
 def test_a_server_that_speaks_something_else_is_passed_over(brokers: list[FakeBroker]) -> None:
     brokers[0].on[ApiVersionsRequest] = lambda request, version: b"HTTP/1.1 400 Bad Request\r\n\r\n"
     with cluster_of(brokers[0].address, brokers[1].address) as cluster:
