@@ -3,11 +3,13 @@
 Turned on by the setting ``trace`` or the environment variable ``PYKAFKA_WIRE_TRACE``: ``stderr``, ``stdout``, or the path of a
 file that lines are appended to. A line has the time, the broker, the direction, API and version, correlation id, size, the
 fields that matter, and on a response the latency and the names of its error codes. Fields that are declared secret
-(authentication bytes) and payloads (record batches) are never in it. It knows no socket; whoever moves bytes calls it.
+(authentication bytes) and payloads (record batches) are never in it. A target that cannot be written to ends the trace, not
+the exchange. It knows no socket; whoever moves bytes calls it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -19,6 +21,8 @@ from typing import Any, Final, TextIO
 from pykafka_wire.wire.errors import WireError, error_info
 from pykafka_wire.wire.protocol import Connection, Received, Sent
 from pykafka_wire.wire.schema import Struct
+
+_logger = logging.getLogger(__name__)
 
 ENVIRONMENT: Final = "PYKAFKA_WIRE_TRACE"
 #: Longest text of the fields of one line: about four lines of a terminal. A Metadata response of thousands of partitions
@@ -91,14 +95,19 @@ class Trace:
     def _write(self, line: str) -> None:
         stamped = f"{datetime.now().strftime('%H:%M:%S.%f')[:-3]} {line}\n"
         with self._lock:
-            if self._target in ("stderr", "stdout"):
-                stream = sys.stderr if self._target == "stderr" else sys.stdout
-                stream.write(stamped)
-                return
-            if self._file is None:
-                # Line by line, so that the lines of several processes do not mix.
-                self._file = Path(self._target).open("a", buffering=1, encoding="utf-8")  # noqa: SIM115
-            self._file.write(stamped)
+            try:
+                self._stream().write(stamped)
+            except (OSError, ValueError) as error:
+                _logger.warning("The trace ends: %s cannot be written to (%s).", self._target, error)
+                self._target, self._file = "", None
+
+    def _stream(self) -> TextIO:
+        if self._target in ("stderr", "stdout"):
+            return sys.stderr if self._target == "stderr" else sys.stdout
+        if self._file is None:
+            # Line by line, so that the lines of several processes do not mix.
+            self._file = Path(self._target).open("a", buffering=1, encoding="utf-8")  # noqa: SIM115
+        return self._file
 
 
 def _title(sent: Sent) -> str:

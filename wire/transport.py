@@ -41,6 +41,8 @@ _MAX_SEGMENTS: Final = 1024
 #: Idle time before TCP asks whether the peer is still there, so that a half-open connection is found out while it idles.
 #: The kernel's default is two hours.
 _KEEPALIVE_S: Final = 60
+#: How often a thread looks whether another one has read its answer meanwhile.
+_LOOK_MS: Final = 20
 #: From this size of an unanswered request on, a reset is told together with the broker's limit: the smallest
 #: socket.request.max.bytes in common use; the default is 100 MiB.
 _LARGE_REQUEST_BYTES: Final = 1024 * 1024
@@ -278,7 +280,7 @@ class Channel:
     def _addresses(self) -> list[tuple[int, Any]]:
         try:
             found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name with an empty label, or with one that is too long
             raise TransportError(
                 f"the name {self._host} cannot be resolved ({_reason(error)})", broker=self.label
             ) from error
@@ -389,9 +391,9 @@ class Channel:
             return pending
 
     def wait_for(self, pending: Pending[Any], deadline: Deadline, total: Deadline | None = None) -> None:
-        """Read answers until ``pending`` has its own, which may be an error."""
+        """Read answers until ``pending`` has its own, which may be an error and may be read by another thread."""
         total = total or Deadline.after_ms(self._settings.default_api_timeout_ms)
-        with self._held(deadline):
+        with self._held(deadline, pending):
             while not pending.done:
                 try:
                     self._receive(pending.patience(deadline, total, self._throttled_s))
@@ -434,10 +436,19 @@ class Channel:
         time.sleep(delay_s)
 
     @contextlib.contextmanager
-    def _held(self, deadline: Deadline) -> Iterator[None]:
-        """The connection for this thread alone; another one that waits for an answer holds it until that has come."""
-        if not self._lock.acquire(timeout=_timeout_s(deadline)):
-            raise DeadlineExceededError("another thread waits for an answer on this connection", broker=self.label)
+    def _held(self, deadline: Deadline, pending: Pending[Any] | None = None) -> Iterator[None]:
+        """The connection for this thread alone; another one that waits for an answer holds it until that has come.
+
+        What it reads meanwhile may be what ``pending`` waits for: then there is nothing to hold the connection for.
+        """
+        patience = deadline if pending is None else deadline.sooner(_LOOK_MS)
+        while not self._lock.acquire(timeout=_timeout_s(patience)):
+            if pending is not None and pending.done:
+                yield
+                return
+            if deadline.expired:
+                raise DeadlineExceededError("another thread waits for an answer on this connection", broker=self.label)
+            patience = deadline.sooner(_LOOK_MS)
         try:
             yield
         finally:
@@ -541,7 +552,8 @@ def _timeout_s(deadline: Deadline) -> float:
     return max(0.001, deadline.remaining_ms() / 1000)
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError | UnicodeError) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    return (error.strerror or str(error) or type(error).__name__).lower()
+    said = error.strerror if isinstance(error, OSError) else None
+    return (said or str(error) or type(error).__name__).lower()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, UnknownTopicError
 from pykafka_wire.wire.messages.metadata import (
     MetadataRequest,
@@ -27,6 +28,7 @@ from pykafka_wire.wire.messages.sasl import (
 from pykafka_wire.wire.protocol import Received, Sent
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.trace import Trace
+from pykafka_wire.wire.transport import Channel
 from tests.wire.fake_broker import FakeBroker
 
 PASSWORD = "correct-horse-battery-staple"
@@ -103,6 +105,23 @@ def test_a_closed_trace_goes_on_with_the_next_line(trace: Trace, path: Path) -> 
         trace.sent("1", Sent(0, MetadataRequest(), 12, 9))
         trace.close()
     assert len(path.read_text().splitlines()) == 2
+
+
+def test_a_target_that_cannot_be_written_to_ends_the_trace_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trace = Trace(str(tmp_path / "no such folder" / "trace"))
+    with FakeBroker() as broker:
+        host, _, port = broker.address.rpartition(":")
+        settings = ClientSettings(bootstrap_servers=((host, int(port)),))
+        channel = Channel(host, int(port), settings, trace, "1").open(Deadline.after_ms(30_000))
+        try:
+            for _ in range(2):
+                answer = channel.send(MetadataRequest(topics=[])).result(Deadline.after_ms(30_000))
+                assert [each.node_id for each in answer.brokers] == [1]
+        finally:
+            channel.close()
+    assert len([record for record in caplog.records if "The trace ends" in record.message]) == 1
 
 
 def test_the_environment_turns_it_on_for_a_whole_session(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

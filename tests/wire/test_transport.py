@@ -116,6 +116,12 @@ def test_a_name_that_does_not_resolve_is_named(channel_to: Callable[..., Channel
         channel_to(9092, host="no-such-host.invalid").open(soon())
 
 
+@pytest.mark.parametrize("host", ["broker1..example.com", "b" * 64 + ".example.com"])
+def test_a_name_that_can_be_none_is_named(host: str, channel_to: Callable[..., Channel]) -> None:
+    with pytest.raises(TransportError, match=rf"the name {host} cannot be resolved"):
+        channel_to(9092, host).open(soon())
+
+
 def test_a_stopped_broker_costs_its_share_of_the_deadline_only(
     broker: FakeBroker, channel_to: Callable[..., Channel]
 ) -> None:
@@ -313,6 +319,37 @@ def test_two_threads_share_a_connection(broker: FakeBroker, channel_to: Callable
     for thread in threads:
         thread.join(30)
     assert failures == []
+
+
+def test_an_answer_that_another_thread_has_read_is_there_at_once(
+    broker: FakeBroker, channel_to: Callable[..., Channel]
+) -> None:
+    """The other thread goes on to wait for an answer of its own, which does not come."""
+    reading, over = threading.Event(), threading.Event()
+
+    def late(request: MetadataRequest, version: int) -> MetadataResponse:
+        assert reading.wait(30)
+        return broker.metadata(request, version)
+
+    def never(request: Any, version: int) -> Any:
+        over.wait(60)
+        return CLOSE
+
+    def wait_for(pending: Any) -> None:
+        reading.set()
+        with contextlib.suppress(WireError):
+            pending.result(soon(60_000))
+
+    broker.on.update({MetadataRequest: late, FindCoordinatorRequest: never})
+    channel = channel_to(broker.port).open(soon())
+    mine, others = channel.send(ASK), channel.send(FindCoordinatorRequest(coordinator_keys=["g"]))
+    other = threading.Thread(target=wait_for, args=(others,))
+    other.start()
+    try:
+        assert mine.result(soon(10_000)).brokers
+    finally:
+        over.set()
+        other.join(60)
 
 
 def test_a_thread_does_not_wait_past_its_deadline_for_another(
