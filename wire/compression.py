@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 import lz4.frame
 import snappy
@@ -31,8 +31,8 @@ _INT32: Final = struct.Struct(">i")
 _GZIP_WINDOW: Final = 31
 #: A byte of an LZ4 block stands for at most 255 (the format's limit).
 _LZ4_MAX_RATIO: Final = 255
-#: What zstd is fed at a time: the library has no cap of its own, and four bytes may unpack to 128 KiB.
-_ZSTD_STEP_BYTES: Final = 4096
+#: What a library is fed at a time, where it may not be all: zstd's has no cap of its own, and four bytes may unpack to 128 KiB.
+_STEP_BYTES: Final = 4096
 
 
 class Codec(IntEnum):
@@ -144,18 +144,13 @@ class Decompressor:
 
 
 def _gunzip(data: Bytes, max_bytes: int) -> bytes:
-    pieces = []
-    left = max_bytes
-    while data:
-        unpacker = isal_zlib.decompressobj(wbits=_GZIP_WINDOW)
-        pieces.append(unpacker.decompress(data, left + 1))
-        left -= len(pieces[-1])
-        if left < 0:
-            raise _too_large(Codec.GZIP, max_bytes)
-        if not unpacker.eof:
-            raise CorruptBatchError("gzip data ends early")
-        data = unpacker.unused_data  # another member may follow
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return _unpack(
+        Codec.GZIP,
+        data,
+        max_bytes,
+        new=lambda rest, left: isal_zlib.decompressobj(wbits=_GZIP_WINDOW),
+        feed=lambda unpacker, octets, left: unpacker.decompress(octets, left + 1),
+    )
 
 
 def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
@@ -193,47 +188,71 @@ def _unsnappy_block(block: memoryview, left: int, max_bytes: int) -> bytes:
 
 
 def _unlz4(data: Bytes, max_bytes: int) -> bytes:
+    if len(data) * _LZ4_MAX_RATIO > max_bytes:
+        return _unpack(
+            Codec.LZ4,
+            data,
+            max_bytes,
+            new=lambda rest, left: lz4.frame.LZ4FrameDecompressor(),
+            feed=lambda unpacker, octets, left: unpacker.decompress(octets, max_length=left + 1),
+        )
+    # It cannot become too large; the library's own cap makes unpacking a 16-KiB batch five times as slow.
     pieces: list[bytes] = []
-    left = max_bytes
     rest = memoryview(data)
     while len(rest):
-        if len(rest) * _LZ4_MAX_RATIO <= left:
-            # It cannot become too large; the library's own cap makes unpacking a 16-KiB batch five times as slow.
-            piece, used = lz4.frame.decompress(rest, return_bytes_read=True)
-        else:
-            unpacker = lz4.frame.LZ4FrameDecompressor()
-            piece = unpacker.decompress(rest, max_length=left + 1)
-            if len(piece) <= left and not unpacker.eof:
-                raise CorruptBatchError("lz4 data ends early")
-            used = len(rest) - len(unpacker.unused_data or b"")
-        left -= len(piece)
-        if left < 0:
-            raise _too_large(Codec.LZ4, max_bytes)
+        piece, used = lz4.frame.decompress(rest, return_bytes_read=True)
         pieces.append(piece)
         rest = rest[used:]
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _unzstd(context: zstandard.ZstdDecompressor, data: Bytes, max_bytes: int) -> bytes:
+    def new(rest: memoryview, left: int) -> Any:
+        if zstandard.frame_content_size(rest) > left:  # -1 where the frame does not say
+            raise _too_large(Codec.ZSTD, max_bytes)
+        return context.decompressobj()
+
+    def feed(unpacker: Any, octets: memoryview, left: int) -> bytes:
+        return bytes(unpacker.decompress(octets))
+
+    return _unpack(Codec.ZSTD, data, max_bytes, new=new, feed=feed, first_step_bytes=_STEP_BYTES)
+
+
+def _unpack(
+    codec: Codec,
+    data: Bytes,
+    max_bytes: int,
+    *,
+    new: Callable[[memoryview, int], Any],
+    feed: Callable[[Any, memoryview, int], bytes],
+    first_step_bytes: int | None = None,
+) -> bytes:
+    """Frame after frame, which the libraries take one at a time.
+
+    Args:
+        new: from what is left of data and cap, the library's object for the next frame; has ``eof`` and ``unused_data``.
+        feed: unpacks a piece of the frame, to no more than a byte above what is left of the cap, if it can.
+        first_step_bytes: what the first frame is fed at a time, all by default. Later ones get small steps: what a frame does
+            not use comes back as a copy, and there may be many.
+    """
     rest = memoryview(data)
     pieces: list[bytes] = []
     left = max_bytes
+    step = first_step_bytes or len(rest)
     while len(rest):
-        if zstandard.frame_content_size(rest) > left:  # -1 where the frame does not say
-            raise _too_large(Codec.ZSTD, max_bytes)
-        unpacker = context.decompressobj()
+        unpacker = new(rest, left)
         fed = 0
         while not unpacker.eof and fed < len(rest):
-            piece = unpacker.decompress(rest[fed : fed + _ZSTD_STEP_BYTES])
-            fed += _ZSTD_STEP_BYTES
+            piece = feed(unpacker, rest[fed : fed + step], left)
+            fed += step
             left -= len(piece)
             if left < 0:
-                raise _too_large(Codec.ZSTD, max_bytes)
+                raise _too_large(codec, max_bytes)
             pieces.append(piece)
         if not unpacker.eof:
-            raise CorruptBatchError("zstd data ends early")
-        # What the last step did not use, and what was never fed, is another frame.
-        rest = rest[min(fed, len(rest)) - len(unpacker.unused_data) :]
+            raise CorruptBatchError(f"{codec.name.lower()} data ends early")
+        rest = rest[min(fed, len(rest)) - len(unpacker.unused_data or b"") :]
+        step = _STEP_BYTES
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import struct
+import time
 
 import lz4.frame
 import pytest
@@ -67,6 +68,14 @@ def test_several_frames_are_one_batch():
     assert bytes(decompress(Codec.GZIP, gzip.compress(b"one") + gzip.compress(b"two"))) == b"onetwo"
     pack = zstandard.ZstdCompressor(write_content_size=False).compress
     assert bytes(decompress(Codec.ZSTD, pack(b"one") + pack(b"two"))) == b"onetwo"
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_many_small_frames_take_time_in_proportion(codec: Codec) -> None:
+    empty = compress(codec, b"")
+    started = time.process_time()
+    assert len(decompress(codec, empty * (3_000_000 // len(empty)) + compress(codec, b"end"))) == 3
+    assert time.process_time() - started < 5
 
 
 def test_zstd_without_content_size_grows_as_needed():
