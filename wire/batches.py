@@ -38,7 +38,6 @@ MAGIC_AT: Final = 16
 TIMESTAMP_TYPE: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
-DELETE_HORIZON: Final = 0x40
 
 _CRC_AT: Final = 17
 #: The attributes, and all that follows.

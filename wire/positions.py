@@ -26,11 +26,15 @@ from typing import Final, NamedTuple
 
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
-_HEAD: Final = Struct(">qiibIhi")
+_HEAD: Final = Struct(">qiib")
+_LAST_OFFSET_DELTA: Final = Struct(">i")
+_LAST_OFFSET_DELTA_AT: Final = 23
 #: baseOffset and batchLength, which batchLength does not count.
 _LOG_OVERHEAD: Final = 12
-#: The shortest entry of any format, a magic-0 message without key and value: a smaller length is no batch.
-_MIN_BATCH_LENGTH: Final = 14
+#: The shortest entry of the old formats, a magic-0 message without key and value, and of the new one, a batch without records:
+#: a smaller length is no batch.
+_MIN_MESSAGE_LENGTH: Final = 14
+_MIN_BATCH_LENGTH: Final = 49
 
 #: The size of a record, batch overhead included, before a range has seen any; it only has to be about right, since it
 #: bounds how much is fetched beyond the end of a short range.
@@ -68,8 +72,8 @@ def walk_batches(records: memoryview, position: int, end_offset: int) -> Walked:
     leader_epoch = -1
     next_offset = position
     while size - at >= _HEAD.size:
-        base_offset, length, epoch, magic, _crc, _attributes, last_offset_delta = _HEAD.unpack_from(records, at)
-        if length < _MIN_BATCH_LENGTH:
+        base_offset, length, epoch, magic = _HEAD.unpack_from(records, at)
+        if length < (_MIN_BATCH_LENGTH if magic >= 2 else _MIN_MESSAGE_LENGTH):
             return Walked(size, next_offset, leader_epoch, 0)
         if at + _LOG_OVERHEAD + length > size:
             # The last batch of a response may be truncated; the first is whole since Fetch v3 (KIP-74), but not with
@@ -77,9 +81,11 @@ def walk_batches(records: memoryview, position: int, end_offset: int) -> Walked:
             return Walked(at, next_offset, leader_epoch, 0 if at else _LOG_OVERHEAD + length)
         if base_offset >= end_offset and magic >= 2:
             return Walked(at, max(next_offset, end_offset), leader_epoch, 0)
+        start = at
         at += _LOG_OVERHEAD + length
         if magic >= 2:
             leader_epoch = epoch
+            (last_offset_delta,) = _LAST_OFFSET_DELTA.unpack_from(records, start + _LAST_OFFSET_DELTA_AT)
             next_offset = max(next_offset, base_offset + last_offset_delta + 1)
         else:
             # A filler message of a down-converted answer has offset -1.

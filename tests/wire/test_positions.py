@@ -43,6 +43,16 @@ def test_a_batch_cut_short_inside_its_head_asks_for_more_instead_of_the_same_for
     assert walked.needed_bytes > 20
 
 
+def test_the_shortest_message_there_is_is_stepped_over() -> None:
+    message = struct.pack(">qiibbii", 7, 14, 0, 0, 0, -1, -1)  # magic 0, without key and value
+    assert walk_batches(memoryview(message), 7, 100) == (26, 8, -1, 0)
+
+
+def test_a_batch_too_short_for_its_head_is_left_to_the_decoder() -> None:
+    batch = struct.pack(">qiibbii", 7, 14, 0, 2, 0, -1, -1)
+    assert walk_batches(memoryview(batch), 7, 100) == (26, 7, -1, 0)
+
+
 def test_a_batch_beyond_the_end_finishes_the_range_and_is_left_out() -> None:
     records = memoryview(batch_head(0, 9) + batch_head(120, 9))
     assert walk_batches(records, 0, 100) == (61, 100, 4, 0)
