@@ -227,6 +227,12 @@ def _by_client_credentials(settings: ClientSettings, options: Mapping[str, str],
 
 def _check_url(url: str, settings: ClientSettings) -> None:
     parts = urllib.parse.urlsplit(url)
+    if "@" in parts.netloc:
+        raise SettingsError(
+            f"{_ENDPOINT} has a user or a password in it.",
+            setting=_ENDPOINT,
+            remedy="Set sasl.oauthbearer.client.credentials.client.id and .client.secret instead.",
+        )
     if parts.scheme == "https" and parts.hostname:
         return
     if parts.scheme == "http" and parts.hostname and _is_loopback(parts.hostname):
@@ -272,7 +278,7 @@ def _post(request: urllib.request.Request, trust: ssl.SSLContext, timeout_s: flo
     """The JSON object that the endpoint answers with."""
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trust), _NoRedirect)
     where = urllib.parse.urlsplit(request.full_url)
-    endpoint = f"the token endpoint {where.scheme}://{where.netloc.rpartition('@')[2]}{where.path}"
+    endpoint = f"the token endpoint {where.scheme}://{where.netloc}{where.path}"
     give_up_at = time.monotonic() + timeout_s
     try:
         with opener.open(request, timeout=timeout_s) as response:

@@ -355,10 +355,13 @@ class Connection:
         if response.error_code:
             self.state = State.CLOSED
             name = error_info(response.error_code).name
-            raise AuthenticationError(
+            error = AuthenticationError(
                 f"the broker refused {self._mechanism.name} authentication ({name}): {response.error_message or 'no reason given'}",
                 remedy="Check the user, its secret, and that the broker knows it for this mechanism.",
                 api="SaslAuthenticate",
             )
+            if self._exchange is not None:
+                self._exchange.throw(error)  # the mechanism may have something to do or to say first
+            raise error
         self.session_lifetime_ms = response.session_lifetime_ms
         self._next_token(response.auth_bytes)

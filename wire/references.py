@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pykafka_wire.wire.errors import SettingsError
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_]\w*")
+_IMPORT_PATH: Final = re.compile(r"[\w.]+:[\w.]+")
 
 
 def resolve(value: str, setting: str) -> str:
@@ -32,13 +36,21 @@ def resolve(value: str, setting: str) -> str:
         return _file(rest, setting)
     if kind == "env":
         if rest not in os.environ:
+            # What is no name may be a secret that only looks like a reference.
+            name = rest if _VARIABLE.fullmatch(rest) else "after env:"
             raise SettingsError(
-                f"{setting} refers to the environment variable {rest}, which is not set.",
+                f"{setting} refers to the environment variable {name}, which is not set.",
                 setting=setting,
                 remedy="Set it where the query runs, on executors too; a text that begins with env: is written literal:env:….",
             )
         return os.environ[rest]
     if kind == "provider":
+        if _IMPORT_PATH.fullmatch(rest) is None:
+            raise SettingsError(
+                f"{setting} begins with provider: and names no function.",
+                setting=setting,
+                remedy="Write provider:module:function; a text that begins with provider: is written literal:provider:….",
+            )
         return _provided(rest, setting)
     return value
 
@@ -75,8 +87,11 @@ def _file(path: str, setting: str) -> str:
         text = where.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        name = (
+            where if len(where.parts) > 1 else "after file:"
+        )  # the latter may be a secret that only looks like a reference
         raise SettingsError(
-            f"{setting} refers to the file {where}, which cannot be read: {reason}.",
+            f"{setting} refers to the file {name}, which cannot be read: {reason}.",
             setting=setting,
             remedy="It must be there wherever the query runs, on executors too; "
             "a text that begins with file: is written literal:file:….",

@@ -105,6 +105,9 @@ class Plain:
         yield f"\0{self.username}\0{self.password}".encode()
 
 
+_TOKEN_REMEDY: Final = "Check the token's audience, scope, expiry and issuer, and that the broker knows its key."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthBearer:
     """A bearer token, with extensions (KIP-255, KIP-342)."""
@@ -131,7 +134,12 @@ class OAuthBearer:
                 )
         attributes = {"auth": f"Bearer {self.token}", **self.extensions}
         parts = "".join(f"{name}={value}\x01" for name, value in attributes.items())
-        verdict = yield f"n,,\x01{parts}\x01".encode()
+        try:
+            verdict = yield f"n,,\x01{parts}\x01".encode()
+        except AuthenticationError as error:  # from a broker that does without the second step
+            self.refused()
+            error.remedy = _TOKEN_REMEDY
+            raise
         if not verdict:
             return
         # A refusal takes two steps (RFC 7628, section 3.2.3): the broker says why, and after our dummy answer it ends the
@@ -140,7 +148,7 @@ class OAuthBearer:
         yield b"\x01"
         raise AuthenticationError(
             f"the broker refused the token: {_status(verdict)}",
-            remedy="Check the token's audience, scope, expiry and issuer, and that the broker knows its key.",
+            remedy=_TOKEN_REMEDY,
         )
 
 

@@ -194,7 +194,7 @@ class ClientSettings:
     sasl_kerberos_service_name: str | None = field(default=None, metadata=_row(_text, "SASL", "the first part of the brokers' principal; `kafka` where nothing says otherwise"))
     sasl_oauthbearer_token_provider: str | None = field(default=None, metadata=_row(_text, "SASL", "`module:function` that returns a token, or a token and when it expires"))
     sasl_oauthbearer_config: str | None = field(default=None, metadata=_row(_text, "SASL", "the text that the token provider is called with", secret=True))
-    sasl_oauthbearer_token_endpoint_url: str | None = field(default=None, metadata=_row(_text, "SASL", "where tokens are had for client credentials (`https:`), or the file that holds one (`file:`)"))
+    sasl_oauthbearer_token_endpoint_url: str | None = field(default=None, metadata=_row(_text, "SASL", "where tokens are had for client credentials (`https:`), or the file that holds one (`file:`)", secret=True))
     sasl_oauthbearer_client_credentials_client_id: str | None = field(default=None, metadata=_row(_text, "SASL", "the client's id there; goes before the JAAS line's `clientId`"))
     sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, metadata=_row(_text, "SASL", "its secret", secret=True))
     sasl_oauthbearer_scope: str | None = field(default=None, metadata=_row(_text, "SASL", "the scope to ask for there"))

@@ -257,17 +257,24 @@ def test_an_endpoint_that_is_not_there_may_be_there_later() -> None:
 
 
 def test_an_endpoint_that_says_nothing_is_given_up(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(issuer, "answer", lambda *_: (time.sleep(1), (200, b"{}"))[1])
+    monkeypatch.setattr(issuer, "answer", lambda *_: (time.sleep(5), (200, b"{}"))[1])
     started = time.monotonic()
     with pytest.raises(TransportError):
         obtain(credentials(issuer.url, **{"sasl.login.read.timeout.ms": "100"}))
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 4
 
 
 @pytest.mark.parametrize("url", ["http://login.example/token", "ftp://x/", "token", "http://127.0.0.1.example/"])
 def test_a_secret_goes_out_by_https_only(url: str) -> None:
     with pytest.raises(SettingsError, match="not https"):
         obtain(credentials(url))
+
+
+def test_credentials_in_the_url_are_refused_and_not_shown() -> None:
+    with pytest.raises(SettingsError, match="user or a password") as raised:
+        obtain(credentials("https://client:canary@login.example/token"))
+    assert "canary" not in str(raised.value)
+    assert "canary" not in repr(credentials("https://client:canary@login.example/token"))
 
 
 def test_http_on_this_machine_must_be_asked_for() -> None:

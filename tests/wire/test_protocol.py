@@ -323,6 +323,25 @@ def test_a_refused_login_gives_the_brokers_reason_and_no_secret() -> None:
     assert connection.state is State.CLOSED
 
 
+def test_a_mechanism_learns_that_the_broker_has_refused() -> None:
+    refusals = []
+
+    class Curious(Tokens):
+        def exchange(self) -> Generator[bytes, bytes, None]:
+            try:
+                yield b"one"
+            except AuthenticationError as error:
+                refusals.append(error.message)
+                raise
+
+    connection = handshaken(Curious())
+    answer(connection, SaslHandshakeResponse(mechanisms=["TOKENS"]))
+    with pytest.raises(AuthenticationError, match="expired"):
+        answer(connection, SaslAuthenticateResponse(error_code=58, error_message="expired", auth_bytes=b""))
+    assert len(refusals) == 1
+    assert connection.state is State.CLOSED
+
+
 def test_a_mechanism_that_distrusts_the_broker_ends_the_connection() -> None:
     class Distrustful(Tokens):
         def exchange(self) -> Generator[bytes, bytes, None]:

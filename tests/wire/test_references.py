@@ -68,13 +68,20 @@ def test_a_provider_is_called_with_the_settings_name() -> None:
         ("no_such_module_4711:f", "cannot be imported"),
         (f"{__name__}:no_such_function", "cannot be imported"),
         (f"{__name__}:CANARY", "cannot be called"),
-        ("just_a_module", "Write module:function"),
+        ("just_a_module", "names no function. Write provider:module:function"),
     ],
 )
 def test_a_provider_that_will_not_do_is_named(path: str, said: str) -> None:
     with pytest.raises(SettingsError, match=said) as caught:
         resolve(f"provider:{path}", "sasl.password")
     assert caught.value.setting == "sasl.password"
+    assert "canary-4711" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["env", "file", "provider"])
+def test_a_secret_that_looks_like_a_reference_is_not_shown(kind: str) -> None:
+    with pytest.raises(SettingsError, match=f"literal:{kind}:") as caught:
+        resolve(f"{kind}:canary-4711", "sasl.password")
     assert "canary-4711" not in str(caught.value)
 
 

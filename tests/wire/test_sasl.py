@@ -108,6 +108,15 @@ def test_a_refused_token_takes_two_steps_and_is_forgotten() -> None:
         exchange.send(b"")
 
 
+def test_a_token_that_is_refused_at_once_is_forgotten_too() -> None:
+    forgotten = []
+    exchange = OAuthBearer(token="abc", refused=lambda: forgotten.append(True)).exchange()
+    next(exchange)
+    with pytest.raises(AuthenticationError, match=r"no\. Check the token's audience"):
+        exchange.throw(AuthenticationError("no", remedy="Check the user."))
+    assert forgotten == [True]
+
+
 @pytest.mark.parametrize(
     ("token", "extensions"),
     [("a\x01auth=b", {}), ("", {}), ("a b", {}), ("a", {"auth": "b"}), ("a", {"x1": "b"}), ("a", {"x": "b\x01y=z"})],
