@@ -44,6 +44,7 @@ from pykafka_wire.wire.range_errors import (
     oversize_error,
     recreated_error,
     stalled_error,
+    throttled_error,
     truncated_error,
     with_log_bounds,
 )
@@ -410,7 +411,7 @@ class RangeRead:
                 if asked.progress.position == asked.position:
                     self._accept(asked, data, flight, chunk)
         if self._clock.now() - self._moved_at > self._deadline_s:
-            self._give_up(flight.asked[0].progress, None)
+            self._give_up(flight.asked[0].progress, throttled_error(node) if response.throttle_time_ms else None)
         return chunk
 
     def _accept(self, asked: Asked, data: PartitionData, flight: InFlight, chunk: Chunk) -> None:
@@ -553,6 +554,8 @@ class RangeRead:
         """Puts a range off for a while, or raises when `error` leaves no hope or its time is over."""
         # An answer that breaks the protocol has ended its connection; another one may do better, once.
         if not error.retriable and not (isinstance(error, ProtocolError) and not progress.failures):
+            if error.topic is None:  # said by a connection, which does not know what was asked for
+                error.topic, error.partition, error.offset = *progress.topic_partition, progress.position
             raise error
         now = self._clock.now()
         if progress.stalled_since is None:

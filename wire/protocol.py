@@ -221,7 +221,11 @@ class Connection:
             limit = self._max_frame_bytes if self.state is State.READY else MAX_HANDSHAKE_FRAME_BYTES
             if not 4 <= size <= limit:
                 hint = " (a TLS listener, or no Kafka at all?)" if self.state is State.OPENING else ""
-                raise self._broken(f"a frame of {size} bytes, where 4 to {limit} are allowed{hint}")
+                oversize = size > limit and self.state is State.READY
+                error = self._broken(f"a frame of {size} bytes, where 4 to {limit} are allowed{hint}")
+                if oversize:
+                    error.remedy = "Set fetch.max.bytes lower; a batch of that size cannot be read, start behind it."
+                raise error
             # Not zeroed: every byte is written before one is read, and answers are megabytes.
             self._frame = np.empty(size, dtype=np.uint8).data
             self._filled = 0

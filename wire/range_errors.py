@@ -17,6 +17,7 @@ from pykafka_wire.wire.errors import (
     OffsetOutOfRangeError,
     RecordTooLargeError,
     TopicRecreatedError,
+    TransportError,
     WireError,
 )
 from pykafka_wire.wire.messages.fetch import PartitionData
@@ -107,6 +108,19 @@ def stalled_error(
         offset=position,
         api="Fetch",
         remedy=f"Last cause: {cause}" if cause else "",
+    )
+
+
+def throttled_error(node: int) -> TransportError:
+    """A broker answers without records because of a quota (KIP-219)."""
+    return TransportError(
+        "the broker throttles this client and holds its records back",
+        broker=node,
+        api="Fetch",
+        remedy=(
+            "Raise the client's consumer_byte_rate: a batch larger than what that allows in all the time that the broker looks"
+            " back on never comes."
+        ),
     )
 
 

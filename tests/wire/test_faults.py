@@ -71,7 +71,10 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_protocol.py::test_an_older_broker_is_asked_again_in_the_version_that_it_declares",
         "wire/test_protocol.py::test_a_missing_api_and_versions_that_do_not_meet_are_named",
     ),
-    "a record larger than every limit": ("wire/test_fetcher.py::test_a_record_larger_than_every_limit_is_read",),
+    "a record larger than every limit": (
+        "wire/test_fetcher.py::test_a_record_larger_than_every_limit_is_read",
+        "wire/test_fetcher.py::test_a_batch_larger_than_a_frame_may_be_is_refused_with_its_place",
+    ),
     "a header key that is no text": ("wire/test_decode.py::test_a_header_key_that_is_no_text_loses_no_record",),
     "a hostile address in metadata": (
         "wire/test_tls.py::test_another_host_is_refused_unless_the_user_gives_that_up",

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from pykafka_wire.wire.decode import Columns
 from pykafka_wire.wire.errors import (
     LogEndError,
     OffsetOutOfRangeError,
+    ProtocolError,
     TopicRecreatedError,
     UnknownTopicError,
     WireError,
 )
 from pykafka_wire.wire.fetcher import FetchCounters, FetchedRecords, fetch_ranges
+from pykafka_wire.wire.protocol import Connection
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 from tests.broker_features import lacking
@@ -186,6 +189,23 @@ def test_a_record_larger_than_every_limit_is_read(kafka: Any, topic: Any, cluste
     produce(kafka, name, [(0, b"small"), (1, b"small"), (0, large), (1, large), (0, b"after"), (1, b"after")])
     rows = read(cluster, whole(cluster, name), max_bytes=1_000, max_partition_bytes=1_000)
     assert rows == {p: [(0, b"small"), (1, large), (2, b"after")] for p in range(2)}
+
+
+def test_a_batch_larger_than_a_frame_may_be_is_refused_with_its_place(
+    kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers send the first batch whole, however large (KIP-74); the cap is lowered, or it would take 128 MiB."""
+    name = topic(partitions=1)
+    produce(kafka, name, [(0, b"small"), (0, b"x" * 900_000)])
+    assert Connection.__init__.__kwdefaults__ is not None
+    monkeypatch.setitem(Connection.__init__.__kwdefaults__, "max_frame_bytes", 500_000)
+    with cluster_of(kafka) as cluster:
+        (range_,) = whole(cluster, name)
+        with pytest.raises(ProtocolError) as caught:
+            read(cluster, [replace(range_, start_offset=1)])
+    error = caught.value
+    assert (error.topic, error.partition, error.offset, error.api) == (name, 0, 1, "Fetch")
+    assert "fetch.max.bytes" in error.remedy
 
 
 def test_a_start_below_the_log_start_names_the_range_and_the_bounds(kafka: Any, topic: Any, cluster: Cluster) -> None:

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.errors import DeadlineExceededError
+from pykafka_wire.wire.fetcher import fetch_ranges
 from pykafka_wire.wire.producer import Producer
-from tests.wire.test_producer import encode, numbered, read, settings_of
+from pykafka_wire.wire.topics import OffsetRange
+from tests.wire.test_producer import VALUE_ONLY, encode, numbered, read, settings_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.needs("quotas set through brokers")]
 
@@ -39,12 +42,21 @@ def waits(trace: Path, api: str) -> list[tuple[timedelta, timedelta]]:
     return waits
 
 
-def test_a_client_above_its_quota_waits_as_long_as_it_is_told_to(kafka_tv1: Any, topic: Any, tmp_path: Path) -> None:
-    name, client, trace = topic(cluster=kafka_tv1), f"slow-{uuid.uuid4().hex[:8]}", tmp_path / "trace"
+@pytest.fixture(scope="module")
+def slow_client(kafka_tv1: Any) -> str:
+    """A client id with a quota."""
+    client = f"slow-{uuid.uuid4().hex[:8]}"
     rates = f"producer_byte_rate={BYTES_A_SECOND},consumer_byte_rate={BYTES_A_SECOND}"
     entity = ["--entity-type", "clients", "--entity-name", client]
     kafka_tv1.tool("kafka.admin.ConfigCommand", "--alter", "--add-config", rates, *entity)
-    with Cluster(settings_of(kafka_tv1, client_id=client, trace=trace)) as cluster:
+    return client
+
+
+def test_a_client_above_its_quota_waits_as_long_as_it_is_told_to(
+    kafka_tv1: Any, topic: Any, slow_client: str, tmp_path: Path
+) -> None:
+    name, trace = topic(cluster=kafka_tv1), tmp_path / "trace"
+    with Cluster(settings_of(kafka_tv1, client_id=slow_client, trace=trace)) as cluster:
         producer = Producer(cluster)
         for first, last in ((0, N_RECORDS), (N_RECORDS, N_RECORDS + 1)):
             producer.append(name, 0, encode(numbered(first, last)))
@@ -54,3 +66,17 @@ def test_a_client_above_its_quota_waits_as_long_as_it_is_told_to(kafka_tv1: Any,
         found = waits(trace, api)
         assert found, api
         assert all(waited >= asked - ROUNDING for asked, waited in found), (api, found)
+
+
+def test_a_batch_that_a_quota_never_lets_through_is_told_of(kafka_tv1: Any, topic: Any, slow_client: str) -> None:
+    name = topic(cluster=kafka_tv1)
+    with Cluster(settings_of(kafka_tv1)) as unlimited:
+        producer = Producer(unlimited)
+        producer.append(name, 0, encode(numbered(0, 5 * BYTES_A_SECOND // 100), max_batch_bytes=1 << 20))
+        producer.flush()
+    whole = OffsetRange(topic=name, partition=0, start_offset=0, end_offset=1)
+    with (
+        Cluster(settings_of(kafka_tv1, client_id=slow_client)) as cluster,
+        pytest.raises(DeadlineExceededError, match=r"throttles this client.*consumer_byte_rate"),
+    ):
+        list(fetch_ranges(cluster, [whole], columns=VALUE_ONLY, deadline_ms=2_000))
