@@ -42,7 +42,7 @@ from pykafka_wire.wire.topics import TopicPartition
 from pykafka_wire.wire.trace import Trace
 from pykafka_wire.wire.transport import Channel, Pending
 
-__all__ = ["ANY", "CONTROLLER", "Backoff", "Cluster", "CoordinatorKind", "Deadline", "Pending", "shared_cluster"]
+__all__ = ["ANY", "CONTROLLER", "Backoff", "Cluster", "CoordinatorKind", "Deadline", "Pending"]
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +97,11 @@ class Cluster:
         with self._lock:
             self._view = MetadataView()
             self._coordinators.clear()
+
+    def at_exit(self) -> None:
+        """Close what is open, without waiting for a thread that uses it: the process ends."""
+        self._connections.abandon()
+        self._trace.close()
 
     def __enter__(self) -> Cluster:
         return self
@@ -456,7 +461,7 @@ class Cluster:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._trace.after_fork()
-        self._connections.after_fork()
+        self._connections.abandon()
 
     def _nodes(self, deadline: Deadline, having: int | None = None) -> dict[int, Node]:
         """The brokers; asks where none is known yet, or not the one that is needed."""
@@ -592,34 +597,6 @@ class Cluster:
 def _gave_up(attempt: Attempt | None, what: str) -> WireError:
     assert attempt is not None  # there is always a first one
     return attempt.gave_up(what)
-
-
-#: Clusters by (pid, settings): the documented per-process cache. Spark reuses its Python workers, so connections live on
-#: from task to task. A forked child has another pid and starts afresh.
-_shared: dict[tuple[int, ClientSettings], Cluster] = {}
-_shared_lock = threading.Lock()
-
-
-def shared_cluster(settings: ClientSettings) -> Cluster:
-    """This process's cluster for ``settings``, credentials included; made on first use, never closed."""
-    key = (os.getpid(), settings)
-    cluster = _shared.get(key)
-    if cluster is None:
-        with _shared_lock:
-            cluster = _shared.setdefault(key, Cluster(settings))
-    return cluster
-
-
-def _after_fork() -> None:
-    """In a forked child: its parent's clusters are not its own, and a thread that it lacks may have held the lock."""
-    global _shared_lock
-    _shared_lock = threading.Lock()
-    for cluster in _shared.values():
-        cluster.after_fork()
-    _shared.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def partitions_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:

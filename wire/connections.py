@@ -137,8 +137,9 @@ class Connections:
             if slot.channel is not None:
                 slot.channel.close(TransportError("the client was closed", broker=slot.channel.label))
 
-    def after_fork(self) -> None:
-        """In a forked child: the sockets are the parent's, and a thread that the child lacks may hold a lock."""
+    def abandon(self) -> None:
+        """Close all sockets of this process and take no lock. In a forked child the connections stay the parent's, and a
+        thread that the child lacks may hold a lock; at a process's end one may be held for as long as an answer takes."""
         slots, self._slots = self._slots, {}
         self._lock = threading.Lock()
         for slot in slots.values():

@@ -17,11 +17,8 @@ log.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
-import os
-import threading
 import time
 import uuid
 from collections import deque
@@ -31,7 +28,7 @@ from typing import Final, NoReturn
 
 from pykafka_wire.wire.batch_limits import BatchLimits
 from pykafka_wire.wire.batches import EncodedBatch
-from pykafka_wire.wire.cluster import ANY, Backoff, Cluster, Deadline, Pending, shared_cluster
+from pykafka_wire.wire.cluster import ANY, Backoff, Cluster, Deadline, Pending
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.errors import (
     UNKNOWN_TOPIC_GRACE_MS,
@@ -115,7 +112,7 @@ class _InFlight:
 
 
 class Producer:
-    """Writes batches to topic-partitions; one per process and settings is enough (:func:`shared_producer`).
+    """Writes batches to topic-partitions. One per process and settings is enough (:mod:`~pykafka_wire.wire.shared`).
 
     Not thread-safe. After an error every call raises that error until :meth:`reset`.
 
@@ -597,40 +594,3 @@ class Producer:
     def _raise_failure(self) -> None:
         if self._error is not None:
             raise self._error
-
-
-# --- one producer per process and settings --------------------------------------------------------------------------
-
-#: Idle producers by settings: the documented per-process cache. A producer id is asked for once, not once a task, and its
-#: sequences run on. A forked child starts with none, so it never goes on with its parent's sequences.
-_idle: dict[ClientSettings, list[Producer]] = {}
-_idle_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    """In a forked child: its parent's producers are not its own, and a thread that it lacks may have held the lock."""
-    global _idle_lock
-    _idle_lock = threading.Lock()
-    _idle.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-@contextlib.contextmanager
-def shared_producer(settings: ClientSettings) -> Iterator[Producer]:
-    """This process's producer for `settings`, for one task's use; made if all are in use.
-
-    On leaving, one that failed or still holds batches (the task failed) is reset: it goes on under a new producer id.
-    """
-    with _idle_lock:
-        producers = _idle.setdefault(settings, [])
-        producer = producers.pop() if producers else Producer(shared_cluster(settings), settings)
-    try:
-        yield producer
-    finally:
-        producer.keeps_refused = False
-        if not producer.clean:
-            producer.reset()
-        with _idle_lock:
-            producers.append(producer)

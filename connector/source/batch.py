@@ -21,8 +21,9 @@ from pykafka_wire.source.read import read_ranges
 from pykafka_wire.source.resolve import earliest_offsets, find_topics, resolve, topic_partitions
 from pykafka_wire.source.sizing import BytesPerOffset
 from pykafka_wire.wire.admin import list_offsets
-from pykafka_wire.wire.cluster import Cluster, Deadline, shared_cluster
+from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 from pykafka_wire.workers import SentToWorkers
 

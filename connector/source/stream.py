@@ -35,8 +35,9 @@ from pykafka_wire.source.read import read_ranges
 from pykafka_wire.source.resolve import earliest_offsets, find_topics, latest_offsets, resolve, topic_partitions
 from pykafka_wire.source.sizing import ASSUMED_BYTES, BytesPerOffset
 from pykafka_wire.wire.admin import ListedOffset, offsets_for_leader_epoch
-from pykafka_wire.wire.cluster import Cluster, shared_cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
+from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
 from pykafka_wire.workers import SentToWorkers
 

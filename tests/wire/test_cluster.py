@@ -13,7 +13,7 @@ import pytest
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire import errors
 from pykafka_wire.wire.admin import LATEST, list_offsets
-from pykafka_wire.wire.cluster import ANY, CONTROLLER, Cluster, Deadline, shared_cluster
+from pykafka_wire.wire.cluster import ANY, CONTROLLER, Cluster, Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -480,25 +480,6 @@ def test_a_forked_child_opens_connections_of_its_own(pair: tuple[FakeBroker, Fak
     assert pair[0].n_connections == n_before + 1
     assert ends(cluster, T0) == {T0: 10}
     assert pair[0].n_connections == n_before + 1
-
-
-def test_equal_settings_share_a_cluster_and_other_credentials_do_not() -> None:
-    def settings(password: str) -> ClientSettings:
-        return ClientSettings(bootstrap_servers=(("h", 1),), sasl_username="u", sasl_password=password)
-
-    first = shared_cluster(settings("one"))
-    assert shared_cluster(settings("one")) is first
-    assert shared_cluster(settings("two")) is not first
-
-
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_shares_no_cluster_with_its_parent() -> None:
-    settings = ClientSettings(bootstrap_servers=(("h", 2),))
-    parents = shared_cluster(settings)
-    pid = os.fork()
-    if pid == 0:
-        os._exit(1 if shared_cluster(settings) is parents else 0)
-    assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_threads_use_one_cluster(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:

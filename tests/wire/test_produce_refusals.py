@@ -28,8 +28,9 @@ from pykafka_wire.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from pykafka_wire.wire.producer import Producer, shared_producer
+from pykafka_wire.wire.producer import Producer
 from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.shared import shared_producer
 from tests.broker_features import lacking
 from tests.wire.cutting_proxy import CuttingProxy
 from tests.wire.fake_broker import FakeBroker

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,10 +13,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from pykafka_wire.wire import producer as producer_module
 from pykafka_wire.wire.admin import LATEST, list_offsets
 from pykafka_wire.wire.batches import EncodedBatch
-from pykafka_wire.wire.cluster import Cluster, shared_cluster
+from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.decode import Columns
 from pykafka_wire.wire.encode import encode_batches
@@ -30,7 +28,7 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.fetcher import fetch_ranges
 from pykafka_wire.wire.messages.produce import ProduceRequest
-from pykafka_wire.wire.producer import Producer, shared_producer
+from pykafka_wire.wire.producer import Producer
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 from tests.wire.cutting_proxy import CuttingProxy
@@ -170,59 +168,6 @@ def test_a_record_without_key_for_a_compacted_topic_names_the_record(topic: Any,
     producer.append(name, 0, encode(numbered(0, 3)))
     with pytest.raises(WireError, match="Record 0 of the batch"):
         producer.flush()
-
-
-def test_a_process_keeps_one_producer_for_its_tasks_and_replaces_a_failed_one(kafka: Any, topic: Any) -> None:
-    name = topic(partitions=1)
-    settings = settings_of(kafka, client_id="shared")
-    with shared_producer(settings) as first:
-        first.append(name, 0, encode(numbered(0, 10)))
-        first.flush()
-        identity = first.identity
-    with shared_producer(settings) as second:
-        assert second is first
-        assert second.identity == identity
-        with shared_producer(settings) as other:  # another task at the same time gets its own
-            assert other is not first
-    with pytest.raises(ZeroDivisionError), shared_producer(settings) as third:
-        third.append(name, 0, encode(numbered(0, 10)))
-        raise ZeroDivisionError
-    with shared_producer(settings) as fourth:
-        assert fourth.clean
-        assert fourth.identity is None
-        fourth.append(name, 0, encode(numbered(10, 20)))
-        fourth.flush()
-        assert fourth.identity != identity
-        assert read(shared_cluster(settings), name)[-10:] == numbered(10, 20)
-
-
-def identity_in_child(settings: ClientSettings, name: str, results: Any) -> None:
-    with shared_producer(settings) as producer:
-        producer.append(name, 0, encode(numbered(0, 10)))
-        producer.flush()
-        results.put(producer.identity)
-
-
-def test_a_forked_process_does_not_go_on_with_its_parents_sequences(kafka: Any, topic: Any) -> None:
-    name = topic(partitions=1)
-    settings = settings_of(kafka, client_id="forked")
-    with shared_producer(settings) as producer:
-        producer.append(name, 0, encode(numbered(0, 10)))
-        producer.flush()
-        identity = producer.identity
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    child = context.Process(target=identity_in_child, args=(settings, name, results))
-    with producer_module._idle_lock:  # as another thread may hold it at that moment
-        child.start()
-    identity_of_child = results.get(timeout=30)
-    child.join(30)
-    assert child.exitcode == 0
-    assert identity_of_child not in (None, identity)
-    with shared_producer(settings) as producer:
-        producer.append(name, 0, encode(numbered(10, 20)))
-        producer.flush()
-    assert read(shared_cluster(settings), name) == numbered(0, 10) + numbered(0, 10) + numbered(10, 20)
 
 
 @pytest.mark.parametrize("passed_bytes", [0, 3, 20])
