@@ -87,7 +87,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_transport.py::test_a_connection_that_the_broker_closed_meanwhile_is_not_usable",
         "wire/test_cluster.py::test_a_broken_connection_is_made_again",
         "wire/test_cluster.py::test_a_forked_child_opens_connections_of_its_own",
-        "wire/test_cluster.py::test_equal_settings_share_a_cluster_and_other_credentials_do_not",
+        "wire/test_shared.py::test_equal_settings_share_a_cluster_and_other_credentials_do_not",
     ),
 }  # fmt: skip
 
