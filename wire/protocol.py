@@ -34,7 +34,7 @@ from pykafka_wire.wire.errors import (
     error_info,
 )
 from pykafka_wire.wire.messages import api, decode_response, encode_request
-from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, likely_release
 from pykafka_wire.wire.messages.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -144,7 +144,9 @@ class Connection:
         declared = self.broker_versions.get(request.api_key)
         if declared is None:
             raise UnsupportedVersionError(
-                f"the broker does not have the API {request.name}", api=request.name, remedy="It needs a newer broker."
+                f"the broker does not have the API {request.name}, its APIs are those of {likely_release(self.broker_versions)}",
+                api=request.name,
+                remedy="It needs a newer broker.",
             )
         low, high = self.api_versions.get(request.api_key, (1, 0))
         if cap is not None:
@@ -152,7 +154,8 @@ class Connection:
         if high < low:
             raise UnsupportedVersionError(
                 f"the broker speaks {request.name} in versions {declared[0]} to {declared[1]}, this client "
-                f"{request.versions[0]} to {request.versions[1] if cap is None else cap}",
+                f"{request.versions[0]} to {request.versions[1] if cap is None else cap}; its APIs are those of "
+                f"{likely_release(self.broker_versions)}",
                 api=request.name,
             )
         return high

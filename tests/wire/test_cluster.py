@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.local import LocalCluster
+from pykafka_wire.local.jars import release
 from pykafka_wire.wire import errors
 from pykafka_wire.wire.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster import ANY, CONTROLLER, Cluster, Deadline
@@ -22,6 +23,7 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
 )
 from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest, likely_release
 from pykafka_wire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.messages.group_offsets import (
     OffsetCommitRequest,
@@ -38,7 +40,7 @@ from pykafka_wire.wire.messages.list_offsets import (
 from pykafka_wire.wire.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
-from tests.broker_features import lacking
+from tests.broker_features import BROKERS, lacking
 from tests.wire.fake_broker import FakeBroker, frame_of
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
@@ -536,6 +538,16 @@ def test_a_real_topic_is_found_with_its_id_and_leaders(kafka: Any, topic: Any) -
         assert cluster.finalized_feature("no.such.feature") == 0
         assert cluster.supports(ANY, MetadataRequest, 9)
         assert name in cluster.topics(None)
+
+
+@pytest.mark.broker
+def test_a_real_brokers_release_is_known_by_its_apis(kafka: Any) -> None:
+    with real(kafka) as cluster:
+        asked = ApiVersionsRequest(client_software_name="tests", client_software_version="1")
+        declared = cluster.request(ANY, asked).api_keys
+    found = likely_release({each.api_key: (each.min_version, each.max_version) for each in declared})
+    major_minor = ".".join(BROKERS.split(".")[:2])
+    assert found == ("Kafka 4.0 or newer" if release(BROKERS) >= (4,) else f"Kafka {major_minor}")
 
 
 @pytest.mark.broker
