@@ -6,24 +6,21 @@ import ast
 import contextlib
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 import yaml
 
-from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.local.settings import ClusterPlan, Listener, broker_properties, controller_properties
 from pykafka_wire.options import parse_source_options
 from pykafka_wire.wire.admin import list_topics
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
+from tests.connect_server import connect_server
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 TESTED = {
@@ -164,56 +161,20 @@ def test_the_log_file_is_the_one_that_spark_logs_by(spark: Any) -> None:
 
 
 @pytest.fixture
-def connect_server(java: None, tmp_path: Path) -> Iterator[str]:
-    """A Spark Connect server, started by the command in conf/spark-connect.conf; yields its URL."""
-    port = free_ports(1)[0]
-    home = Path(pyspark.__file__).parent
-    log = tmp_path / "connect.log"
-    command = [
-        str(home / "bin" / "spark-submit"),
-        "--master=local[2]",
-        "--load-spark-defaults",
-        f"--properties-file={CONF / 'spark-connect.conf'}",
-        f"--conf=spark.connect.grpc.binding.port={port}",
-        "--conf=spark.ui.enabled=false",
-        "--conf=spark.driver.host=127.0.0.1",
-        f"--conf=spark.sql.warehouse.dir={tmp_path / 'warehouse'}",
-        "--class=org.apache.spark.sql.connect.service.SparkConnectServer",
-        "spark-internal",
-    ]
-    environment = {
-        **{name: value for name, value in os.environ.items() if name not in {"SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"}},
-        "SPARK_CONF_DIR": str(CONF),
-        "SPARK_HOME": str(home),
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            command, env=environment, cwd=tmp_path, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-    try:
-        deadline = time.monotonic() + 120
-        while not listens(port):
-            assert server.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
-        yield f"sc://127.0.0.1:{port}"
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        try:
-            server.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
+def connect_url(java: None, tmp_path: Path) -> Iterator[str]:
+    """The URL of a Spark Connect server, started by the command in conf/spark-connect.conf."""
+    arguments = ("--load-spark-defaults", f"--properties-file={CONF / 'spark-connect.conf'}")
+    with connect_server(tmp_path, *arguments, environment={"SPARK_CONF_DIR": str(CONF)}) as url:
+        yield url
 
 
 def test_a_spark_connect_server_runs_with_its_file_and_finds_the_source(
-    connect_server: str, kafka: Any, topic: Any
+    connect_url: str, kafka: Any, topic: Any
 ) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_GATE"))}
     name = topic(2)
     example = CONF.parent / "examples" / "spark_connect.py"
-    arguments = ["--bootstrap", kafka.bootstrap_servers, "--topic", name, "--remote", connect_server]
+    arguments = ["--bootstrap", kafka.bootstrap_servers, "--topic", name, "--remote", connect_url]
     client = subprocess.run(
         [sys.executable, "-W", "ignore", str(example), *arguments],
         env=environment,
@@ -223,9 +184,3 @@ def test_a_spark_connect_server_runs_with_its_file_and_finds_the_source(
     )
     assert client.returncode == 0, client.stderr
     assert client.stdout == f"100 records with 10 keys in {name}\n"
-
-
-def listens(port: int) -> bool:
-    from pykafka_wire.local.process import accepts_connections
-
-    return accepts_connections(port)

@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 import textwrap
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.connect_server import connect_server
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -40,7 +43,7 @@ spark.stop()
 """
 
 SESSIONS = {
-    "connect": 'SparkSession.builder.remote("local[2]")',
+    "connect": 'SparkSession.builder.remote("{url}")',
     "local-cluster": 'SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.driver.host", "127.0.0.1")',
 }
 
@@ -58,22 +61,23 @@ def test_other_sessions_read_write_and_stream(
     source, target = topic(2), topic(2)
     sent = outside.fill(source, [20, 10])
     program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(PROGRAM.replace("{session}", SESSIONS[kind])))
-    environment = os.environ | {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    environment.pop("SPARK_REMOTE", None)
-    found = subprocess.run(
-        [sys.executable, str(program), kafka.bootstrap_servers, source, target, str(tmp_path)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    with connect_server(tmp_path) if kind == "connect" else nullcontext("") as url:
+        program.write_text(textwrap.dedent(PROGRAM.replace("{session}", SESSIONS[kind].replace("{url}", url))))
+        environment = os.environ | {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        environment.pop("SPARK_REMOTE", None)
+        found = subprocess.run(
+            [sys.executable, str(program), kafka.bootstrap_servers, source, target, str(tmp_path)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
     results = [line for line in found.stdout.splitlines() if line.startswith("RESULT ")]
     assert results, found.stdout[-2000:] + found.stderr[-8000:]
     result = json.loads(results[-1].removeprefix("RESULT "))

@@ -21,7 +21,7 @@ from pykafka_wire.wire.group import fetch_offsets
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 
-SERVERS, SOURCE, TARGET, FOLDER, KIND = sys.argv[1:]
+SERVERS, SOURCE, TARGET, FOLDER, REMOTE = sys.argv[1:]  # the last one empty in a classic session
 VERSION = tuple(int(number) for number in pyspark.__version__.split(".")[:2])
 BROKERS = {"kafka.bootstrap.servers": SERVERS}
 N_RECORDS = 30
@@ -48,6 +48,11 @@ def batch(spark: Any) -> None:
     assert places(frame) == expected
     assert places(frame.where("partition = 1 AND offset >= 5")) == [place for place in expected if place >= (1, 5)]
     assert reader.schema("offset bigint").load().count() == N_RECORDS
+    if VERSION >= (4, 1):
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        pushed = reader.option("filterPushdown", "true").load()
+        assert places(pushed.where("partition = 1 AND offset >= 5")) == [place for place in expected if place >= (1, 5)]
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     assert "[PYKAFKA_WIRE_OPTION]" in failure(lambda: reader.option("startingOffset", "x").load().collect())
 
 
@@ -95,9 +100,23 @@ def limits(spark: Any) -> str:
     return "refused"
 
 
-def commits(spark: Any) -> int:
-    """How many batches the consumer group is behind an idle query: none from 4.2, at most one before."""
-    group = f"compat-{Path(FOLDER).name}"
+def committed(cluster: Cluster, group: str) -> int:
+    """How far the group is in the one partition of TARGET."""
+    partition = TopicPartition(TARGET, 0)
+    found = fetch_offsets(cluster, group, [partition])
+    return found[partition].offset if partition in found else 0
+
+
+def append(spark: Any, n_records: int = 7) -> int:
+    """Write to TARGET; returns how many records it has now."""
+    rows = spark.createDataFrame([("v",)] * n_records, "value string")
+    rows.write.format("pykafka-wire").mode("append").options(**BROKERS, topic=TARGET).save()
+    return int(spark.read.format("pykafka-wire").options(**BROKERS, subscribe=TARGET).load().count())
+
+
+def commits(spark: Any) -> None:
+    """The group of an idle query has no lag."""
+    group = f"compat-{Path(FOLDER).name}-{'connect' if REMOTE else 'classic'}"
     frame = spark.readStream.format("pykafka-wire").options(
         **BROKERS, subscribe=TARGET, startingOffsets="earliest", **{"kafka.group.id": group}
     )
@@ -108,44 +127,55 @@ def commits(spark: Any) -> int:
         .trigger(processingTime="200 milliseconds")
         .start()
     )
-    partition = TopicPartition(TARGET, 0)
-    rows = [("v",)] * 7
-    ends = [spark.read.format("pykafka-wire").options(**BROKERS, subscribe=TARGET).load().count()]
     with Cluster(ClientSettings.from_options({"bootstrap.servers": SERVERS})) as cluster:
-
-        def committed() -> int:
-            return fetch_offsets(cluster, group, [partition])[partition].offset
-
-        def reached(offset: int) -> bool:
-            deadline = time.monotonic() + DEADLINE_S
-            while committed() < offset:
-                if query.exception() is not None or time.monotonic() > deadline:
-                    return False
-                time.sleep(0.1)
-            return True
-
         try:
             for _ in range(2):
                 query.processAllAvailable()
-                writer = spark.createDataFrame(rows, "value string").write.format("pykafka-wire").mode("append")
-                writer.options(**BROKERS, topic=TARGET).save()
-                ends.append(ends[-1] + len(rows))
-            query.processAllAvailable()
-            behind = 0 if VERSION >= (4, 2) else 1
-            assert reached(ends[-1 - behind]), f"{committed()} is committed of {ends}"
+                end = append(spark)
+                deadline = time.monotonic() + DEADLINE_S
+                while committed(cluster, group) < end:
+                    assert query.exception() is None and time.monotonic() < deadline, (committed(cluster, group), end)
+                    time.sleep(0.1)
         finally:
             query.stop()
-    return behind
+
+
+def restarts(spark: Any) -> int:
+    """Short runs of one query: each record once, one generated group; how many of their batches that group is behind."""
+    checkpoint = Path(FOLDER, "restarts")
+    frame = spark.readStream.format("pykafka-wire").options(**BROKERS, subscribe=TARGET, startingOffsets="earliest")
+    ends, behind = [0], set()
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": SERVERS})) as cluster:
+        for _ in range(3):
+            ends.append(append(spark))
+            for fresh in (ends[-1] - ends[-2], 0):
+                writer = frame.load().writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+                query = writer.trigger(availableNow=True).start()
+                assert query.awaitTermination(DEADLINE_S), "the query did not end"
+                assert sum(progress["numInputRows"] for progress in query.recentProgress) == fresh
+                logged = [json.loads(path.read_text().splitlines()[-1]) for path in checkpoint.glob("offsets/[0-9]*")]
+                (group,) = {each["group"] for each in logged}
+                if fresh:
+                    behind.add(len(ends) - 1 - ends.index(committed(cluster, group)))
+                else:  # nothing was new, but the group was told
+                    assert committed(cluster, group) == ends[-1]
+    (found,) = behind
+    assert found <= (0 if VERSION >= (4, 2) else 1)
+    return found
 
 
 def main() -> None:
-    builder = SparkSession.builder.remote("local[2]") if KIND == "connect" else SparkSession.builder.master("local[2]")
-    spark = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
-    assert ("connect" in type(spark).__module__) == (KIND == "connect")
+    builder = SparkSession.builder.remote(REMOTE) if REMOTE else SparkSession.builder.master("local[2]")
+    if not REMOTE:
+        builder = builder.config("spark.ui.enabled", "false")
+    spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    assert ("connect" in type(spark).__module__) == bool(REMOTE)
     batch(spark)
     write(spark)
     stream(spark)
-    result = {"spark": pyspark.__version__, "limits": limits(spark), "batches behind": commits(spark)}
+    result = {"spark": pyspark.__version__, "limits": limits(spark)}
+    commits(spark)
+    result["batches behind after a short run"] = restarts(spark)
     spark.stop()
     print("RESULT " + json.dumps(result))
 

@@ -11,12 +11,14 @@ import os
 import subprocess
 import sys
 import venv
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pykafka_wire.local import cache_dir
+from tests.connect_server import connect_server
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -71,11 +73,14 @@ def test_the_essentials(
     }
     for inherited in ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYTHONPATH"):
         environment.pop(inherited, None)
-    printed = run(
-        python, PROGRAM, kafka.bootstrap_servers, source, target, tmp_path, kind,
-        cwd=tmp_path, env=environment, timeout_s=600,
-    )  # fmt: skip
+    (home,) = python.parent.parent.glob("lib/python*/site-packages/pyspark")
+    server = connect_server(tmp_path, home=home, python=python) if kind == "connect" else nullcontext("")
+    with server as url:
+        printed = run(
+            python, PROGRAM, kafka.bootstrap_servers, source, target, tmp_path, url,
+            cwd=tmp_path, env=environment, timeout_s=600,
+        )  # fmt: skip
     (line,) = [line for line in printed.splitlines() if line.startswith("RESULT ")]
     result = json.loads(line.removeprefix("RESULT "))
     assert result["limits"] == ("refused" if result["spark"] < "4.2" else "kept")
-    print(result)
+    print(kind, result)
