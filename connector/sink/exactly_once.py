@@ -111,7 +111,7 @@ class _Encoding(Writing):
             nonlocal digest
             for batch in batches:
                 if batch.num_rows:
-                    digest += digest_of(self._columns.rows(batch))
+                    digest += digest_of(self.columns.rows(batch))
                 yield batch
 
         written: TaskWritten = self.append_all(collected, digested())

@@ -7,8 +7,9 @@ from Spark, when it runs a task or a micro-batch again. A task whose records wer
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timezone
 from typing import Any, Final
 
 import pyarrow as pa
@@ -55,7 +56,7 @@ class Writing:
     """What batch and streaming writes share. Built without any I/O: Spark pickles it, twice a batch."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self._columns = SinkColumns.of(schema, options.topic)
+        self.columns = SinkColumns.of(schema, options.topic)
         self._options = options
         self._schema = schema
 
@@ -79,7 +80,7 @@ class Writing:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            for placed in maker.of(self._columns.rows(batch)):
+            for placed in maker.of(self.columns.rows(batch)):
                 n_records += sum(each.n_records for each in placed.batches)
                 n_bytes += sum(len(each.data) for each in placed.batches)
                 destination.append(*placed)
@@ -131,7 +132,7 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
         """As :meth:`KafkaBatchWriter.write`."""
-        batches = iterator if _STREAM_GETS_ARROW else _arrow_batches(iterator, self._schema)
+        batches = iterator if _STREAM_GETS_ARROW else arrow_batches(iterator, self._schema, self._writing.columns.names)
         return self._writing.write_batches(batches)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -142,14 +143,24 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         """Records of tasks that succeeded stay: at least once."""
 
 
-def _arrow_batches(rows: Iterator[Any], schema: StructType) -> Iterator[Any]:
+def arrow_batches(rows: Iterator[Any], schema: StructType, names: Sequence[str]) -> Iterator[Any]:
+    """The columns ``names`` of what Spark 4.0 hands over row by row, timestamps as naive datetimes in this process's zone."""
     from itertools import islice
 
     from pykafka_wire.schema import arrow_schema
 
-    arrow = arrow_schema(schema)
+    arrow = arrow_schema(StructType([schema[name] for name in names]))
+
+    def values(row: Any) -> dict[str, Any]:
+        found = {name: row[name] for name in names}
+        if found.get("headers") is not None:
+            found["headers"] = [header.asDict() for header in found["headers"]]
+        if found.get("timestamp") is not None:
+            found["timestamp"] = found["timestamp"].astimezone(timezone.utc)
+        return found
+
     while chunk := list(islice(rows, _ROWS_PER_BATCH)):
-        yield pa.RecordBatch.from_pylist([row.asDict(recursive=True) for row in chunk], schema=arrow)
+        yield pa.RecordBatch.from_pylist([values(row) for row in chunk], schema=arrow)
 
 
 def check_write(options: SinkOptions) -> None:

@@ -69,7 +69,12 @@ def stream(spark: Any) -> None:
 
     def run() -> Any:
         frame = spark.readStream.format("pykafka-wire").options(**BROKERS, subscribe=SOURCE, startingOffsets="earliest")
-        writer = frame.load().select("key", "value").writeStream.format("pykafka-wire").options(**BROKERS, topic=TARGET)
+        writer = (
+            frame.load()
+            .select("key", "value", "timestamp")
+            .writeStream.format("pykafka-wire")
+            .options(**BROKERS, topic=TARGET)
+        )
         query = writer.option("checkpointLocation", f"{FOLDER}/copy").trigger(availableNow=True).start()
         assert query.awaitTermination(DEADLINE_S), "the query did not end"
         return query
@@ -78,6 +83,9 @@ def stream(spark: Any) -> None:
     before = copy.load().count()
     run()
     assert copy.load().count() == before + N_RECORDS
+    times = [row.timestamp for row in copy.load().select("timestamp").distinct().collect()]
+    read = spark.read.format("pykafka-wire").options(**BROKERS, subscribe=SOURCE).load()
+    assert {row.timestamp for row in read.select("timestamp").collect()} >= set(times)
     run()
     assert copy.load().count() == before + N_RECORDS
 

@@ -70,6 +70,7 @@ def test_the_essentials(
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "TZ": "America/New_York",  # timestamps must not depend on it
     }
     for inherited in ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYTHONPATH"):
         environment.pop(inherited, None)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -23,6 +24,7 @@ from pyspark.sql.types import (
 
 from pykafka_wire.errors import SchemaError, WriteError
 from pykafka_wire.sink.rows import Rows, SinkColumns
+from pykafka_wire.sink.writer import arrow_batches
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 ARROW_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -174,3 +176,21 @@ def test_a_slice_is_the_same_rows_in_a_row() -> None:
     for name in ("key", "value", "topic", "partition", "headers"):
         assert getattr(part, name).to_pylist() == getattr(taken, name).to_pylist()
     assert part.timestamp_ms.tolist() == taken.timestamp_ms.tolist()
+
+
+def test_rows_one_by_one_keep_their_time_wherever_the_worker_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Spark 4.0 hands them to a streaming writer: naive datetimes, local to the process."""
+    moment = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+    types = schema(value=StringType(), timestamp=TimestampType(), headers=HEADERS, extra=LongType())
+    names = SinkColumns.of(types, "t").names
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        local = moment.astimezone().replace(tzinfo=None)
+        assert local.hour == 7
+        row = Row(value="v", timestamp=local, headers=[Row(key="k", value=b"1")], extra=object())
+        (batch,) = arrow_batches(iter([row]), types, names)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert batch.to_pylist() == [{"value": "v", "headers": [{"key": "k", "value": b"1"}], "timestamp": moment}]
