@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Final
 
 from pykafka_wire.wire.cluster import ANY, Cluster, CoordinatorKind, Deadline, partitions_by_topic
-from pykafka_wire.wire.errors import broker_error
+from pykafka_wire.wire.errors import WireError, broker_error
 from pykafka_wire.wire.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
 from pykafka_wire.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykafka_wire.wire.messages.transaction_admin import (
@@ -180,15 +180,18 @@ def describe_transaction(
     )
 
 
-def list_transactions(cluster: Cluster, *, deadline: Deadline | None = None) -> list[Transaction]:
-    """Every transactional id that we may see, of all coordinators, by name.
+def list_transactions(
+    cluster: Cluster, producer_ids: Sequence[int] = (), *, deadline: Deadline | None = None
+) -> list[Transaction]:
+    """Every transactional id that we may see, of all coordinators, by name; with ``producer_ids`` only theirs.
 
     Raises:
         UnsupportedVersionError: the brokers are older than Kafka 3.0.
     """
     names: set[str] = set()
     for node in cluster.brokers():
-        response = cluster.request(node, ListTransactionsRequest(), deadline=deadline)
+        request = ListTransactionsRequest(producer_id_filters=list(producer_ids))
+        response = cluster.request(node, request, deadline=deadline)
         if response.error_code:
             raise broker_error(response.error_code, broker=node, api="ListTransactions")
         names.update(state.transactional_id for state in response.transaction_states)
@@ -228,6 +231,32 @@ def open_producers(
 
     by_partition = cluster.by_leader(partitions, build, results, deadline=deadline)
     return [producer for tp in sorted(by_partition) for producer in by_partition[tp]]
+
+
+def open_transactions(
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None
+) -> list[str]:
+    """The transactions that hold ``read_committed`` readers up in these topic-partitions, each named in a text.
+
+    As much as brokers tell: no transactional ids before Kafka 3.0 or without the right to see them, nothing before 2.8.
+    """
+    try:
+        found = open_producers(cluster, partitions, deadline=deadline)
+    except WireError:
+        return []
+    names: dict[int, str] = {}
+    try:
+        if found:
+            producer_ids = sorted({each.producer_id for each in found})
+            for transaction in list_transactions(cluster, producer_ids, deadline=deadline):
+                names[transaction.producer_id] = f"transactional id {transaction.transactional_id!r}, "
+    except WireError:
+        pass  # the producers' own ids are known
+    return [
+        f"{names.get(each.producer_id, '')}producer {each.producer_id}, epoch {each.producer_epoch}, open in "
+        f"{each.topic_partition} from offset {each.start_offset} on"
+        for each in found
+    ]
 
 
 def _operations(bits: int) -> frozenset[Operation] | None:

@@ -500,6 +500,8 @@ class RangeRead:
                 read_committed=self._read_committed,
                 node=node,
                 waited_s=now - progress.end_missing_since,
+                cluster=self._cluster,
+                deadline=self._request_deadline(),
             )
         if now - progress.stalled_since > self._deadline_s:
             self._give_up(progress, None)

@@ -10,6 +10,7 @@ import uuid
 
 from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.describe import open_transactions
 from pykafka_wire.wire.errors import (
     DeadlineExceededError,
     LogEndError,
@@ -27,15 +28,27 @@ logger = logging.getLogger(__name__)
 
 
 def log_end_error(
-    range_: OffsetRange, position: int, data: PartitionData, *, read_committed: bool, node: int, waited_s: float
+    range_: OffsetRange,
+    position: int,
+    data: PartitionData,
+    *,
+    read_committed: bool,
+    node: int,
+    waited_s: float,
+    cluster: Cluster,
+    deadline: Deadline,
 ) -> LogEndError:
-    """The range's end stayed above what the leader serves; says whether a transaction or a lost tail is the cause."""
+    """The range's end stayed above what the leader serves; says which transactions, or that a lost tail, is the cause."""
     if read_committed and data.last_stable_offset < data.high_watermark:
         message = (
             f"the range {range_} ends above the last stable offset {data.last_stable_offset}: a transaction has been "
             f"open for longer than {waited_s:.0f} s"
         )
-        remedy = "Wait for it to end, or abort it (kafka-transactions.sh find-hanging names it)."
+        named = "; ".join(
+            open_transactions(cluster, [TopicPartition(range_.topic, range_.partition)], deadline=deadline)
+        )
+        remedy = f"Open: {named}. " if named else ""
+        remedy += "Wait for it to end; if its producer is gone, have it aborted (kafka-transactions.sh abort)."
     else:
         message = (
             f"the range {range_} ends above the high watermark {data.high_watermark}, "

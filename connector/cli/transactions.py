@@ -35,7 +35,7 @@ def transactions(topics: tuple[str, ...], every: bool) -> None:
     hung = [row for row in shown if row["state"] == "HUNG"]
     if hung:
         output().say(
-            "A hung transaction ends by kafka-transactions.sh --abort --topic TOPIC --partition N --start-offset OFFSET."
+            "A hung transaction ends by kafka-transactions.sh abort --topic TOPIC --partition N --start-offset OFFSET."
         )
         sys.exit(1)
 

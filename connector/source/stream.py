@@ -35,7 +35,8 @@ from pykafka_wire.source.read import read_ranges
 from pykafka_wire.source.resolve import earliest_offsets, find_topics, latest_offsets, resolve, topic_partitions
 from pykafka_wire.source.sizing import ASSUMED_BYTES, BytesPerOffset
 from pykafka_wire.wire.admin import ListedOffset, offsets_for_leader_epoch
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.describe import open_transactions
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
 from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
@@ -49,6 +50,8 @@ _METADATA_COST_FACTOR = 20
 #: A transaction that holds a query up for so long is worth a word: Kafka's own limit for one is 15 minutes by default, a
 #: producer's is 1 (transaction.max.timeout.ms, transaction.timeout.ms).
 _STALL_S = 60.0
+#: How long the warning may wait for brokers to name them.
+_STALL_NAMES_MS = 5_000
 #: Where records become larger within a batch that a limit in bytes allows, it is halved so often at most: a look each.
 _HALVINGS = 6
 
@@ -435,13 +438,14 @@ class _Driver:
             return
         written = latest_offsets(self._cluster, latest, "read_uncommitted")
         held = {tp: stable.offset for tp, stable in latest.items() if stable.offset < written[tp].offset}
-        stalled = [f"{tp} at {offset}" for tp, offset in held.items() if self._held.get(tp) == offset]
+        stalled = {tp: offset for tp, offset in held.items() if self._held.get(tp) == offset}
         if stalled:
+            named = open_transactions(self._cluster, stalled, deadline=Deadline.after_ms(_STALL_NAMES_MS))
             _log.warning(
                 "Open transactions have held up the query for %.0f s: %s. Wait for them to end; one whose producer is gone is "
-                "named by kafka-transactions.sh find-hanging.",
+                "aborted by kafka-transactions.sh abort.",
                 now - self._stall_looked_at,
-                ", ".join(stalled[:20]),
+                "; ".join((named or [f"{tp} at {offset}" for tp, offset in stalled.items()])[:20]),
             )
         self._held, self._stall_looked_at = held, now
 
