@@ -13,7 +13,8 @@ pykafka-wire.timestamp         with INVALID_TIMESTAMP: the record's, in ms; the 
 pykafka-wire.value.bytes       the size of the value, where it was left out: the dead-letter topic finds it too large as well
 =============================  ========================================================================
 
-It goes to the partition of the same number, modulo their count. What the dead-letter topic refuses fails the write.
+It goes to the partition of the same number, modulo their count. What the dead-letter topic refuses fails the write. Rows may
+not name that topic as theirs: a refused one would be taken for a dead letter.
 """
 
 from __future__ import annotations
@@ -62,7 +63,16 @@ class DeadLetters:
         return self._producer.max_batch_bytes(topic)
 
     def append(self, topic: str, partition: int, batches: Iterable[EncodedBatch]) -> None:
-        """As :meth:`Producer.append`; what was refused by then is on its way to the dead-letter topic."""
+        """As :meth:`Producer.append`; what was refused by then is on its way to the dead-letter topic.
+
+        Raises:
+            WriteError: a row names the dead-letter topic as its own, or that topic refused a dead letter.
+        """
+        if topic == self._topic:
+            raise WriteError(
+                f"a row names {topic} as its topic, which is the deadLetterTopic: refused records alone go there. Filter such "
+                "rows out, or name another deadLetterTopic."
+            )
         self._producer.append(topic, partition, batches)
         self._divert()
 

@@ -287,6 +287,14 @@ def test_a_dead_letter_that_is_refused_fails_the_write(spark: Any, kafka: Any, t
     assert "[PYKAFKA_WIRE_WRITE] the dead-letter topic refuses a dead letter: INVALID_RECORD" in text
 
 
+def test_a_row_of_the_dead_letter_topics_own_is_refused(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    name, dead = topic(1), topic(1, {"max.message.bytes": "2000"})
+    frame = spark.createDataFrame([(name, "sent"), (dead, "x" * 5000)], "topic string, value string").coalesce(1)
+    text = failure(lambda: write(frame, kafka, deadLetterTopic=dead, **DIVERT))
+    assert f"[PYKAFKA_WIRE_WRITE] a row names {dead} as its topic, which is the deadLetterTopic" in text
+    assert outside.consume(dead) == []
+
+
 # --- streams
 
 
