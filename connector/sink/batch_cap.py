@@ -3,6 +3,9 @@
 The driver's JVM holds each task's result several times over (serialized, as a message, on its way to the Python process that
 commits): 248 MiB failed on the default heap of 1 GiB in local mode. Nothing tells a Python process the driver's settings,
 so they are read from the command line of the JVM above it.
+
+The messages of many tasks add up on the driver before anything of ours can count them. What counts them as they come is
+Spark's ``spark.driver.maxResultSize``, whose default is as large as the default heap.
 """
 
 from __future__ import annotations
@@ -29,12 +32,24 @@ def default_max_bytes() -> int:
 
 def max_bytes_of(command_line: list[str]) -> int:
     """The same for a driver of this command line."""
-    heap = _last(_HEAP, command_line) or _DEFAULT_BYTES
-    results = _last(_MAX_RESULT, command_line)
-    if results is None:
-        results = _DEFAULT_BYTES
+    heap, results = _heap_and_results(command_line)
     share = heap // _HEAP_SHARE
-    return min(share, results // _RESULT_SHARE) if results else share  # 0 is no limit
+    return min(share, results // _RESULT_SHARE) if results else share
+
+
+def unguarded(command_line: list[str] | None = None) -> str | None:
+    """What to set so that Spark itself stops a micro-batch that the driver's heap does not hold; None where it will."""
+    if command_line is None:
+        command_line = _command_line_of_jvm()
+    heap, results = _heap_and_results(command_line)
+    guard = heap * _RESULT_SHARE // _HEAP_SHARE
+    return None if 0 < results <= guard else f"spark.driver.maxResultSize={guard >> 20}m"
+
+
+def _heap_and_results(command_line: list[str]) -> tuple[int, int]:
+    """The heap, and the most that Spark takes of results, 0 for no limit."""
+    results = _last(_MAX_RESULT, command_line)
+    return _last(_HEAP, command_line) or _DEFAULT_BYTES, _DEFAULT_BYTES if results is None else results
 
 
 def _last(pattern: re.Pattern[str], arguments: list[str]) -> int | None:

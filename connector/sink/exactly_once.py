@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options import ExactlyOnce, SinkOptions
-from pykafka_wire.sink.batch_cap import default_max_bytes
+from pykafka_wire.sink.batch_cap import default_max_bytes, unguarded
 from pykafka_wire.sink.marker import Marker
 from pykafka_wire.sink.rows import Rows
 from pykafka_wire.sink.writer import KafkaStreamWriter, TaskWritten, Writing
@@ -74,6 +74,7 @@ class ExactlyOnceStreamWriter(KafkaStreamWriter):
         super().__init__(options, schema)
         # Spark builds a writer on the driver, also the one that it pickles for the tasks.
         self._max_bytes = exactly_once.max_bytes or default_max_bytes()
+        _say_unguarded(os.getpid())
         self._writing = _Encoding(options, schema, self._max_bytes)
         self._client = options.client
         self._exactly_once = exactly_once
@@ -258,6 +259,17 @@ def _too_large(batch_id: int, n_bytes: int, max_bytes: int) -> ExactlyOnceError:
         f"passes, may take {max_bytes}. Set maxOffsetsPerTrigger on the source so that micro-batches are smaller, or raise "
         "spark.driver.memory, or maxTransactionBytes."
     )
+
+
+@functools.cache
+def _say_unguarded(pid: int) -> None:
+    """Warn, before any task of a process's first micro-batch, of a driver that may die of what its tasks send."""
+    if (setting := unguarded()) is not None:
+        _log.warning(
+            "Encoded micro-batches pass through the driver, whose heap they may outgrow before the sink can count them. "
+            "Set %s, so that Spark stops such a micro-batch",
+            setting,
+        )
 
 
 @functools.cache

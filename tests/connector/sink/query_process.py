@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Job:
         folder: the checkpoint, and a file for each thing that has happened and is to happen once.
         strike: fields of a Strike, or None; its signal is SIGKILL for all of the driver, SIGSTOP for the commit alone.
         trouble: whether tasks fail, are slow, and lose an executor.
+        conf: Spark's own settings, before the JVM starts.
     """
 
     master: str
@@ -49,6 +50,7 @@ class Job:
     max_offsets: int
     strike: dict[str, Any] | None = None
     trouble: bool = False
+    conf: dict[str, str] = field(default_factory=dict)
 
     def write(self, path: Path) -> Path:
         path.write_text(json.dumps(asdict(self)))
@@ -157,6 +159,7 @@ def run(job: Job) -> None:
         .config("spark.speculation", str(job.trouble).lower())
         .config("spark.speculation.quantile", "0.5")
         .config("spark.speculation.minTaskRuntime", "500ms")
+        .config(map=job.conf)
         .getOrCreate()
     )
     rows = (

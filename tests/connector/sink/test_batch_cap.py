@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykafka_wire.sink.batch_cap import default_max_bytes, max_bytes_of
+from pykafka_wire.sink.batch_cap import default_max_bytes, max_bytes_of, unguarded
 
 MIB = 1 << 20
 
@@ -27,3 +27,19 @@ def test_an_eighth_of_the_heap_and_half_of_the_results(command_line: list[str], 
 
 def test_where_no_driver_is_above_spark_s_defaults_count() -> None:
     assert default_max_bytes() == 128 * MIB
+
+
+@pytest.mark.parametrize(
+    ("command_line", "expected"),
+    [
+        ([], "spark.driver.maxResultSize=256m"),
+        (["java", "-Xmx8g"], None),
+        (["java", "-Xmx2g"], "spark.driver.maxResultSize=512m"),
+        (["java", "-Xmx2g", "--conf", "spark.driver.maxResultSize=512m"], None),
+        (["java", "-Xmx8g", "--conf", "spark.driver.maxResultSize=0"], "spark.driver.maxResultSize=2048m"),
+    ],
+)
+def test_a_driver_that_takes_more_results_than_its_heap_holds_is_told_what_to_set(
+    command_line: list[str], expected: str | None
+) -> None:
+    assert unguarded(command_line) == expected

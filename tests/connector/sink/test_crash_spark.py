@@ -84,6 +84,41 @@ def test_killed_after_its_transaction_was_committed(
     assert (tmp_path / "failed-0").exists() and (tmp_path / "failed-1").exists()
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("n_records", "stopped_by"),
+    [
+        (300, "is bigger than spark.driver.maxResultSize"),  # by Spark, while the results come
+        (240, "the driver, through which all of it passes, may take"),  # by the commit, before it writes
+    ],
+)
+def test_tasks_that_send_more_than_the_driver_takes_do_not_kill_it(
+    n_records: int, stopped_by: str, kafka: Any, topic: Any, drivers: Drivers, outside: Any, tmp_path: Path
+) -> None:
+    """Four tasks, each below the cap of 128 MiB, on the default heap, with the setting that the sink asks for."""
+    source, target = topic(4), topic(4)
+    fill(kafka.bootstrap_servers, source, n_records, 4)
+    job = Job(
+        master="local[2]",
+        servers=kafka.bootstrap_servers,
+        source=source,
+        columns=["repeat('x', 1000000) AS value", "partition"],
+        options={
+            "topic": target,
+            "deliveryGuarantee": "exactly-once",
+            "kafka.transactional.id": f"large-{uuid.uuid4().hex[:8]}",
+        },
+        folder=str(tmp_path),
+        max_offsets=n_records,
+        conf={"spark.driver.memory": "1g", "spark.driver.maxResultSize": "256m"},
+    )
+    driver = drivers.start(job)
+    assert driver.wait() == 1
+    assert stopped_by in driver.output and "OutOfMemoryError" not in driver.output, driver.output
+    assert outside.consume(target) == []
+
+
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Any]:
     from pykafka_wire.local import LocalCluster
