@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire.batches import EncodedBatch
-from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.describe import describe_transaction, open_producers
 from pykafka_wire.wire.encode import encode_batches
@@ -364,6 +365,22 @@ def test_an_offset_that_is_refused_leaves_nothing_open(
     assert found is not None
     assert found.state in ("PrepareAbort", "CompleteAbort")
     assert committed_values(brokers, tp.topic) == [[]]
+
+
+def test_a_transaction_outlives_its_coordinator(
+    two_brokers: LocalCluster, place_topic: Any, cluster_of: ClusterOf, own_id: str
+) -> None:
+    zero, one = TopicPartition(f"topic-of-{own_id}", 0), TopicPartition(f"topic-of-{own_id}", 1)
+    place_topic(two_brokers, zero.topic, {0: [1, 2], 1: [2, 1]})
+    cluster = cluster_of(two_brokers, default_api_timeout_ms=120_000)
+    with Transaction.begin(cluster, own_id) as transaction:
+        transaction.produce({zero: encode(b"a"), one: encode(b"b")})
+        two_brokers.nodes[cluster.coordinator(CoordinatorKind.TRANSACTION, own_id) - 1].kill()
+        transaction.produce({zero: encode(b"c"), one: encode(b"d")})
+        transaction.commit_offsets(own_id, {zero: CommittedOffset(7)})
+        transaction.commit()
+    assert committed_values(two_brokers, zero.topic, partitions=2) == [[b"a", b"c"], [b"b", b"d"]]
+    assert fetch_offsets(cluster, own_id, [zero], require_stable=True)[zero].offset == 7
 
 
 # --- what no real broker can be made to do ------------------------------------------------------------------------------
