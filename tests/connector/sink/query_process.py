@@ -103,7 +103,7 @@ class StruckWriter(ExactlyOnceStreamWriter):
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
         def act() -> None:
-            if first(self._folder, "struck"):
+            if first(self._folder, f"struck-{batchId}"):
                 if self._strike.signal == signal.SIGSTOP:
                     os.kill(os.getpid(), signal.SIGSTOP)
                 else:

@@ -166,19 +166,13 @@ def test_tasks_that_fail_are_slow_or_lose_their_executor(job: Job, drivers: Driv
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("api", "moment"),
-    [
-        ("Produce", AFTER_RESPONSE),
-        ("EndTxn", BEFORE_SEND),
-        ("EndTxn", AFTER_SEND),
-        ("EndTxn", AFTER_RESPONSE),
-    ],
-)
-def test_a_driver_killed_and_started_again(api: str, moment: str, job: Job, drivers: Drivers, outside_of: Any) -> None:
-    struck = drivers.start(replace(job, strike=kill_at(api, moment)))
-    assert struck.wait() == -signal.SIGKILL, struck.output
+@pytest.mark.timeout(1800)  # five Spark processes, one after the other
+def test_a_driver_killed_in_each_row_of_the_crash_table(job: Job, drivers: Drivers, outside_of: Any) -> None:
+    strikes = [("Produce", AFTER_RESPONSE), ("EndTxn", BEFORE_SEND), ("EndTxn", AFTER_SEND), ("EndTxn", AFTER_RESPONSE)]
+    for batch_id, (api, moment) in enumerate(strikes):
+        struck = drivers.start(replace(job, strike=kill_at(api, moment, batch_id)))
+        assert struck.wait() == -signal.SIGKILL, struck.output
+        assert (Path(job.folder) / f"struck-{batch_id}").exists(), struck.output
     drivers.finish(job)
     assert copied(outside_of(job.servers), [job.options["topic"]], N_PARTITIONS) == original(N_RECORDS, N_PARTITIONS)
 
@@ -202,7 +196,7 @@ def test_with_topics_out_of_a_column(job: Job, pair: Any, topic: Any, drivers: D
 
 def until_stopped(job: Job, driver: Driver) -> int:
     """The process whose commit has stopped."""
-    flag = Path(job.folder) / "struck"
+    flag = Path(job.folder) / "struck-1"
     deadline = time.monotonic() + TIMEOUT_S
     while not (flag.exists() and flag.read_text() and psutil.Process(int(flag.read_text())).status() == "stopped"):
         assert time.monotonic() < deadline and driver.process.poll() is None, driver.output
