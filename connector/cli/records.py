@@ -10,28 +10,22 @@ from itertools import islice
 from typing import Any, Final
 
 import click
-import numpy as np
-import pyarrow as pa
 
-from pykafka_wire.cli.connection import connected, connection_options, output, settings
+from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.output import printable, text_of
 from pykafka_wire.cli.times import moment, place_of
 from pykafka_wire.cli.topics import partitions_of
 from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.decode import Columns
-from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.fetcher import fetch_ranges
-from pykafka_wire.wire.partitioner import partitions_of as partitions_of_keys
-from pykafka_wire.wire.producer import Producer
+from pykafka_wire.wire.record_producer import RecordProducer
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 #: Pause between two looks at the ends of the log, in seconds.
 _PAUSE_S: Final = 0.3
 #: Lines that are sent together; each is acknowledged before more is read.
 _LINES: Final = 10_000
-_HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -147,7 +141,12 @@ def _json_of(data: bytes | None) -> str | dict[str, str] | None:
 @click.option("-k", "--key", help="The key of every record.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="Each line is a key, this text, and a value.")
 @click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may be repeated.")
-@click.option("-p", "--partition", type=click.IntRange(0), help="The partition [default: by the key, else in turn].")
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(0),
+    help="The partition [default: by its key, if it has one].",
+)
 @click.argument("values", nargs=-1)
 def produce(
     topic: str,
@@ -162,36 +161,20 @@ def produce(
     Ends when every record is acknowledged. The topic must exist.
     """
     parsed = [_parse_header(each) for each in headers]
-    codec = Codec[settings().compression_type.upper()]
     with connected() as cluster:
         n_partitions = len(partitions_of(cluster, topic))
         if partition is not None and partition >= n_partitions:
             raise click.UsageError(f"Topic {topic} has {n_partitions} partitions (0 to {n_partitions - 1}).")
-        producer = Producer(cluster)
         lines = _lines(values)
         n_records = 0
-        while block := list(islice(lines, _LINES)):
-            pairs = [_pair(line, key, key_separator) for line in block]
-            keys = pa.array([each[0] for each in pairs], pa.binary())
-            chosen = partitions_of_keys(keys, n_partitions) if partition is None else np.full(len(pairs), partition)
-            keyless = np.flatnonzero(chosen < 0)
-            chosen[keyless] = (np.arange(len(keyless)) + n_records) % n_partitions
-            for number in np.unique(chosen).tolist():
-                rows = np.flatnonzero(chosen == number)
-                batches = encode_batches(
-                    key=keys.take(pa.array(rows)),
-                    value=pa.array([pairs[row][1] for row in rows.tolist()], pa.binary()),
-                    headers=pa.array([parsed] * len(rows), _HEADERS) if parsed else None,
-                    timestamp=np.full(len(rows), int(time.time() * 1000), dtype=np.int64),
-                    codec=codec,
-                    level=cluster.settings.compression_level,
-                    max_batch_bytes=cluster.settings.max_request_size,
-                )
-                producer.append(topic, number, batches)
-            delivered = producer.flush()
-            n_records += len(block)
-            for tp, each in sorted(delivered.items()):
-                _report(tp, each.n_records, each.first_offset, each.last_offset)
+        with RecordProducer(cluster.settings) as producer:
+            while block := list(islice(lines, _LINES)):
+                for line in block:
+                    own_key, value = _pair(line, key, key_separator)
+                    producer.send(topic, value, key=own_key, headers=parsed, partition=partition)
+                n_records += len(block)
+                for tp, each in sorted(producer.flush().items()):
+                    _report(tp, each.n_records, each.first_offset, each.last_offset)
     output().say(f"{n_records} records written to {topic}.")
 
 
@@ -199,11 +182,11 @@ def _lines(values: tuple[str, ...]) -> Iterator[str]:
     return iter(values) if values else (line.rstrip("\r\n") for line in sys.stdin)
 
 
-def _parse_header(text: str) -> dict[str, Any]:
+def _parse_header(text: str) -> tuple[str, bytes]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise click.UsageError(f"-H {text}: write -H NAME=VALUE.")
-    return {"key": name, "value": value.encode()}
+    return name, value.encode()
 
 
 def _pair(line: str, key: str | None, separator: str | None) -> tuple[bytes | None, bytes]:
