@@ -5,7 +5,6 @@ Owns the policy (fail, null, divert) and the way from Python objects to Arrow; k
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
@@ -98,9 +97,8 @@ class Converter(SentToWorkers):
         return lambda row: encode(plain(row, row_type))
 
     def _failure(self, reason: str) -> ValueFormatError:
-        done, others = ("decoded", "divert") if self.type is not None else ("encoded", "divert")
-        name = re.sub(r"(?<!^)([A-Z])", r" \1", type(self.format).__name__)
+        done = "encoded" if self.type is None else "decoded"
         return ValueFormatError(
-            f"a value cannot be {done} as {name}: {reason}. on_error={others!r} keeps the others, and "
+            f"a value cannot be {done} as {type(self.format).__name__}: {reason}. on_error='divert' keeps the others, and "
             "tells of each that is broken, with its row, why."
         )

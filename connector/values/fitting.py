@@ -11,7 +11,7 @@ import datetime
 import json
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Final
@@ -75,7 +75,7 @@ def _misfit(value: Any, wanted: str) -> PoisonError:
 
 def _struct(fields: list[tuple[str, Fit]]) -> Fit:
     def fit(value: Any) -> Any:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             raise _misfit(value, "a struct")
         found = {}
         for name, inner in fields:
@@ -99,7 +99,7 @@ def _list(inner: Fit) -> Fit:
 
 def _map(key: Fit, item: Fit) -> Fit:
     def fit(value: Any) -> Any:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             raise _misfit(value, "a map")
         return [(key(name), item(each)) for name, each in value.items()]
 

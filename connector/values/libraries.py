@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from functools import lru_cache
 from typing import Any
 
 from pykafka_wire.errors import MissingLibraryError
 
 
+@lru_cache  # asked for with every value
 def library(name: str, what_for: str) -> Any:  # Any: modules that may be absent have no types to promise
     """An optional module.
 
