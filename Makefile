@@ -7,7 +7,7 @@ NODES ?= 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka fuzz mutants resets parity compat examples planning setup clean
+.PHONY: help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka fuzz mutants resets parity compat examples release-check planning setup clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -86,6 +86,9 @@ parity: setup  ## every scenario through both connectors, side by side
 
 compat: setup  ## the essentials on Spark 4.0 to 4.3, classic and Connect
 	$(BIN)/python -m pytest -m long tests/connector/compat -s $(PYTEST_ARGS)
+
+release-check: setup  ## sdist and wheel, installed into empty environments, by --py-files, as a Connect artifact
+	$(BIN)/python -m pytest -m long tests/release -s $(PYTEST_ARGS)
 
 examples: setup  ## the examples that `make test` runs in one session, each as a program of its own
 	$(BIN)/python -m pytest -m long tests/test_examples.py $(PYTEST_ARGS)

@@ -1,0 +1,32 @@
+"""What a new user tries first, in a Python environment of its own: see test_release.py. Prints DONE and what it has read."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+SERVERS, TOPIC, KIND, WHEEL = sys.argv[1:]
+
+
+def session() -> Any:
+    if KIND == "artifact":
+        spark = SparkSession.builder.remote("local[2]").getOrCreate()
+        sys.path.insert(0, WHEEL)  # here, on the client
+        spark.addArtifacts(WHEEL, pyfile=True)  # on the server
+        return spark
+    return SparkSession.builder.getOrCreate()
+
+
+spark = session()
+if KIND != "installed":  # Spark's lookup sees installed packages only
+    from pykafka_wire import PykafkaWireDataSource
+
+    spark.dataSource.register(PykafkaWireDataSource)
+
+rows = spark.range(100).selectExpr("CAST(id AS STRING) AS key", "to_json(struct(id)) AS value")
+brokers = {"kafka.bootstrap.servers": SERVERS}
+rows.write.format("pykafka-wire").mode("append").options(**brokers, topic=TOPIC).save()
+print("DONE", spark.read.format("pykafka-wire").options(**brokers, subscribe=TOPIC).load().count())
+spark.stop()
