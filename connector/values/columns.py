@@ -83,10 +83,25 @@ class Converter(SentToWorkers):
                         raise self._failure(reason) from error
             found.append(value)
             reasons.append(reason)
-        column = pa.array(found, pa.binary() if self.type is None else self.type)
+        column = self._column(found, reasons)
         if self.on_error != "divert":
             return column
         return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], fields=list(diverted(column.type)))
+
+    def _column(self, found: list[Any], reasons: list[str | None]) -> Any:
+        column_type = pa.binary() if self.type is None else self.type
+        try:
+            return pa.array(found, column_type)
+        except (pa.ArrowException, ValueError, ArithmeticError):
+            pass
+        for nth, value in enumerate(found):  # one of them, or more: what Arrow does not take is poison like any other
+            try:
+                pa.array([value], column_type)
+            except (pa.ArrowException, ValueError, ArithmeticError) as error:
+                found[nth], reasons[nth] = None, f"a value that {column_type} cannot hold"
+                if self.on_error == "fail":
+                    raise self._failure(reasons[nth] or "") from error
+        return pa.array(found, column_type)
 
     def _decoding(self) -> Callable[[Any], Any]:
         fit, decode = fitting(self.type), self.format.decode

@@ -9,7 +9,9 @@ import base64
 import binascii
 import datetime
 import json
+import math
 import re
+import struct
 import uuid
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
@@ -37,7 +39,10 @@ def fitting(column_type: pa.DataType) -> Fit:
     inner = _of(column_type)
 
     def fit(value: Any) -> Any:
-        return None if value is None else inner(value)
+        try:
+            return None if value is None else inner(value)
+        except (ArithmeticError, ValueError) as error:  # too large for a float or a calendar, a lone surrogate
+            raise PoisonError(f"{type(value).__name__} that {column_type} cannot hold") from error
 
     return fit
 
@@ -56,11 +61,12 @@ def _of(wanted: pa.DataType) -> Fit:
         return _decimal(wanted.precision, wanted.scale)
     if is_a.is_timestamp(wanted):
         return _timestamp if wanted.tz else _local_timestamp
+    if is_a.is_floating(wanted):
+        return _float(wanted.bit_width)
     for test, fit in (
         (is_a.is_string, _string),
         (is_a.is_binary, _binary),
         (is_a.is_boolean, _boolean),
-        (is_a.is_floating, _float),
         (is_a.is_date, _date),
     ):
         if test(wanted):
@@ -135,10 +141,13 @@ def _decimal(precision: int, scale: int) -> Fit:
             number = Decimal(str(value))
         except InvalidOperation:
             raise _misfit(value, "a decimal") from None
-        digits = number.normalize().as_tuple()
-        if not isinstance(digits.exponent, int):
+        _, digits, exponent = number.as_tuple()
+        if not isinstance(exponent, int):
             raise PoisonError("a decimal that is no number")
-        if -digits.exponent > scale or len(digits.digits) + digits.exponent + scale > precision:
+        if number.is_zero():
+            return Decimal(0)
+        n_zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))  # which count for nothing
+        if -exponent - n_zeros > scale or len(digits) + exponent + scale > precision:
             raise PoisonError(f"a decimal that DECIMAL({precision},{scale}) cannot hold")
         return number
 
@@ -146,6 +155,13 @@ def _decimal(precision: int, scale: int) -> Fit:
 
 
 def _string(value: Any) -> Any:
+    text = _text(value)
+    if not text.isascii():
+        text.encode()  # JSON may hold half of a surrogate pair, which no string column can
+    return text
+
+
+def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, uuid.UUID):
@@ -179,12 +195,20 @@ def _boolean(value: Any) -> Any:
     raise _misfit(value, "a boolean")
 
 
-def _float(value: Any) -> Any:
-    if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
-        return float(value)  # Protobuf's JSON mapping
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        raise _misfit(value, "a number")
-    return float(value)
+def _float(bits: int) -> Fit:
+    def fit(value: Any) -> Any:
+        if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
+            return float(value)  # Protobuf's JSON mapping
+        if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+            raise _misfit(value, "a number")
+        number = float(value)
+        if bits == 32 and math.isfinite(number):
+            struct.pack("<f", number)  # raises OverflowError
+        if math.isinf(number) and Decimal(value).is_finite():
+            raise OverflowError
+        return number
+
+    return fit
 
 
 def _timestamp(value: Any) -> Any:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 from pykafka_wire.errors import OptionError, PoisonError
+from pykafka_wire.values.caching import cached
 from pykafka_wire.values.framing import frame, unframe
 from pykafka_wire.values.libraries import library
 from pykafka_wire.values.plain import json_text
 from pykafka_wire.values.registry import Registry, Schema
-
-_CACHED: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +116,7 @@ def _hold(registry: Registry, schema: Schema, value: Any) -> None:
         )
 
 
-@lru_cache(maxsize=_CACHED)
+@cached
 def _validator(registry: Registry, schema: Schema) -> Any:
     library("jsonschema", "JSON Schema")
     from jsonschema.validators import validator_for
@@ -189,7 +187,7 @@ def _avro(text: str) -> Schema:
     return Schema(kind="AVRO", text=text)
 
 
-@lru_cache(maxsize=_CACHED)
+@cached
 def _parsed_avro(registry: Registry, schema: Schema) -> Any:
     fastavro = library("fastavro", "Avro")
     named: dict[str, Any] = {}

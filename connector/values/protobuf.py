@@ -11,11 +11,11 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from pykafka_wire.errors import OptionError, PoisonError
+from pykafka_wire.values.caching import cached
 from pykafka_wire.values.formats import Writer, referenced, schema_of
 from pykafka_wire.values.framing import decode_message_place, encode_message_place, frame
 from pykafka_wire.values.libraries import library
@@ -25,7 +25,6 @@ from pykafka_wire.values.registry import Registry, Schema
 #: A file of a hundred messages takes protoc a tenth of a second; the rest is Python starting on a busy machine.
 _PROTOC_TIMEOUT_S: Final = 120
 _ROOT: Final = "pykafka_wire_schema.proto"
-_CACHED: Final = 1_000
 #: Protobuf's own files that schemas import; each comes after those it imports itself.
 _GOOGLES: Final = ("any", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers", "descriptor")
 
@@ -85,7 +84,7 @@ class Protobuf:
         return tuple(place)
 
 
-@lru_cache(maxsize=_CACHED)
+@cached
 def _message(registry: Registry, schema: Schema, place: tuple[int, ...]) -> Any:
     from google.protobuf.message_factory import GetMessageClass
 
@@ -95,7 +94,7 @@ def _message(registry: Registry, schema: Schema, place: tuple[int, ...]) -> Any:
     return GetMessageClass(found)
 
 
-@lru_cache(maxsize=_CACHED)
+@cached
 def _file(registry: Registry, schema: Schema) -> Any:
     """The descriptor of a schema's file, in a pool of its own: two versions of a message have the same name."""
     library("grpc_tools", "Protobuf")

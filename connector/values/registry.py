@@ -7,6 +7,7 @@ Knows no format. https://docs.confluent.io/platform/current/schema-registry/deve
 from __future__ import annotations
 
 import json
+import os
 import ssl
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
+from pykafka_wire.values.caching import cached
 from pykafka_wire.values.libraries import library
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.references import resolve
@@ -23,7 +25,6 @@ _JSON: Final = "application/vnd.schemaregistry.v1+json, application/json"
 _MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 #: error_code of Confluent's API: subject, version, schema not found.
 _NOT_FOUND: Final = frozenset({40401, 40402, 40403})
-_CACHED: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +109,12 @@ class Registry:
         return _number(self, _ask(self, "POST", f"/subjects/{quote(subject, safe='')}/versions", body), "id")
 
 
-@lru_cache(maxsize=_CACHED)
+@cached
 def _by_id(registry: Registry, schema_id: int) -> Schema:
     return _schema(registry, _ask(registry, "GET", f"/schemas/ids/{schema_id}"))
 
 
-@lru_cache(maxsize=_CACHED)
+@cached
 def _version(registry: Registry, reference: Reference) -> Schema:
     path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
     return _schema(registry, _ask(registry, "GET", path))
@@ -142,6 +143,32 @@ def _number(registry: Registry, answer: dict[str, Any], name: str) -> int:
 def _ask(registry: Registry, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """The JSON of the first address that answers."""
     urllib3 = library("urllib3", "a schema registry")
+    headers = {"Accept": _JSON, **_authorization(registry)}
+    pool = _pool(os.getpid(), registry.ca_file, registry.timeout_s)
+    failed = []
+    for url in registry.urls:
+        try:
+            answer = pool.request(method, url + path, json=body, headers=headers, preload_content=False)
+            try:
+                content = answer.read(_MAX_ANSWER_BYTES + 1)
+            finally:
+                answer.release_conn()
+        except urllib3.exceptions.HTTPError as error:
+            failed.append(f"{url}: {_reason(error)}")
+            continue
+        if answer.status < 500:
+            return _judged(url + path, answer.status, content)
+        failed.append(f"{url}: HTTP {answer.status}")
+    raise RegistryError(
+        f"the schema registry does not answer ({'; '.join(failed)}). Check its address from the driver and from executors; "
+        "values are not judged without it."
+    )
+
+
+@lru_cache(maxsize=16)
+def _pool(pid: int, ca_file: str | None, timeout_s: float) -> Any:
+    """Connections that a process goes on using; a forked one has its own."""
+    urllib3 = library("urllib3", "a schema registry")
     retries = urllib3.Retry(
         total=2,
         backoff_factor=0.2,
@@ -149,24 +176,8 @@ def _ask(registry: Registry, method: str, path: str, body: dict[str, Any] | None
         allowed_methods=None,
         raise_on_status=False,
     )
-    headers = {"Accept": _JSON, **_authorization(registry)}
-    context = ssl.create_default_context(cafile=registry.ca_file)
-    failed = []
-    with urllib3.PoolManager(ssl_context=context, timeout=registry.timeout_s, retries=retries) as pool:
-        for url in registry.urls:
-            try:
-                answer = pool.request(method, url + path, json=body, headers=headers, preload_content=False)
-                content = answer.read(_MAX_ANSWER_BYTES + 1)
-            except urllib3.exceptions.HTTPError as error:
-                failed.append(f"{url}: {_reason(error)}")
-                continue
-            if answer.status < 500:
-                return _judged(url + path, answer.status, content)
-            failed.append(f"{url}: HTTP {answer.status}")
-    raise RegistryError(
-        f"the schema registry does not answer ({'; '.join(failed)}). Check its address from the driver and from executors; "
-        "values are not judged without it."
-    )
+    context = ssl.create_default_context(cafile=ca_file)
+    return urllib3.PoolManager(ssl_context=context, timeout=timeout_s, retries=retries)
 
 
 def _authorization(registry: Registry) -> dict[str, str]:

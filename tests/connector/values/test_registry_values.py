@@ -23,8 +23,10 @@ from pyspark.sql.functions import expr
 from pykafka_wire.errors import OptionError, RegistryError, ValueFormatError
 from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.values import OnError, Registry, Schema
+from pykafka_wire.values import registry as registry_module
 from pykafka_wire.values.columns import Converter, Format
 from pykafka_wire.values.formats import Avro, JsonSchema, Writer
+from pykafka_wire.values.framing import frame
 from pykafka_wire.values.protobuf import Protobuf, _file
 from pykafka_wire.values.registry import Reference
 
@@ -351,17 +353,26 @@ def test_a_subject_without_a_schema_or_of_another_kind_is_refused_before_any_tas
         Writer.of(registry, "JSON", subject, None)
 
 
-def test_a_schema_is_asked_for_once_in_a_process(
-    registry_url: str, confluent: SchemaRegistryClient, subject: str
+def test_a_schema_is_asked_for_once_in_a_process_whether_it_is_there_or_not(
+    registry_url: str, confluent: SchemaRegistryClient, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pykafka_wire.values.registry import _by_id
+    asked: list[str] = []
+    ask = registry_module._ask
 
+    def counted(registry: Registry, method: str, path: str, *more: Any) -> Any:
+        asked.append(path)
+        return ask(registry, method, path, *more)
+
+    monkeypatch.setattr(registry_module, "_ask", counted)
     value = avro_id(confluent, subject, 1)
     registry = Registry(registry_url, timeout_s=9.0)  # none that another test has asked
-    before = _by_id.cache_info()
     assert decoded(Avro(registry=registry), ID_TYPE, [value] * 3) == [{"id": 1}] * 3
     assert decoded(Avro(registry=registry), ID_TYPE, [value]) == [{"id": 1}]
-    assert _by_id.cache_info().misses == before.misses + 1
+    assert len(asked) == 1
+    monkeypatch.setattr("pykafka_wire.values.caching._REFUSED_S", 3600)
+    unknown = frame(1_999_999_999, b"")
+    assert decoded(Avro(registry=registry), ID_TYPE, [unknown] * 50, on_error="null") == [None] * 50
+    assert len(asked) == 2
 
 
 def test_secrets_are_not_shown_and_travel_only_by_reference(registry_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
