@@ -96,6 +96,10 @@ examples: setup  ## the examples that `make test` runs in one session, each as a
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2
 	$(BIN)/python -m pykafka_wire.local --nodes $(NODES)
 
+.PHONY: canary
+canary: setup  ## secrets in options come out nowhere, with the documented redaction and at Spark's defaults
+	$(BIN)/python -m pytest -m "long or not long" tests/connector/test_canary.py $(PYTEST_ARGS)
+
 .PHONY: test-kerberos
 test-kerberos: setup  ## GSSAPI against a real KDC, with Debian's packages of MIT Kerberos
 	@$(BIN)/python -c 'import gssapi' 2>/dev/null || $(BIN)/python -m pip install -q 'gssapi>=1.8' >/dev/null 2>&1 || true
