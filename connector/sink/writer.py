@@ -21,7 +21,13 @@ from pykafka_wire.sink.dead_letters import DeadLetters
 from pykafka_wire.sink.record_batches import Destination, RecordBatches
 from pykafka_wire.sink.rows import SinkColumns
 from pykafka_wire.wire.cluster import Deadline
-from pykafka_wire.wire.errors import UNKNOWN_TOPIC_GRACE_MS, UnknownTopicError, WireError
+from pykafka_wire.wire.errors import (
+    UNKNOWN_TOPIC_GRACE_MS,
+    AuthenticationError,
+    SettingsError,
+    UnknownTopicError,
+    WireError,
+)
 from pykafka_wire.wire.partitioner import Partitioner
 from pykafka_wire.wire.shared import shared_cluster, shared_producer
 from pykafka_wire.workers import SentToWorkers
@@ -181,8 +187,8 @@ def check_stream_write(options: SinkOptions) -> None:
             shared_cluster(options.client).topics(
                 named, max_age_ms=options.client.metadata_max_age_ms, deadline=deadline
             )
-        except UnknownTopicError:
-            raise
+        except (UnknownTopicError, AuthenticationError, SettingsError):
+            raise  # each task would try the same credentials again, and accounts get locked
         except WireError as error:
             _log.debug("Topics %s were not looked at before the tasks: %s", named, error)
 

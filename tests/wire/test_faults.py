@@ -83,6 +83,19 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     "authorization revoked in the middle": (
         "connector/test_access_revoked.py::test_a_query_whose_permission_is_taken_away_ends_and_says_why",
     ),
+    "a wrong credential": (
+        "connector/test_credentials.py::test_a_wrong_password_is_tried_once",
+        "wire/test_security.py::test_a_wrong_password_is_fatal_at_once",
+        "wire/test_security.py::test_a_wrong_client_secret_is_fatal_at_once",
+        "wire/test_security.py::test_a_token_that_the_broker_does_not_take_is_fatal_at_once",
+        "wire/test_security.py::test_a_client_without_the_right_certificate_is_refused_at_once",
+        "wire/test_kerberos.py::test_a_key_that_has_been_replaced",
+    ),
+    "a secret that comes out": (
+        "connector/test_canary.py::test_with_the_documented_redaction_there_is_no_hit_at_all",
+        "connector/test_credentials.py::test_what_spark_prints_and_keeps_holds_no_secret",
+        "wire/test_trace.py::test_no_secret_is_in_it",
+    ),
     "a stale socket, a forked worker": (
         "wire/test_transport.py::test_a_connection_that_the_broker_closed_meanwhile_is_not_usable",
         "wire/test_cluster.py::test_a_broken_connection_is_made_again",
