@@ -219,6 +219,7 @@ def secured(folder: Path) -> Iterator[Secured]:
         "listener.name.expired.ssl.keystore.location": str(certificates.expired_path),
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "listener.name.reauth.plain.connections.max.reauth.ms": str(REAUTH_MS),
+        "listener.name.reauth.scram-sha-512.connections.max.reauth.ms": str(REAUTH_MS),
         "listener.name.oauthu.sasl.enabled.mechanisms": "OAUTHBEARER",
         "listener.name.oauthu.oauthbearer.sasl.jaas.config": (
             f'{_LOGIN}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
