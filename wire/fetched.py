@@ -1,7 +1,7 @@
 """Turns one Fetch answer into columns: what a bounded read hands out.
 
 Owns the shape of a read's results, the second try for corrupt batches, and the bound on how much is held decoded. It
-sends nothing and knows no broker; :mod:`~pykafka_wire.wire.fetcher` asks, :mod:`~pykafka_wire.wire.decode` decodes.
+sends nothing and knows no broker; :mod:`~pykafka_wire.wire.range_read` asks, :mod:`~pykafka_wire.wire.decode` decodes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads topic-partitions without an end: what a consumer polls. The same Fetch requests, errors and retries as a bounded read.
 
-What differs from :mod:`~pykafka_wire.wire.fetcher`: a request may wait at the broker until records come (on a connection of its
+What differs from :mod:`~pykafka_wire.wire.range_read`: a request may wait at the broker until records come (on a connection of its
 own, for its answers stand before all others), silence is no stall, and reaching the end of a partition is news.
 """
 
@@ -14,9 +14,10 @@ from typing import Final
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.decode import Columns
 from pykafka_wire.wire.fetched import Chunk, FetchCounters, FetchedRecords
-from pykafka_wire.wire.fetcher import DEFAULT_MAX_BYTES, DEFAULT_MAX_PARTITION_BYTES, Asked, InFlight, RangeRead
+from pykafka_wire.wire.fetcher import DEFAULT_MAX_BYTES, DEFAULT_MAX_PARTITION_BYTES
 from pykafka_wire.wire.messages.fetch import PartitionData
 from pykafka_wire.wire.positions import RangeProgress
+from pykafka_wire.wire.range_read import Asked, InFlight, RangeRead
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 _LANE: Final = "live"

@@ -30,9 +30,8 @@ from pykafka_wire.wire.batch_limits import BatchLimits
 from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import ANY, Backoff, Cluster, Deadline, Pending
 from pykafka_wire.wire.deadline import WorkingClock
+from pykafka_wire.wire.error_codes import UNKNOWN_TOPIC_GRACE_MS, Action, error_info
 from pykafka_wire.wire.errors import (
-    UNKNOWN_TOPIC_GRACE_MS,
-    Action,
     BrokerError,
     DeadlineExceededError,
     NoBrokerAvailableError,
@@ -42,7 +41,6 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
     broker_error,
-    error_info,
 )
 from pykafka_wire.wire.inflight import PartitionQueue, ProducerIdentity, QueuedBatch, TransactionScope
 from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest
@@ -53,6 +51,7 @@ from pykafka_wire.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from pykafka_wire.wire.pending import first_to_arrive
 from pykafka_wire.wire.produce_errors import (
     AFTER_APPEND,
     RECORD_ERRORS,
@@ -64,7 +63,6 @@ from pykafka_wire.wire.produce_errors import (
 from pykafka_wire.wire.recut import RefusedRecords, halves, take_out
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
-from pykafka_wire.wire.transport import first_to_arrive
 
 logger = logging.getLogger(__name__)
 

@@ -24,6 +24,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import (
     AuthenticationError,
     CorrelationError,
@@ -31,7 +32,6 @@ from pykafka_wire.wire.errors import (
     TransportError,
     UnsupportedVersionError,
     broker_error,
-    error_info,
 )
 from pykafka_wire.wire.messages import api, decode_response, encode_request
 from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, likely_release

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
     NoBrokerAvailableError,
     TransportError,
     WireError,
-    error_info,
 )
 
 
@@ -84,3 +84,9 @@ def tries(backoff: Backoff, deadline: Deadline) -> Iterator[Attempt]:
         if deadline.remaining_ms() <= pause_ms:
             return
         time.sleep(pause_ms / 1000)
+
+
+def gave_up(attempt: Attempt | None, what: str) -> DeadlineExceededError:
+    """The error after the last of some tries; see :meth:`Attempt.gave_up`."""
+    assert attempt is not None  # there is always a first one
+    return attempt.gave_up(what)

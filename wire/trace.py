@@ -18,7 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from pykafka_wire.wire.errors import WireError, error_info
+from pykafka_wire.wire.error_codes import error_info
+from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.protocol import Connection, Received, Sent
 from pykafka_wire.wire.schema import Struct
 

@@ -14,9 +14,9 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final
 
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
@@ -26,15 +26,14 @@ from pykafka_wire.wire.errors import (
     TransportError,
     WireError,
 )
+from pykafka_wire.wire.pending import Pending
 from pykafka_wire.wire.primitives import Piece
-from pykafka_wire.wire.protocol import Connection, Received, SaslMechanism, Sent, State
-from pykafka_wire.wire.schema import Message, Request
+from pykafka_wire.wire.protocol import Connection, Received, SaslMechanism, State
+from pykafka_wire.wire.schema import Request
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.trace import Trace
 
 logger = logging.getLogger(__name__)
-
-ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
 
 #: Segments of one sendmsg: IOV_MAX is 1024 on Linux and macOS.
 _MAX_SEGMENTS: Final = 1024
@@ -53,71 +52,6 @@ try:
     _SOFTWARE_VERSION = version("pykafka-wire")
 except PackageNotFoundError:  # unpacked on sys.path, as with --py-files
     _SOFTWARE_VERSION = "0"
-
-
-class Pending(Generic[ResponseT_co]):
-    """The answer to a request that was sent, once it comes. Made by :meth:`Channel.send`."""
-
-    def __init__(self, channel: Channel, sent: Sent, throttled_s: float) -> None:
-        self._channel = channel
-        self._throttled_s = throttled_s
-        self._response: Message | None = None
-        self._error: WireError | None = None
-        self._sent = sent
-        self.sent_at = time.monotonic()
-
-    @property
-    def version(self) -> int:
-        """The version that the request was sent in."""
-        return self._sent.version
-
-    @property
-    def sent(self) -> Sent:
-        """What was sent."""
-        return self._sent
-
-    @property
-    def done(self) -> bool:
-        return self._response is not None or self._error is not None
-
-    def result(self, deadline: Deadline, total: Deadline | None = None) -> ResponseT_co:
-        """The response; waits for it until ``deadline``.
-
-        Time for which the broker throttles the connection does not count against ``deadline`` (KIP-219), but only up to
-        ``total``, by default ``default.api.timeout.ms`` from now.
-
-        Raises:
-            DeadlineExceededError: it did not come; the connection is closed, for nobody knows what it would bring next.
-            TransportError, ProtocolError: the connection broke.
-        """
-        if not self.done:
-            self._channel.wait_for(self, deadline, total)
-        if self._error is not None:
-            raise self._error
-        return cast("ResponseT_co", self._response)
-
-    def patience(self, deadline: Deadline, total: Deadline, throttled_s: float) -> Deadline:
-        """``deadline``, put off by what the connection was throttled since the request was sent, up to ``total``."""
-        return Deadline(max(deadline.at, min(deadline.at + throttled_s - self._throttled_s, total.at)))
-
-    def settle(self, response: Message | None, error: WireError | None) -> None:
-        """What came of it, said by the channel."""
-        self._response, self._error = response, error
-
-    @property
-    def readable_at(self) -> int | None:
-        """The descriptor that is readable once the answer begins to arrive; None if there is no need to wait for it."""
-        return None if self.done else self._channel.readable_at
-
-    @property
-    def arrived(self) -> bool:
-        """Whether there is no need to wait: the answer has begun to arrive, or its fate is known."""
-        descriptor = self.readable_at
-        if descriptor is None:
-            return True
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(0))
 
 
 class Channel:
@@ -529,22 +463,6 @@ class Channel:
         poll = select.poll()  # select() refuses descriptors above 1023
         poll.register(connection, select.POLLIN)
         return bool(poll.poll(0))
-
-
-def first_to_arrive(pending: Sequence[Pending[ResponseT_co]], deadline: Deadline) -> Pending[ResponseT_co]:
-    """The first of `pending` whose answer has begun to arrive, or whose fate is known; the very first if none has when
-    `deadline` passes. At least one must be given; connections stay as they are."""
-    poll = select.poll()
-    waiting: dict[int, Pending[ResponseT_co]] = {}
-    for each in pending:
-        descriptor = each.readable_at
-        if descriptor is None:
-            return each
-        if descriptor not in waiting:  # a connection's answers come in order
-            waiting[descriptor] = each
-            poll.register(descriptor, select.POLLIN)
-    ready = poll.poll(deadline.remaining_ms())
-    return waiting[ready[0][0]] if ready else pending[0]
 
 
 def _timeout_s(deadline: Deadline) -> float:

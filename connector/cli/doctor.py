@@ -18,7 +18,8 @@ from pykafka_wire.cli.connection import connection_options, output, settings
 from pykafka_wire.cli.output import console, printable
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.describe import Operation, describe_group, describe_transaction, topic_operations
-from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError, error_info
+from pykafka_wire.wire.error_codes import error_info
+from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.metadata import TopicMetadata
 from pykafka_wire.wire.settings import ClientSettings
 

@@ -31,7 +31,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "decode", (("wanted &= ~_aborted(found, slices, headers)", "pass"),), ("tests/wire/test_decode.py",)
     ),
     "last stable offset in Fetch": Mutant(
-        "fetcher",
+        "range_read",
         (
             ("isolation_level=int(self._read_committed)", "isolation_level=0"),
             ("bound = data.last_stable_offset if self._read_committed else", "bound ="),

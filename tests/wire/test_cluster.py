@@ -1,4 +1,4 @@
-"""Routing and retries: on scripted brokers what real ones cannot be made to do, and on real ones that it holds."""
+"""Routing and retries on scripted brokers: what real ones cannot be made to do. Real ones: test_cluster_on_brokers.py."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.local import LocalCluster
-from pykafka_wire.local.jars import release
-from pykafka_wire.wire import errors
+from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster import ANY, CONTROLLER, Cluster, Deadline
 from pykafka_wire.wire.errors import (
@@ -22,8 +20,7 @@ from pykafka_wire.wire.errors import (
     TransportError,
     UnknownTopicError,
 )
-from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest, likely_release
+from pykafka_wire.wire.group import CommittedOffset, commit_offsets
 from pykafka_wire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.messages.group_offsets import (
     OffsetCommitRequest,
@@ -39,8 +36,7 @@ from pykafka_wire.wire.messages.list_offsets import (
 )
 from pykafka_wire.wire.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
-from tests.broker_features import BROKERS, lacking
+from pykafka_wire.wire.topics import TopicPartition
 from tests.wire.fake_broker import FakeBroker, frame_of
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
@@ -126,7 +122,7 @@ def test_metadata_is_asked_for_needed_topics_only_and_creates_none(
 
 
 def test_a_topic_that_never_was_fails_after_a_grace(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(errors.ERRORS, 3, errors.ERRORS[3]._replace(grace_ms=200))
+    monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=200))
     started = time.monotonic()
     with pytest.raises(UnknownTopicError) as raised:
         cluster.topics(["t", "nope"])
@@ -145,7 +141,7 @@ def test_a_topic_that_appears_within_its_grace_is_found(pair: tuple[FakeBroker, 
 def test_a_deleted_topic_is_unknown_even_if_it_was_known(
     pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(errors.ERRORS, 3, errors.ERRORS[3]._replace(grace_ms=0))
+    monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=0))
     cluster.topics(["t"])
     del pair[0].topics["t"]
     assert cluster.topics(None) == {}
@@ -172,7 +168,7 @@ def test_a_partition_that_stays_without_a_leader_is_named(
 
 
 def test_a_partition_that_never_was_fails_after_a_grace(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(errors.ERRORS, 3, errors.ERRORS[3]._replace(grace_ms=100))
+    monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=100))
     with pytest.raises(UnknownTopicError, match="has 3 partitions") as raised:
         cluster.leader(TopicPartition("t", 7))
     assert raised.value.partition == 7
@@ -228,7 +224,7 @@ def test_all_leaders_are_asked_at_the_same_time(pair: tuple[FakeBroker, FakeBrok
     assert ends(cluster, T0, T1) == {T0: 10, T1: 20}
 
 
-@pytest.mark.parametrize("code", [5, 6, 74, 75, 78, 7, 56], ids=lambda code: errors.error_info(code).name)
+@pytest.mark.parametrize("code", [5, 6, 74, 75, 78, 7, 56], ids=lambda code: error_codes.error_info(code).name)
 def test_a_retriable_partition_is_asked_for_again_and_only_that_one(
     pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, code: int
 ) -> None:
@@ -437,7 +433,7 @@ def test_a_refused_commit_is_raised_at_once(pair: tuple[FakeBroker, FakeBroker],
 def test_a_commit_for_a_deleted_topic_fails_after_a_grace(
     pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(errors.ERRORS, 3, errors.ERRORS[3]._replace(grace_ms=100))
+    monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=100))
     coordinate(pair, [1], {1: [3] * 10_000})
     started = time.monotonic()
     with pytest.raises(UnknownTopicError):
@@ -504,94 +500,3 @@ def test_threads_use_one_cluster(pair: tuple[FakeBroker, FakeBroker], cluster: C
     for thread in threads:
         thread.join(60)
     assert failures == []
-
-
-# --- real brokers -----------------------------------------------------------------------------------------------------
-
-
-def real(brokers: Any, **options: str) -> Cluster:
-    return Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers, **options}))
-
-
-def await_brokers(brokers: LocalCluster) -> None:
-    """Waits until both brokers are back, as each of them sees it."""
-    deadline = time.monotonic() + 60
-    with real(brokers) as cluster:
-        for node in (1, 2):
-            while {broker.node_id for broker in cluster.request(node, MetadataRequest(topics=[])).brokers} != {1, 2}:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-
-
-@pytest.mark.broker
-def test_a_real_topic_is_found_with_its_id_and_leaders(kafka: Any, topic: Any) -> None:
-    name = topic(partitions=3)
-    with real(kafka) as cluster:
-        found = cluster.topics([name])[name]
-        assert (found.topic_id == ZERO_UUID) == bool(lacking(["topic ids"]))
-        assert list(found.partitions) == [0, 1, 2]
-        assert cluster.topic_id(name) == found.topic_id
-        assert cluster.topic_name(found.topic_id) == (name if found.topic_id != ZERO_UUID else None)
-        assert cluster.leader(TopicPartition(name, 2))[0] in cluster.brokers()
-        assert cluster.controller() in cluster.brokers()
-        assert (cluster.finalized_feature("metadata.version") > 0) == (not lacking(["finalized features"]))
-        assert cluster.finalized_feature("no.such.feature") == 0
-        assert cluster.supports(ANY, MetadataRequest, 9)
-        assert name in cluster.topics(None)
-
-
-@pytest.mark.broker
-def test_a_real_brokers_release_is_known_by_its_apis(kafka: Any) -> None:
-    with real(kafka) as cluster:
-        asked = ApiVersionsRequest(client_software_name="tests", client_software_version="1")
-        declared = cluster.request(ANY, asked).api_keys
-    found = likely_release({each.api_key: (each.min_version, each.max_version) for each in declared})
-    major_minor = ".".join(BROKERS.split(".")[:2])
-    assert found == ("Kafka 4.0 or newer" if release(BROKERS) >= (4,) else f"Kafka {major_minor}")
-
-
-@pytest.mark.broker
-def test_an_unknown_real_topic_fails_within_seconds_and_is_not_made(kafka: Any) -> None:
-    with real(kafka) as cluster:
-        started = time.monotonic()
-        with pytest.raises(UnknownTopicError):
-            cluster.topics(["never-was"])
-        assert time.monotonic() - started < 10
-        assert "never-was" not in cluster.topics(None)
-
-
-@pytest.mark.broker
-def test_all_goes_on_while_one_of_two_real_brokers_is_stopped(two_brokers: LocalCluster, place_topic: Any) -> None:
-    name = f"stopped-{os.getpid()}-{time.monotonic_ns()}"
-    place_topic(two_brokers, name, {0: [1, 2], 1: [2, 1]})
-    partitions = [TopicPartition(name, 0), TopicPartition(name, 1)]
-    with real(two_brokers) as cluster:
-        fetch_offsets(cluster, name, None)  # the groups' topic is not made while a broker is away
-    two_brokers.nodes[0].pause()
-    try:
-        started = time.monotonic()
-        with real(two_brokers) as cluster:
-            assert 2 in cluster.brokers()
-            assert time.monotonic() - started < 10
-            assert ends(cluster, *partitions, ms=60_000) == dict.fromkeys(partitions, 0)
-            assert all(cluster.leader(tp)[0] == 2 for tp in partitions)
-            group = f"g-{name}"
-            commit_offsets(cluster, group, {partitions[0]: CommittedOffset(0)})
-            assert fetch_offsets(cluster, group, None) == {partitions[0]: CommittedOffset(0, -1, "")}
-    finally:
-        two_brokers.nodes[0].resume()
-        await_brokers(two_brokers)
-
-
-@pytest.mark.broker
-def test_all_goes_on_after_one_of_two_real_brokers_is_killed(two_brokers: LocalCluster, place_topic: Any) -> None:
-    name = f"killed-{os.getpid()}-{time.monotonic_ns()}"
-    place_topic(two_brokers, name, {0: [1, 2], 1: [2, 1]})
-    partitions = [TopicPartition(name, 0), TopicPartition(name, 1)]
-    with real(two_brokers) as cluster:
-        assert ends(cluster, *partitions) == dict.fromkeys(partitions, 0)
-        two_brokers.nodes[1].kill()
-        assert ends(cluster, *partitions, ms=60_000) == dict.fromkeys(partitions, 0)
-        two_brokers.nodes[1].start()
-        await_brokers(two_brokers)
-        assert ends(cluster, *partitions, ms=60_000) == dict.fromkeys(partitions, 0)

@@ -26,7 +26,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "a half-open connection": (
         "wire/test_resets.py::test_answers_that_stop_in_the_middle_end_in_time",
-        "wire/test_cluster.py::test_all_goes_on_while_one_of_two_real_brokers_is_stopped",
+        "wire/test_cluster_on_brokers.py::test_all_goes_on_while_one_of_two_real_brokers_is_stopped",
         "wire/test_bootstrap.py::test_dead_and_stopped_servers_are_passed_over",
         "connector/test_failover.py::test_a_query_starts_while_the_first_of_three_bootstrap_servers_stands_still",
     ),

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pykafka_wire.wire import errors
+from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.deadline import Backoff, Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,
@@ -85,7 +85,7 @@ def test_an_error_of_our_own_making_comes_out_at_once() -> None:
 
 
 def test_a_code_with_a_grace_is_given_up_before_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(errors.ERRORS, 3, errors.ERRORS[3]._replace(grace_ms=20))
+    monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=20))
     started = time.monotonic()
     n_tries, raised = run(broker_error(3, topic="nope"), within_ms=20_000)
     assert n_tries > 2
@@ -94,7 +94,7 @@ def test_a_code_with_a_grace_is_given_up_before_the_deadline(monkeypatch: pytest
 
 
 def test_each_code_has_a_grace_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(errors.ERRORS, 3, errors.ERRORS[3]._replace(grace_ms=0))
+    monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=0))
     graces = Graces()
     assert not graces.allow(3)
     assert graces.allow(100)

@@ -24,10 +24,10 @@ from pykafka_wire.sink.marker import Marker
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.encode import encode_batches
+from pykafka_wire.wire.pending import Pending
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 from pykafka_wire.wire.transactions import Transaction
-from pykafka_wire.wire.transport import Pending
 
 N_TASKS = 2
 #: Of each task, in each topic-partition.

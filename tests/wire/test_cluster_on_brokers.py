@@ -1,0 +1,109 @@
+"""Routing and retries on real brokers that are new, stopped or killed."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+
+from pykafka_wire.local import LocalCluster
+from pykafka_wire.local.jars import release
+from pykafka_wire.wire.cluster import ANY, Cluster
+from pykafka_wire.wire.errors import UnknownTopicError
+from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest, likely_release
+from pykafka_wire.wire.messages.metadata import MetadataRequest
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
+from tests.broker_features import BROKERS, lacking
+from tests.wire.test_cluster import ends
+
+
+def real(brokers: Any, **options: str) -> Cluster:
+    return Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers, **options}))
+
+
+def await_brokers(brokers: LocalCluster) -> None:
+    """Waits until both brokers are back, as each of them sees it."""
+    deadline = time.monotonic() + 60
+    with real(brokers) as cluster:
+        for node in (1, 2):
+            while {broker.node_id for broker in cluster.request(node, MetadataRequest(topics=[])).brokers} != {1, 2}:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+
+
+@pytest.mark.broker
+def test_a_real_topic_is_found_with_its_id_and_leaders(kafka: Any, topic: Any) -> None:
+    name = topic(partitions=3)
+    with real(kafka) as cluster:
+        found = cluster.topics([name])[name]
+        assert (found.topic_id == ZERO_UUID) == bool(lacking(["topic ids"]))
+        assert list(found.partitions) == [0, 1, 2]
+        assert cluster.topic_id(name) == found.topic_id
+        assert cluster.topic_name(found.topic_id) == (name if found.topic_id != ZERO_UUID else None)
+        assert cluster.leader(TopicPartition(name, 2))[0] in cluster.brokers()
+        assert cluster.controller() in cluster.brokers()
+        assert (cluster.finalized_feature("metadata.version") > 0) == (not lacking(["finalized features"]))
+        assert cluster.finalized_feature("no.such.feature") == 0
+        assert cluster.supports(ANY, MetadataRequest, 9)
+        assert name in cluster.topics(None)
+
+
+@pytest.mark.broker
+def test_a_real_brokers_release_is_known_by_its_apis(kafka: Any) -> None:
+    with real(kafka) as cluster:
+        asked = ApiVersionsRequest(client_software_name="tests", client_software_version="1")
+        declared = cluster.request(ANY, asked).api_keys
+    found = likely_release({each.api_key: (each.min_version, each.max_version) for each in declared})
+    major_minor = ".".join(BROKERS.split(".")[:2])
+    assert found == ("Kafka 4.0 or newer" if release(BROKERS) >= (4,) else f"Kafka {major_minor}")
+
+
+@pytest.mark.broker
+def test_an_unknown_real_topic_fails_within_seconds_and_is_not_made(kafka: Any) -> None:
+    with real(kafka) as cluster:
+        started = time.monotonic()
+        with pytest.raises(UnknownTopicError):
+            cluster.topics(["never-was"])
+        assert time.monotonic() - started < 10
+        assert "never-was" not in cluster.topics(None)
+
+
+@pytest.mark.broker
+def test_all_goes_on_while_one_of_two_real_brokers_is_stopped(two_brokers: LocalCluster, place_topic: Any) -> None:
+    name = f"stopped-{os.getpid()}-{time.monotonic_ns()}"
+    place_topic(two_brokers, name, {0: [1, 2], 1: [2, 1]})
+    partitions = [TopicPartition(name, 0), TopicPartition(name, 1)]
+    with real(two_brokers) as cluster:
+        fetch_offsets(cluster, name, None)  # the groups' topic is not made while a broker is away
+    two_brokers.nodes[0].pause()
+    try:
+        started = time.monotonic()
+        with real(two_brokers) as cluster:
+            assert 2 in cluster.brokers()
+            assert time.monotonic() - started < 10
+            assert ends(cluster, *partitions, ms=60_000) == dict.fromkeys(partitions, 0)
+            assert all(cluster.leader(tp)[0] == 2 for tp in partitions)
+            group = f"g-{name}"
+            commit_offsets(cluster, group, {partitions[0]: CommittedOffset(0)})
+            assert fetch_offsets(cluster, group, None) == {partitions[0]: CommittedOffset(0, -1, "")}
+    finally:
+        two_brokers.nodes[0].resume()
+        await_brokers(two_brokers)
+
+
+@pytest.mark.broker
+def test_all_goes_on_after_one_of_two_real_brokers_is_killed(two_brokers: LocalCluster, place_topic: Any) -> None:
+    name = f"killed-{os.getpid()}-{time.monotonic_ns()}"
+    place_topic(two_brokers, name, {0: [1, 2], 1: [2, 1]})
+    partitions = [TopicPartition(name, 0), TopicPartition(name, 1)]
+    with real(two_brokers) as cluster:
+        assert ends(cluster, *partitions) == dict.fromkeys(partitions, 0)
+        two_brokers.nodes[1].kill()
+        assert ends(cluster, *partitions, ms=60_000) == dict.fromkeys(partitions, 0)
+        two_brokers.nodes[1].start()
+        await_brokers(two_brokers)
+        assert ends(cluster, *partitions, ms=60_000) == dict.fromkeys(partitions, 0)
