@@ -108,7 +108,7 @@ def test_a_query_starts_while_the_first_of_three_bootstrap_servers_stands_still(
     kafka_cluster: Any, topic: Any, queries_of: Any, outside_of: Any, until: Any
 ) -> None:
     """SIGSTOP: its port takes connections, and nothing answers."""
-    cluster = kafka_cluster(nodes=3)
+    cluster = kafka_cluster(nodes=3, properties={"broker.session.timeout.ms": "3000"})
     name = topic(3, cluster=cluster)
     outside = outside_of(cluster.bootstrap_servers)
     outside.fill(name, [5, 5, 5])

@@ -79,4 +79,4 @@ def test_a_batch_that_a_quota_never_lets_through_is_told_of(kafka_tv1: Any, topi
         Cluster(settings_of(kafka_tv1, client_id=slow_client)) as cluster,
         pytest.raises(DeadlineExceededError, match=r"throttles this client.*consumer_byte_rate"),
     ):
-        list(fetch_ranges(cluster, [whole], columns=VALUE_ONLY, deadline_ms=2_000))
+        list(fetch_ranges(cluster, [whole], columns=VALUE_ONLY, deadline_ms=500))
