@@ -68,6 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("broker")
         if "spark" in fixtures:
             item.add_marker("spark")
+        if "secured_kafka" in fixtures:
+            item.add_marker(pytest.mark.needs("SCRAM users before the first start"))
 
 
 #: Why tests were left out -> how many.

@@ -32,7 +32,7 @@ from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 from tests.wire.secured import CLIENT_ID, CLIENT_SECRET, ODD_PASSWORD, PASSWORDS, REAUTH_MS, Secured, unsecured_token
 
-pytestmark = [pytest.mark.broker, pytest.mark.needs("SCRAM users before the first start")]
+pytestmark = pytest.mark.broker
 
 ALICE = {"sasl_username": "alice", "sasl_password": PASSWORDS["alice"]}
 CLIENT = {
