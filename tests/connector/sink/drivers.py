@@ -97,6 +97,6 @@ def fill(servers: str, topic: str, n_records: int, n_partitions: int) -> None:
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "log_level": 0})
     for number in range(n_records):
         producer.produce(topic, b"%d" % number, partition=number % n_partitions)
-        if number % 10_000 == 0:
-            producer.poll(0)
-    assert producer.flush(60) == 0
+        if number % 50_000 == 0:  # its queue holds 100,000
+            assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
