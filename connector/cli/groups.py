@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Final
 
 import click
@@ -28,6 +29,19 @@ from pykafka_wire.wire.topics import TopicPartition
 _HISTORY: Final = 60
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """A row for each topic-partition with a committed offset. ``unknown`` are those whose ends cannot be seen, and topics that
+    were asked for and have no such offset."""
+
+    rows: list[dict[str, Any]]
+    unknown: list[str]
+
+    @property
+    def lag(self) -> int:
+        return sum(row["lag"] for row in self.rows)
+
+
 @click.command()
 @connection_options
 @click.argument("group")
@@ -36,68 +50,76 @@ _HISTORY: Final = 60
 @click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between looks.")
 @click.option("--count", type=click.IntRange(1), help="With --watch: end after so many looks.")
 @click.option(
-    "--fail-above", type=click.IntRange(0), metavar="N", help="End with code 1 where the whole lag is above N."
+    "--fail-above",
+    type=click.IntRange(0),
+    metavar="N",
+    help="End with code 1 where the whole lag is above N, or not known.",
 )
 def lag(
     group: str, topics: tuple[str, ...], watch: bool, every: float, count: int | None, fail_above: int | None
 ) -> None:
     """Show how far GROUP is behind the ends of its topics."""
-    empty = f"Group {group} has committed no offset."
+    if watch and fail_above is not None and count is None:
+        raise click.UsageError("--watch with --fail-above judges the last look: say with --count which that is.")
     with connected() as cluster:
         if not watch:
-            rows = _lag_rows(cluster, group, topics)
-            output().rows(rows, empty=empty)
+            look = _look(cluster, group, topics)
+            output().rows(look.rows, empty=f"Group {group} has committed no offset.")
         elif output().json:
-            for rows in _looks(cluster, group, topics, every, count):
-                output().document({"time_ms": int(time.time() * 1000), "lag": _total(rows), "partitions": rows})
+            for look in _looks(cluster, group, topics, every, count):
+                output().document({"time_ms": int(time.time() * 1000), "lag": look.lag, "partitions": look.rows})
         else:
-            rows = _watch(_looks(cluster, group, topics, every, count), group)
-    if fail_above is not None and _total(rows) > fail_above:
-        click.echo(f"The lag of {_total(rows)} is above {fail_above}.", err=True)
+            look = _watch(_looks(cluster, group, topics, every, count), group)
+    if fail_above is not None and (alarm := _alarm(group, look, fail_above)) is not None:
+        click.echo(alarm, err=True)
         sys.exit(1)
 
 
-def _watch(looks: Iterable[list[dict[str, Any]]], group: str) -> list[dict[str, Any]]:
+def _alarm(group: str, look: _Look, fail_above: int) -> str | None:
+    """Why a check of the lag fails; None where it is known, and small enough."""
+    if look.unknown or not look.rows:
+        where = f" for {', '.join(look.unknown)}" if look.unknown else ""
+        return (
+            f"The lag of group {group} is not known{where}. Is the name right, has the group committed offsets that have not "
+            "expired, is each topic there, and may you describe it?"
+        )
+    return f"The lag of {look.lag} is above {fail_above}." if look.lag > fail_above else None
+
+
+def _watch(looks: Iterable[_Look], group: str) -> _Look:
     """Shows each look in the place of the one before, or below it where there is no terminal; returns the last one."""
     history: deque[int] = deque(maxlen=_HISTORY)
-    rows: list[dict[str, Any]] = []
     to = console()
     with Live(console=to, auto_refresh=False) if to.is_terminal else nullcontext() as live:
-        for rows in looks:
-            history.append(_total(rows))
+        for look in looks:
+            history.append(look.lag)
             line = Text(f"lag {history[-1]}  {sparkline(history)}")
-            shown = Lines(table_of(rows, title=f"group {group}"), line) if rows else line
+            shown = Lines(table_of(look.rows, title=f"group {group}"), line) if look.rows else line
             if live is None:
                 to.print(shown)
             else:
                 live.update(shown, refresh=True)
-    return rows
+    return look
 
 
-def _looks(
-    cluster: Cluster, group: str, topics: tuple[str, ...], every: float, count: int | None
-) -> Iterator[list[dict[str, Any]]]:
+def _looks(cluster: Cluster, group: str, topics: tuple[str, ...], every: float, count: int | None) -> Iterator[_Look]:
     n_looks = 0
     while True:
-        yield _lag_rows(cluster, group, topics)
+        yield _look(cluster, group, topics)
         n_looks += 1
         if n_looks == count:
             return
         time.sleep(every)
 
 
-def _total(rows: Iterable[Mapping[str, Any]]) -> int:
-    return sum(row["lag"] for row in rows)
-
-
-def _lag_rows(cluster: Cluster, group: str, topics: tuple[str, ...]) -> list[dict[str, Any]]:
+def _look(cluster: Cluster, group: str, topics: tuple[str, ...]) -> _Look:
     committed = fetch_offsets(cluster, group, None)
     chosen = sorted(tp for tp in committed if not topics or tp.topic in topics)
     known = cluster.topics(None)
     there = [tp for tp in chosen if tp.topic in known and tp.partition in known[tp.topic].partitions]
     isolation = cluster.settings.isolation_level
     ends = list_offsets(cluster, dict.fromkeys(there, LATEST), isolation_level=isolation) if there else {}
-    return [
+    rows = [
         {
             "topic": tp.topic,
             "partition": tp.partition,
@@ -107,6 +129,8 @@ def _lag_rows(cluster: Cluster, group: str, topics: tuple[str, ...]) -> list[dic
         }
         for tp in there
     ]
+    unnoticed = [topic for topic in topics if topic not in {tp.topic for tp in chosen}]
+    return _Look(rows=rows, unknown=[*(str(tp) for tp in chosen if tp not in ends), *unnoticed])
 
 
 @click.command()
