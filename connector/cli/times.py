@@ -35,4 +35,7 @@ def moment(timestamp_ms: int) -> str | None:
     """A timestamp as ISO-8601 in UTC, None for one that says nothing."""
     if timestamp_ms < 0:
         return None
-    return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # beyond the year 9999
+        return f"{timestamp_ms} ms (micro- or nanoseconds?)"

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 
 from pykafka_wire.cli.output import printable, sparkline
 from pykafka_wire.cli.properties import parse_properties
+from pykafka_wire.cli.times import moment
 from tests.connector.cli.conftest import SCRIPT
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -82,6 +83,19 @@ def test_tail_shows_records_as_text_and_lets_none_steer_the_terminal(
     assert "d  grün\n" in shown
     assert "\\x1b[31mred" in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "shown"),
+    [
+        (-1, None),
+        (253402300799000, "9999-12-31T23:59:59.000+00:00"),
+        (1_700_000_000_000_000, "1700000000000000 ms (micro- or nanoseconds?)"),
+        (2**63 - 1, "9223372036854775807 ms (micro- or nanoseconds?)"),
+    ],
+)
+def test_a_time_beyond_the_year_9999_is_shown_as_its_number(timestamp_ms: int, shown: str | None) -> None:
+    assert moment(timestamp_ms) == shown
 
 
 def test_tail_as_json_loses_nothing(command: Command, at: list[str], orders: str) -> None:
@@ -153,6 +167,8 @@ def test_a_groups_offsets_are_committed_reset_and_its_lag_shown(
     assert [row["lag"] for row in rows(command("lag", *at, "--json", group))] == [2, 2]
     assert "The lag of 4 is above 3." in command("lag", *at, group, "--fail-above", "3", code=1).stderr
     command("lag", *at, group, "--fail-above", "4")
+    endless = command("lag", *at, group, "--watch", "--fail-above", "4", code=2).stderr
+    assert "with --count" in endless
 
     for place, expected in [
         ("latest", (3, 2)),
@@ -208,6 +224,18 @@ def test_lag_is_watched_with_a_sparkline_on_a_terminal_and_as_lines_of_json(
     seen = on_a_terminal(watched)
     assert "lag 3  ██" in seen
     assert "\x1b[1m" in seen  # the head of the table is bold
+
+
+def test_a_lag_that_is_not_known_is_an_alarm(command: Command, at: list[str], orders: str) -> None:
+    group = f"g-{uuid.uuid4().hex[:8]}"
+    check = ["lag", *at, group, "--fail-above", "1000"]
+    assert f"The lag of group {group} is not known. Is the name right" in command(*check, code=1).stderr
+    command("commit", *at, group, f"{orders}:0=3")
+    command(*check)
+    command(*check, "--topic", orders)
+    misspelt = [*check, "--topic", orders, "--topic", f"{orders}s"]
+    assert f"is not known for {orders}s." in command(*misspelt, code=1).stderr
+    assert f"is not known for {orders}s." in command(*misspelt, "--watch", "--count", "1", code=1).stderr
 
 
 def on_a_terminal(arguments: list[str]) -> str:
