@@ -52,7 +52,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("kafka.transactional.id", "none", "W", "for `exactly-once`: the query's own name among the cluster's producers, the same after every restart"),
     OptionSpec("markerTopic", "`topic`", "W", "for `exactly-once`: the topic under whose name the marker is kept; nothing is written to it"),
     OptionSpec("failOnMissingMarker", "true", "W", "for `exactly-once`: fail when a query that is not new has no marker of its last micro-batch; `false` goes on, and may write that micro-batch twice"),
-    OptionSpec("maxTransactionBytes", "1/8 of the driver's heap", "W", "for `exactly-once`: most bytes of a micro-batch, encoded and compressed; all of it passes through the driver"),
+    OptionSpec("maxTransactionBytes", "1/8 of the driver's heap; 128 MiB where it cannot be known (no /proc)", "W", "for `exactly-once`: most bytes of a micro-batch, encoded and compressed; all of it passes through the driver"),
     OptionSpec("onRecordError", "fail", "W", "what to do with a record that a broker refuses for what it is (too large, invalid): `fail`, or `divert` it to `deadLetterTopic` with headers that say why"),
     OptionSpec("deadLetterTopic", "none", "W", "see `onRecordError`"),
     OptionSpec("kafka.*", "Kafka's own", "SBW", "client settings under Kafka's names"),

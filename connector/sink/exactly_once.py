@@ -257,7 +257,7 @@ def _too_large(batch_id: int, n_bytes: int, max_bytes: int) -> ExactlyOnceError:
     return ExactlyOnceError(
         f"micro-batch {batch_id} was not written: it has {n_bytes} bytes or more, and the driver, through which all of it "
         f"passes, may take {max_bytes}. Set maxOffsetsPerTrigger on the source so that micro-batches are smaller, or raise "
-        "spark.driver.memory, or maxTransactionBytes."
+        "maxTransactionBytes, on a driver with at least eight times as much of spark.driver.memory."
     )
 
 
