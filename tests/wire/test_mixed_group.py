@@ -208,7 +208,7 @@ def test_ours_kafka_pythons_and_javas_share_one_group(
         "bootstrap.servers": kafka.bootstrap_servers,
         "group.id": f"group-{uuid.uuid4().hex[:12]}",
         "auto.offset.reset": "earliest",
-        "session.timeout.ms": "6000",
+        "session.timeout.ms": "30000",
         "heartbeat.interval.ms": "100",
     }
     ours, pythons = Ours(settings, name, strategy), Pythons(settings, name, strategy)

@@ -25,7 +25,8 @@ def test_an_eighth_of_the_heap_and_half_of_the_results(command_line: list[str], 
     assert max_bytes_of(command_line) == expected
 
 
-def test_where_no_driver_is_above_spark_s_defaults_count() -> None:
+def test_where_no_driver_is_above_spark_s_defaults_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykafka_wire.sink.batch_cap._command_line_of_jvm", list)  # a build server's may be above
     assert default_max_bytes() == 128 * MIB
 
 
