@@ -135,13 +135,23 @@ def trickle(spark: SparkSession, bootstrap: str, topic: str, checkpoint: Path) -
     )
 
 
-def group_of(query: Any) -> str:
-    """The consumer group that a query commits to: the checkpoint carries it, and each progress shows it."""
+def last_offset(query: Any) -> dict[str, Any]:
+    """Where a query has come to, as in its checkpoint: with offsets, and with the consumer group that it commits to."""
     for progress in reversed(query.recentProgress):
         for source in progress["sources"]:
             if '"group"' in (source["endOffset"] or ""):
-                return str(json.loads(source["endOffset"])["group"])
+                return dict(json.loads(source["endOffset"]))
     raise RuntimeError("the query has made no progress that names its group")
+
+
+def first_offsets(query: Any) -> dict[str, dict[str, int]]:
+    """Where the first batch of a query began: its start, and that of each partition that came later."""
+    found: dict[str, dict[str, int]] = {}
+    for progress in query.recentProgress:
+        for source in progress["sources"]:
+            for topic, starts in json.loads(source["endOffset"] or "{}").get("starts", {}).items():
+                found[topic] = {**starts, **found.get(topic, {})}
+    return found
 
 
 def main() -> int:
@@ -211,10 +221,15 @@ def run(spark: SparkSession, kafka: KafkaTools, topic: str, folder: Path, own: b
         took = sorted(progress["batchDuration"] for progress in batches)
         facts.append(("micro-batches", f"{len(batches)}, median {took[len(took) // 2]} ms" if took else "0"))
 
+    reached = last_offset(query)
     with step("Query the same topic in SQL"):
+        within = ""
+        if own:  # others write to it, and its old records age out: compare what the stream has read
+            begun = json.dumps(first_offsets(query))
+            within = f", startingOffsets '{begun}', endingOffsets '{json.dumps(reached['offsets'])}'"
         spark.sql(
             f"CREATE TEMPORARY VIEW topic USING `pykafka-wire` "
-            f"OPTIONS (`kafka.bootstrap.servers` '{bootstrap}', subscribe '{topic}')"
+            f"OPTIONS (`kafka.bootstrap.servers` '{bootstrap}', subscribe '{topic}'{within})"
         )
         per_partition = spark.sql(
             "SELECT partition, count(*) AS records, min(offset) AS first, max(offset) AS last, max(timestamp) AS newest "
@@ -223,7 +238,7 @@ def run(spark: SparkSession, kafka: KafkaTools, topic: str, folder: Path, own: b
     with step("Compare Kafka and Delta"):
         in_kafka = Digest.of(spark.table("topic"))
         in_delta = Digest.of(spark.read.format("delta").load(str(table)))
-    group = group_of(query)
+    group = reached["group"]
     with step("Ask Kafka's own tool for the group's lag"):
         lag_report = kafka.tool(CONSUMER_GROUPS, "--describe", "--group", group)
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -238,3 +239,27 @@ def consume(bootstrap: str, topic: str, *, partitions: int, count: int) -> list[
     assert [record.error() for record in got if record.error()] == []
     assert len(got) == count
     return got
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_demo_agrees_on_a_topic_that_others_write_to(
+    kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    name = topic(2)
+    produce(kafka.bootstrap_servers, name, 100)
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(0.2):
+            produce(kafka.bootstrap_servers, name, 5)
+
+    writer = threading.Thread(target=go_on)
+    writer.start()
+    try:
+        arguments = ["--bootstrap", kafka.bootstrap_servers, "--topic", name]
+        said = run("demo.py", *arguments, environment=environment, folder=tmp_path)
+    finally:
+        over.set()
+        writer.join()
+    assert "Kafka and Delta agree." in said
