@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -24,8 +25,8 @@ from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 #: Pause between two looks at the ends of the log, in seconds.
 _PAUSE_S: Final = 0.3
-#: Lines that are sent together; each is acknowledged before more is read.
-_LINES: Final = 10_000
+#: Most bytes of lines that are sent together; all are acknowledged before more is read.
+_BLOCK_BYTES: Final = 1 << 20
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -165,21 +166,37 @@ def produce(
         n_partitions = len(partitions_of(cluster, topic))
         if partition is not None and partition >= n_partitions:
             raise click.UsageError(f"Topic {topic} has {n_partitions} partitions (0 to {n_partitions - 1}).")
-        lines = _lines(values)
-        n_records = 0
+        n_records = n_read = 0
         with RecordProducer(cluster.settings) as producer:
-            while block := list(islice(lines, _LINES)):
-                for line in block:
-                    own_key, value = _pair(line, key, key_separator)
-                    producer.send(topic, value, key=own_key, headers=parsed, partition=partition)
-                n_records += len(block)
-                for tp, each in sorted(producer.flush().items()):
-                    _report(tp, each.n_records, each.first_offset, each.last_offset)
+            try:
+                for block in _blocks(values):
+                    n_read += len(block)
+                    for line in block:
+                        own_key, value = _pair(line, key, key_separator)
+                        producer.send(topic, value, key=own_key, headers=parsed, partition=partition)
+                    for tp, each in sorted(producer.flush().items()):
+                        _report(tp, each.n_records, each.first_offset, each.last_offset)
+                    n_records = n_read
+            except KeyboardInterrupt:
+                click.echo(
+                    f"Interrupted: {n_records} records written to {topic}, {n_read - n_records} more were read and may be.",
+                    err=True,
+                )
+                raise
     output().say(f"{n_records} records written to {topic}.")
 
 
-def _lines(values: tuple[str, ...]) -> Iterator[str]:
-    return iter(values) if values else (line.rstrip("\r\n") for line in sys.stdin)
+def _blocks(values: tuple[str, ...]) -> Iterator[list[bytes]]:
+    """The values, or lines of standard input as they come: a block is what one read finds there."""
+    if values:
+        yield [os.fsencode(value) for value in values]
+        return
+    rest = b""
+    while data := sys.stdin.buffer.read1(_BLOCK_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        yield [line.rstrip(b"\r") for line in lines]
+    if rest:
+        yield [rest]
 
 
 def _parse_header(text: str) -> tuple[str, bytes]:
@@ -189,13 +206,14 @@ def _parse_header(text: str) -> tuple[str, bytes]:
     return name, value.encode()
 
 
-def _pair(line: str, key: str | None, separator: str | None) -> tuple[bytes | None, bytes]:
+def _pair(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes]:
     if separator is not None:
-        own, found, value = line.partition(separator)
+        own, found, value = line.partition(separator.encode())
         if not found:
-            raise click.UsageError(f"A line has no {separator!r} between key and value: {line[:80]!r}")
-        return own.encode(), value.encode()
-    return None if key is None else key.encode(), line.encode()
+            shown = line[:80].decode(errors="backslashreplace")
+            raise click.UsageError(f"A line has no {separator!r} between key and value: {shown!r}")
+        return own, value
+    return None if key is None else key.encode(), line
 
 
 def _report(tp: TopicPartition, n_records: int, first: int, last: int) -> None:

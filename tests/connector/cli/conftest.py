@@ -22,8 +22,9 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., subprocess.Complet
     """`command("topics", "-b", servers, code=0, stdin="…")`; the exit code must be ``code``."""
     monkeypatch.delenv("PYKAFKA_WIRE_BOOTSTRAP", raising=False)
 
-    def run(*arguments: str, code: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+    def run(*arguments: str, code: int = 0, stdin: str | bytes = "") -> subprocess.CompletedProcess[str]:
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given), encoding="utf-8"))
         with (
             redirect_stdout(io.StringIO()) as out,
             redirect_stderr(io.StringIO()) as err,

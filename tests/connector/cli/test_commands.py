@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
@@ -141,6 +142,28 @@ def test_produce_writes_lines_by_key_as_java_would(command: Command, at: list[st
         own.produce(name, key=key, on_delivery=lambda _, message: places.update({message.key(): message.partition()}))
     own.flush(30)
     assert {each.key: each.partition for each in found} == places
+
+
+def test_produce_sends_each_line_as_it_comes_and_says_on_interrupt_what_was_written(
+    at: list[str], topic: Any, outside: Any, until: Any
+) -> None:
+    name = topic(1)
+    with subprocess.Popen(
+        [str(SCRIPT), "produce", *at, name], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None and process.stderr is not None
+        try:
+            process.stdin.write(b"one\ncaf\xe9\r\n")  # no UTF-8
+            process.stdin.flush()
+            found = until(lambda: outside.consume(name), what="the lines, while the input goes on")
+            assert found[0].value == b"one"
+            until(lambda: [each.value for each in outside.consume(name)] == [b"one", b"caf\xe9"], what="both lines")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+            said = process.stderr.read().decode()
+            assert f"written to {name}" in said and "Interrupted: " in said
+        finally:
+            process.kill()
 
 
 def test_produce_says_where_records_went_and_refuses_what_cannot_be(
