@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
@@ -22,6 +22,9 @@ from pykafka_wire.wire.decode import Columns
 from pykafka_wire.wire.fetcher import fetch_ranges
 from pykafka_wire.wire.record_producer import RecordProducer
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from io import BufferedReader
 
 #: Pause between two looks at the ends of the log, in seconds.
 _PAUSE_S: Final = 0.3
@@ -192,7 +195,8 @@ def _blocks(values: tuple[str, ...]) -> Iterator[list[bytes]]:
         yield [os.fsencode(value) for value in values]
         return
     rest = b""
-    while data := sys.stdin.buffer.read1(_BLOCK_BYTES):
+    stdin = cast("BufferedReader", sys.stdin.buffer)
+    while data := stdin.read1(_BLOCK_BYTES):
         *lines, rest = (rest + data).split(b"\n")
         yield [line.rstrip(b"\r") for line in lines]
     if rest:

@@ -97,7 +97,7 @@ class Pythons(Member):
             bootstrap_servers=settings["bootstrap.servers"],
             group_id=settings["group.id"],
             auto_offset_reset="earliest",
-            session_timeout_ms=6_000,
+            session_timeout_ms=30_000,
             heartbeat_interval_ms=100,
             partition_assignment_strategy=[THEIRS[strategy]],
         )
