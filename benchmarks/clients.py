@@ -24,8 +24,8 @@ from runs import Contender, Run
 from pykafka_wire.wire import topics as wire_topics
 from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.decode import Columns
-from pykafka_wire.wire.fetcher import fetch_ranges
+from pykafka_wire.wire.fetch.fetcher import fetch_ranges
+from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
 
 CONFLUENT = "confluent-kafka"

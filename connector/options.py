@@ -23,9 +23,9 @@ from pykafka_wire.starting import (
     parse_timestamp,
     parse_timestamp_spec,
 )
-from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.foreign_settings import IGNORED
+from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.settings import ClientSettings, unknown_settings
 from pykafka_wire.wire.topics import TopicPartition
 

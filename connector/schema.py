@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import SchemaError
-from pykafka_wire.wire.decode import Columns
+from pykafka_wire.wire.records.decode import Columns
 
 #: Source columns in order: Spark's type name and the Arrow type that Spark expects for it
 #: (``to_arrow_schema(schema, timezone="UTC")``).

@@ -6,8 +6,8 @@ It knows nothing of Spark and can be used alone. What most need, importable from
 - :class:`RecordProducer`: send records or Arrow columns, flush
 - :class:`ClientSettings`, :class:`TopicPartition`, :class:`WireError`; :data:`EARLIEST` and :data:`LATEST` to seek to
 
-Below them: :class:`~pykafka_wire.wire.cluster.Cluster` and the modules of requests (``admin``, ``group``, ``fetcher``,
-``producer``).
+Below them: :class:`~pykafka_wire.wire.cluster.Cluster` and what is asked of brokers (``admin``, ``fetch``, ``produce``,
+``groups``, ``transactions``).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
             consumer.commit()
 
 Settings go by Kafka's names. Owns positions, the order of giving up and taking over partitions, and commits; reading is
-:mod:`~pykafka_wire.wire.live_read`'s, membership :mod:`~pykafka_wire.wire.group_member`'s.
+:mod:`~pykafka_wire.wire.fetch.live_read`'s, membership :mod:`~pykafka_wire.wire.groups.member`'s.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ import pyarrow as pa
 
 from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster, Deadline
-from pykafka_wire.wire.decode import Columns
 from pykafka_wire.wire.errors import OffsetOutOfRangeError, SettingsError, WireError, broker_error
-from pykafka_wire.wire.fetched import FetchedRecords
-from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.group_member import GroupMember, LiveMember, membership
-from pykafka_wire.wire.live_read import LiveRead
-from pykafka_wire.wire.membership import UNKNOWN_MEMBER_ID, Identity, MemberState
+from pykafka_wire.wire.fetch.fetched import FetchedRecords
+from pykafka_wire.wire.fetch.live_read import LiveRead
+from pykafka_wire.wire.groups.member import GroupMember, LiveMember, membership
+from pykafka_wire.wire.groups.membership import UNKNOWN_MEMBER_ID, Identity, MemberState
+from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 

@@ -55,7 +55,7 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 class SaslMechanism(Protocol):
-    """A SASL mechanism for one connection (see :mod:`pykafka_wire.wire.sasl`)."""
+    """A SASL mechanism for one connection (see :mod:`pykafka_wire.wire.security.sasl`)."""
 
     @property
     def name(self) -> str: ...

@@ -6,8 +6,8 @@
         producer.flush()
 
 Settings go by Kafka's names. Owns the collecting of single records; partitions are
-:mod:`~pykafka_wire.wire.partitioner`'s, sending, retries and idempotence are
-:mod:`~pykafka_wire.wire.producer`'s.
+:mod:`~pykafka_wire.wire.produce.partitioner`'s, sending, retries and idempotence are
+:mod:`~pykafka_wire.wire.produce.producer`'s.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.wire.cluster import Cluster, Deadline
-from pykafka_wire.wire.compression import Codec
-from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.errors import SettingsError, WireError
-from pykafka_wire.wire.partitioner import Partitioner
-from pykafka_wire.wire.producer import Delivered, Producer
+from pykafka_wire.wire.produce.partitioner import Partitioner
+from pykafka_wire.wire.produce.producer import Delivered, Producer
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 

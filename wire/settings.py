@@ -3,7 +3,7 @@
 Owns which names have an effect, their types and defaults (those of Kafka 4.3's Java clients, unless a comment says why
 not); :mod:`~pykafka_wire.wire.foreign_settings` has those that have none. A field of :class:`ClientSettings` is the row of
 a setting: its name with dots for underscores, its type, default and meaning. It opens no file and no socket: secrets given by
-reference stay references (:mod:`~pykafka_wire.wire.references`).
+reference stay references (:mod:`~pykafka_wire.wire.security.references`).
 https://kafka.apache.org/documentation/#consumerconfigs and #producerconfigs
 """
 

@@ -17,7 +17,7 @@ from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 
 if TYPE_CHECKING:
-    from pykafka_wire.wire.producer import Producer
+    from pykafka_wire.wire.produce.producer import Producer
 
 _clusters: dict[ClientSettings, Cluster] = {}
 #: Those that no task uses at present.
@@ -41,7 +41,9 @@ def shared_producer(settings: ClientSettings) -> Iterator[Producer]:
 
     On leaving, one that failed or still holds batches (the task failed) is reset: it goes on under a new producer id.
     """
-    from pykafka_wire.wire.producer import Producer  # whoever only reads does without: importing it takes a while
+    from pykafka_wire.wire.produce.producer import (
+        Producer,  # whoever only reads does without: importing it takes a while
+    )
 
     with _lock:
         idle = _idle_producers.setdefault(settings, [])

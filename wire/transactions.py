@@ -1,7 +1,7 @@
 """One transaction over several topic-partitions and a group's offsets: all of it becomes visible, or nothing.
 
 Owns InitProducerId with a transactional id, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit and EndTxn (KIP-98,
-KIP-447, KIP-890). Produce requests are :mod:`~pykafka_wire.wire.producer`'s, retries
+KIP-447, KIP-890). Produce requests are :mod:`~pykafka_wire.wire.produce.producer`'s, retries
 :mod:`~pykafka_wire.wire.cluster`'s.
 
 Each transaction begins with an InitProducerId of its own. That fences whoever used the transactional id before, aborts
@@ -29,7 +29,6 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from pykafka_wire.wire import describe
-from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import COORDINATOR_LANE, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -39,8 +38,7 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
-from pykafka_wire.wire.group import CommittedOffset
-from pykafka_wire.wire.inflight import ProducerIdentity, TransactionScope
+from pykafka_wire.wire.groups.offsets import CommittedOffset
 from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -55,7 +53,9 @@ from pykafka_wire.wire.messages.transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from pykafka_wire.wire.producer import Delivered, Producer
+from pykafka_wire.wire.produce.inflight import ProducerIdentity, TransactionScope
+from pykafka_wire.wire.produce.producer import Delivered, Producer
+from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.schema import Message, Request
 from pykafka_wire.wire.topics import TopicPartition
 

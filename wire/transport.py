@@ -207,7 +207,7 @@ class Channel:
         """The SASL mechanism with its credentials, read anew for each connection."""
         if not self._settings.uses_sasl:
             return None
-        from pykafka_wire.wire import sasl
+        from pykafka_wire.wire.security import sasl
 
         return sasl.mechanism(self._settings, self._host)
 
@@ -241,7 +241,7 @@ class Channel:
             self._socket = self._wrap(connection)
 
     def _wrap(self, connection: socket.socket) -> ssl.SSLSocket:
-        from pykafka_wire.wire import tls
+        from pykafka_wire.wire.security import tls
 
         try:
             return tls.context(self._settings).wrap_socket(connection, server_hostname=self._host)

@@ -17,14 +17,14 @@ import pyarrow as pa
 
 from pykafka_wire.wire.admin import EARLIEST, LATEST, create_topics, delete_topics, list_offsets
 from pykafka_wire.wire.cluster import Cluster, CoordinatorKind, Deadline
-from pykafka_wire.wire.compression import Codec
-from pykafka_wire.wire.decode import Columns
-from pykafka_wire.wire.encode import encode_batches
-from pykafka_wire.wire.fetcher import fetch_ranges
-from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.group_member import GroupMember, membership
-from pykafka_wire.wire.membership import MemberState
-from pykafka_wire.wire.producer import Producer
+from pykafka_wire.wire.fetch.fetcher import fetch_ranges
+from pykafka_wire.wire.groups.member import GroupMember, membership
+from pykafka_wire.wire.groups.membership import MemberState
+from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.decode import Columns
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 from pykafka_wire.wire.trace import Trace

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final, Literal
 
-from pykafka_wire.wire import tls
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, WireError
 from pykafka_wire.wire.messages.fetch import FetchRequest
@@ -26,6 +25,7 @@ from pykafka_wire.wire.messages.metadata import MetadataRequest
 from pykafka_wire.wire.messages.produce import ProduceRequest
 from pykafka_wire.wire.messages.sasl import SaslHandshakeRequest
 from pykafka_wire.wire.metadata import Node
+from pykafka_wire.wire.security import tls
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.trace import Trace
 from pykafka_wire.wire.transport import Channel

@@ -22,7 +22,7 @@ from pykafka_wire.cli.topics import partitions_of
 from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.describe import describe_group
-from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.topics import TopicPartition
 
 #: Looks that the sparkline shows: a terminal is 80 columns wide.

@@ -18,9 +18,9 @@ from pykafka_wire.cli.times import moment, place_of
 from pykafka_wire.cli.topics import partitions_of
 from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.decode import Columns
-from pykafka_wire.wire.fetcher import fetch_ranges
+from pykafka_wire.wire.fetch.fetcher import fetch_ranges
 from pykafka_wire.wire.record_producer import RecordProducer
+from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ from pykafka_wire.sink.marker import Marker
 from pykafka_wire.sink.rows import Rows
 from pykafka_wire.sink.writer import KafkaStreamWriter, TaskWritten, Writing
 from pykafka_wire.wire.admin import describe_broker_configs
-from pykafka_wire.wire.batch_limits import BatchLimits
-from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.group import fetch_offsets
+from pykafka_wire.wire.groups.offsets import fetch_offsets
+from pykafka_wire.wire.produce.batch_limits import BatchLimits
+from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import TopicPartition
 from pykafka_wire.wire.transactions import Transaction, known_of

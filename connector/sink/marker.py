@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 
 from pykafka_wire.errors import ExactlyOnceError
-from pykafka_wire.wire.group import CommittedOffset
+from pykafka_wire.wire.groups.offsets import CommittedOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

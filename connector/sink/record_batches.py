@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from pykafka_wire.errors import WriteError
 from pykafka_wire.options import SinkOptions
 from pykafka_wire.sink.rows import Rows
-from pykafka_wire.wire.batches import EncodedBatch
-from pykafka_wire.wire.encode import encode_batches
-from pykafka_wire.wire.partitioner import Partitioner
+from pykafka_wire.wire.produce.partitioner import Partitioner
+from pykafka_wire.wire.records.batches import EncodedBatch
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topics import TopicPartition
 
 #: Uncompressed bytes of one record batch: below the brokers' default message.max.bytes (1 MiB and 12 bytes) with room

@@ -23,7 +23,7 @@ from pykafka_wire.sink.rows import SinkColumns
 from pykafka_wire.wire.cluster import Deadline
 from pykafka_wire.wire.error_codes import UNKNOWN_TOPIC_GRACE_MS
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, UnknownTopicError, WireError
-from pykafka_wire.wire.partitioner import Partitioner
+from pykafka_wire.wire.produce.partitioner import Partitioner
 from pykafka_wire.wire.shared import shared_cluster, shared_producer
 from pykafka_wire.workers import SentToWorkers
 

@@ -16,8 +16,8 @@ from pykafka_wire.offsets import QueryOffsets
 from pykafka_wire.source.member import StaticMember
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, WireError
-from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.membership import Identity
+from pykafka_wire.wire.groups.membership import Identity
+from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.topics import TopicPartition
 
 _log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from typing import NoReturn
 from pykafka_wire.offsets import QueryOffsets
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError
-from pykafka_wire.wire.group_member import GroupMember, LiveMember, membership
-from pykafka_wire.wire.membership import Identity
+from pykafka_wire.wire.groups.member import GroupMember, LiveMember, membership
+from pykafka_wire.wire.groups.membership import Identity
 from pykafka_wire.wire.settings import ClientSettings
 
 _log = logging.getLogger(__name__)

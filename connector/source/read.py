@@ -16,7 +16,6 @@ from pykafka_wire.errors import Loss, RecordError
 from pykafka_wire.options import SourceOptions
 from pykafka_wire.schema import decoded_columns
 from pykafka_wire.source.losses import Losses, LostRange
-from pykafka_wire.wire.decode import DecodedRecords
 from pykafka_wire.wire.errors import (
     LogEndError,
     LogTruncatedError,
@@ -25,7 +24,8 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.fetcher import fetch_ranges
+from pykafka_wire.wire.fetch.fetcher import fetch_ranges
+from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import OffsetRange
 

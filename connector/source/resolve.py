@@ -15,7 +15,7 @@ from pykafka_wire.options import Subscription
 from pykafka_wire.starting import EARLIEST, LATEST, OffsetSpec
 from pykafka_wire.wire.admin import ListedOffset, list_offsets
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.group import fetch_offsets
+from pykafka_wire.wire.groups.offsets import fetch_offsets
 from pykafka_wire.wire.metadata import TopicMetadata
 from pykafka_wire.wire.topics import TopicPartition
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.sampling import sample_batches
+from pykafka_wire.wire.fetch.sampling import sample_batches
 from pykafka_wire.wire.topics import OffsetRange
 
 _log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from pykafka_wire.errors import OptionError, PoisonError, RegistryError
 from pykafka_wire.values.caching import cached
 from pykafka_wire.values.libraries import library
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.references import resolve
+from pykafka_wire.wire.security.references import resolve
 
 _JSON: Final = "application/vnd.schemaregistry.v1+json, application/json"
 #: Schemas are documents that people write; Confluent's own limit is the broker's message size, 1 MB.

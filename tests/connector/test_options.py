@@ -14,7 +14,7 @@ import pytest
 from pykafka_wire.errors import OptionError
 from pykafka_wire.option_table import OPTIONS
 from pykafka_wire.options import ExactlyOnce, SourceOptions, parse_sink_options, parse_source_options
-from pykafka_wire.wire.compression import Codec
+from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.topics import TopicPartition
 
 BROKERS = {"kafka.bootstrap.servers": "localhost:9092"}

@@ -24,7 +24,12 @@ PACKAGES = {
     "pykafka_wire/source": "connector/source",
     "pykafka_wire/values": "connector/values",
     "pykafka_wire/wire": "wire",
+    "pykafka_wire/wire/fetch": "wire/fetch",
+    "pykafka_wire/wire/groups": "wire/groups",
     "pykafka_wire/wire/messages": "wire/messages",
+    "pykafka_wire/wire/produce": "wire/produce",
+    "pykafka_wire/wire/records": "wire/records",
+    "pykafka_wire/wire/security": "wire/security",
     "pyspark_pykafka_wire": "connector/autoload",
 }
 PROJECT_FILES = ["pyproject.toml", "setup.cfg", "README.md", "LICENSE", "CHANGELOG.md", "DESIGN.md", "MANIFEST.in"]

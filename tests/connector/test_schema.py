@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.schema import SOURCE_COLUMNS, arrow_schema, check_source_schema, decoded_columns, source_schema
-from pykafka_wire.wire.decode import Columns
+from pykafka_wire.wire.records.decode import Columns
 
 #: As "Structured Streaming + Kafka Integration Guide" documents them.
 JVM_COLUMNS = StructType(

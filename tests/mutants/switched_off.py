@@ -26,12 +26,12 @@ class Mutant(NamedTuple):
 
 
 MUTANTS: Final[dict[str, Mutant]] = {
-    "crc": Mutant("decode", (("if crc32c(body) != crc:", "if False:"),), ("tests/wire/test_decode.py",)),
+    "crc": Mutant("records.decode", (("if crc32c(body) != crc:", "if False:"),), ("tests/wire/test_decode.py",)),
     "aborted transactions": Mutant(
-        "decode", (("wanted &= ~_aborted(found, slices, headers)", "pass"),), ("tests/wire/test_decode.py",)
+        "records.decode", (("wanted &= ~_aborted(found, slices, headers)", "pass"),), ("tests/wire/test_decode.py",)
     ),
     "last stable offset in Fetch": Mutant(
-        "range_read",
+        "fetch.range_read",
         (
             ("isolation_level=int(self._read_committed)", "isolation_level=0"),
             ("bound = data.last_stable_offset if self._read_committed else", "bound ="),
@@ -44,12 +44,14 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ("tests/wire/test_admin.py::test_a_committed_read_ends_before_an_open_transaction",),
     ),
     "SCRAM server signature": Mutant(
-        "scram",
+        "security.scram",
         (("if match is None or not hmac.compare_digest(expected, self._base64(match[1])):", "if match is None:"),),
         ("tests/wire/test_scram.py",),
     ),
     "host name": Mutant(
-        "tls", (("made.check_hostname = check_hostname", "made.check_hostname = False"),), ("tests/wire/test_tls.py",)
+        "security.tls",
+        (("made.check_hostname = check_hostname", "made.check_hostname = False"),),
+        ("tests/wire/test_tls.py",),
     ),
 }
 

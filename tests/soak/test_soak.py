@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.encode import encode_batches
-from pykafka_wire.wire.producer import Producer
+from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 
 pytestmark = [pytest.mark.long, pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(3600)]
@@ -96,7 +96,7 @@ def write_one(producer: Producer, topic: str, partition: int) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from pykafka_wire.wire.compression import Codec
+    from pykafka_wire.wire.records.compression import Codec
 
     batches = encode_batches(
         key=None,

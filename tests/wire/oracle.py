@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from pykafka_wire.wire.compression import Codec, compress, decompress
+from pykafka_wire.wire.records.compression import Codec, compress, decompress
 
 
 @dataclass

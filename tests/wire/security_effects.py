@@ -11,7 +11,7 @@ import pytest
 
 from pykafka_wire.wire import WireError
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
-from pykafka_wire.wire.tls import context
+from pykafka_wire.wire.security.tls import context
 from tests.wire.effects import TIMEOUT_S, Rig, row, seconds
 from tests.wire.secured import CLIENT_ID, CLIENT_SECRET, PASSWORDS, unsecured_token
 

@@ -26,7 +26,7 @@ from pykafka_wire.wire.admin import (
 )
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, UnknownTopicError, UnsupportedVersionError
-from pykafka_wire.wire.group import CommittedOffset, commit_offsets
+from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition

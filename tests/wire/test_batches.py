@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from pykafka_wire.wire.batches import HEADER, HEADER_BYTES, HEADER_DTYPE, read_header, stamp_producer
-from pykafka_wire.wire.compression import Codec, codec_of
+from pykafka_wire.wire.records.batches import HEADER, HEADER_BYTES, HEADER_DTYPE, read_header, stamp_producer
+from pykafka_wire.wire.records.compression import Codec, codec_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "records"
 STORED = (GOLDEN / "magic2-none.bin").read_bytes()

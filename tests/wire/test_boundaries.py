@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykafka_wire.wire import boundaries
-from pykafka_wire.wire.boundaries import record_bounds
 from pykafka_wire.wire.errors import CorruptBatchError
+from pykafka_wire.wire.records import boundaries
+from pykafka_wire.wire.records.boundaries import record_bounds
 from tests.wire.oracle import Record, encode_record, read_varint
 
 

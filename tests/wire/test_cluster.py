@@ -20,7 +20,7 @@ from pykafka_wire.wire.errors import (
     TransportError,
     UnknownTopicError,
 )
-from pykafka_wire.wire.group import CommittedOffset, commit_offsets
+from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.messages.group_offsets import (
     OffsetCommitRequest,

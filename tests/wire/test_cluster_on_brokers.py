@@ -12,7 +12,7 @@ from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.jars import release
 from pykafka_wire.wire.cluster import ANY, Cluster
 from pykafka_wire.wire.errors import UnknownTopicError
-from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest, likely_release
 from pykafka_wire.wire.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings

@@ -12,8 +12,8 @@ import pytest
 import snappy
 import zstandard
 
-from pykafka_wire.wire.compression import Codec, codec_of, compress, decompress
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
+from pykafka_wire.wire.records.compression import Codec, codec_of, compress, decompress
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 SAMPLES = [b"", b"a", os.urandom(100), b"abc" * 50_000, os.urandom(70_000) + bytes(200_000)]

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecordsBuilder
 
-from pykafka_wire.wire import decode as decoding
-from pykafka_wire.wire.compression import Codec
-from pykafka_wire.wire.decode import Columns, DecodedRecords, RecordSlice, decode
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.protocol import Connection
+from pykafka_wire.wire.records import decode as decoding
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.decode import Columns, DecodedRecords, RecordSlice, decode
 from tests.wire.oracle import Record, control_batch, decode_batches, encode_batch, varint
 
 ALL = Columns(headers=True)

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
-from pykafka_wire.wire.batches import HEADER_BYTES, read_header, stamp_producer
-from pykafka_wire.wire.compression import Codec
-from pykafka_wire.wire.decode import Columns, RecordSlice, decode
-from pykafka_wire.wire.encode import encode_batches
+from pykafka_wire.wire.records.batches import HEADER_BYTES, read_header, stamp_producer
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.decode import Columns, RecordSlice, decode
+from pykafka_wire.wire.records.encode import encode_batches
 from tests.wire.oracle import Record, decode_batches, encode_batch
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -130,7 +130,7 @@ def test_batches_come_close_to_the_limit():
 def test_groups_of_batches_change_nothing(monkeypatch, group_bytes):
     rows = [(b"k%d" % i, b"v" * (i % 90), [("h", b"%d" % i)], 1_700_000_000_000 - i) for i in range(500)]
     whole = encode(rows, max_batch_bytes=2_000)
-    monkeypatch.setattr("pykafka_wire.wire.encode._GROUP_BYTES", group_bytes)
+    monkeypatch.setattr("pykafka_wire.wire.records.encode._GROUP_BYTES", group_bytes)
     assert encode(rows, max_batch_bytes=2_000) == whole
 
 

@@ -12,11 +12,8 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.compression import Codec
-from pykafka_wire.wire.decode import Columns
-from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.errors import LogEndError
-from pykafka_wire.wire.fetcher import fetch_ranges
+from pykafka_wire.wire.fetch.fetcher import fetch_ranges
 from pykafka_wire.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -24,6 +21,9 @@ from pykafka_wire.wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.decode import Columns
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange
 from tests.wire.fake_broker import FakeBroker

@@ -17,7 +17,6 @@ from confluent_kafka.admin import AdminClient
 
 from pykafka_wire.wire.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.decode import Columns
 from pykafka_wire.wire.errors import (
     LogEndError,
     OffsetOutOfRangeError,
@@ -26,8 +25,9 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.fetcher import FetchCounters, FetchedRecords, fetch_ranges
+from pykafka_wire.wire.fetch.fetcher import FetchCounters, FetchedRecords, fetch_ranges
 from pykafka_wire.wire.protocol import Connection
+from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 from tests.broker_features import lacking

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pykafka_wire.wire.compression import Codec, compress, decompress
-from pykafka_wire.wire.decode import Columns, RecordSlice, decode
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.jaas import parse_jaas
-from pykafka_wire.wire.scram import Scram
-from pykafka_wire.wire.varints import read_varints
+from pykafka_wire.wire.records.compression import Codec, compress, decompress
+from pykafka_wire.wire.records.decode import Columns, RecordSlice, decode
+from pykafka_wire.wire.records.varints import read_varints
+from pykafka_wire.wire.security.jaas import parse_jaas
+from pykafka_wire.wire.security.scram import Scram
 from tests.conformance import generate, kafka
 from tests.wire.test_conformance import CLASSES, encode, trees, versions
 

@@ -11,7 +11,7 @@ import pytest
 
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, UnknownTopicError
-from pykafka_wire.wire.group import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.messages.group_offsets import (

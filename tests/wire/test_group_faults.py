@@ -14,8 +14,8 @@ from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire import ClientSettings, Consumer, TopicPartition
 from pykafka_wire.wire.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.group_member import GroupMember, LiveMember, membership
-from pykafka_wire.wire.membership import Identity
+from pykafka_wire.wire.groups.member import GroupMember, LiveMember, membership
+from pykafka_wire.wire.groups.membership import Identity
 from tests.wire.test_consumer import Reader, await_shares, produce
 
 pytestmark = pytest.mark.broker

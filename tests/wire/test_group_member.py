@@ -9,8 +9,8 @@ import pytest
 
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import NoBrokerAvailableError, WireError
-from pykafka_wire.wire.group_member import GroupMember, LiveMember, membership
-from pykafka_wire.wire.membership import MemberState, encode_assignment
+from pykafka_wire.wire.groups.member import GroupMember, LiveMember, membership
+from pykafka_wire.wire.groups.membership import MemberState, encode_assignment
 from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_versioned
 from pykafka_wire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

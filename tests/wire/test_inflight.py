@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.wire.batches import EncodedBatch
-from pykafka_wire.wire.compression import Codec
-from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.errors import ProtocolError, TransportError, broker_error
-from pykafka_wire.wire.inflight import PartitionQueue, ProducerIdentity, next_sequence
+from pykafka_wire.wire.produce.inflight import PartitionQueue, ProducerIdentity, next_sequence
+from pykafka_wire.wire.records.batches import EncodedBatch
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topics import TopicPartition
 
 WRITER = ProducerIdentity(4711, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.jaas import parse_jaas
+from pykafka_wire.wire.security.jaas import parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

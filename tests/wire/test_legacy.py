@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecordsBuilder
 
-from pykafka_wire.wire.compression import Codec, compress
-from pykafka_wire.wire.decode import Columns, DecodedRecords, RecordSlice, decode
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
-from pykafka_wire.wire.legacy import _mend_lz4, _xxh32
+from pykafka_wire.wire.records.compression import Codec, compress
+from pykafka_wire.wire.records.decode import Columns, DecodedRecords, RecordSlice, decode
+from pykafka_wire.wire.records.legacy import _mend_lz4, _xxh32
 from tests.wire.oracle import Record, encode_batch
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "records"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykafka_wire.wire.errors import BrokerError, ProtocolError
-from pykafka_wire.wire.membership import Membership, MemberState, decode_assignment, encode_assignment
+from pykafka_wire.wire.groups.membership import Membership, MemberState, decode_assignment, encode_assignment
 from pykafka_wire.wire.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     decode_versioned,

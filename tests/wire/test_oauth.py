@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import trustme
 
-from pykafka_wire.wire import oauth
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError
-from pykafka_wire.wire.oauth import TokenSource, obtain, token_source
+from pykafka_wire.wire.security import oauth
+from pykafka_wire.wire.security.oauth import TokenSource, obtain, token_source
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.secured import CLIENT_ID, CLIENT_SECRET, Issuer, unsecured_token
 
@@ -298,7 +298,7 @@ def test_the_endpoints_certificate_is_checked(_issuer: Issuer, tmp_path: Path, m
 
 def uncached(make: Any) -> Any:
     """The environment is read when a context is made, not when it is used."""
-    from pykafka_wire.wire import tls
+    from pykafka_wire.wire.security import tls
 
     def made(*arguments: Any) -> Any:
         tls._build.cache_clear()

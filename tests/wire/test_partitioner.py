@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.partitioner import Partitioner, murmur2, partitions_of
+from pykafka_wire.wire.produce.partitioner import Partitioner, murmur2, partitions_of
 from pykafka_wire.wire.settings import ClientSettings
 
 #: From the unit tests of Kafka's Java client (UtilsTest), as signed ints.

@@ -7,7 +7,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.wire.positions import RangeProgress, walk_batches
+from pykafka_wire.wire.fetch.positions import RangeProgress, walk_batches
 from pykafka_wire.wire.topics import OffsetRange
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.batches import read_header
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProtocolError, WireError
 from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -22,8 +21,9 @@ from pykafka_wire.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from pykafka_wire.wire.produce_errors import refused_error
-from pykafka_wire.wire.producer import Producer
+from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.produce.refusals import refused_error
+from pykafka_wire.wire.records.batches import read_header
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import CLOSE, FakeBroker, Mangled, Reply
 from tests.wire.oracle import decode_batches
@@ -231,7 +231,7 @@ def test_batches_appended_with_too_few_replicas_are_not_appended_again(
         codes.append(answer.error_code)
         return refused_error(tp, encoded, answer, **where)
 
-    monkeypatch.setattr("pykafka_wire.wire.producer.refused_error", noted)
+    monkeypatch.setattr("pykafka_wire.wire.produce.producer.refused_error", noted)
     with Cluster(settings_of(brokers, delivery_timeout_ms=240_000)) as cluster:
         producer = Producer(cluster)
         producer.append("after-append", 0, encode(numbered(0, 100)))

@@ -11,10 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from pykafka_wire.wire.batches import EncodedBatch, read_header
 from pykafka_wire.wire.cluster import Cluster, Deadline
-from pykafka_wire.wire.compression import Codec
-from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.errors import DeadlineExceededError, RecordTooLargeError, WireError
 from pykafka_wire.wire.messages.configs import (
     DescribeConfigsRequest,
@@ -28,7 +25,10 @@ from pykafka_wire.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from pykafka_wire.wire.producer import Producer
+from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.records.batches import EncodedBatch, read_header
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.shared import shared_producer
 from tests.broker_features import lacking

@@ -14,11 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from pykafka_wire.wire.admin import LATEST, list_offsets
-from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.compression import Codec
-from pykafka_wire.wire.decode import Columns
-from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.errors import (
     DeadlineExceededError,
     RecordTooLargeError,
@@ -26,9 +22,13 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.fetcher import fetch_ranges
+from pykafka_wire.wire.fetch.fetcher import fetch_ranges
 from pykafka_wire.wire.messages.produce import ProduceRequest
-from pykafka_wire.wire.producer import Producer
+from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.records.batches import EncodedBatch
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.decode import Columns
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 from tests.wire.cutting_proxy import CuttingProxy

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykafka_wire.wire.batches import EncodedBatch, read_header, stamp_producer
-from pykafka_wire.wire.compression import Codec
-from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.errors import broker_error
-from pykafka_wire.wire.recut import halves, take_out
+from pykafka_wire.wire.produce.recut import halves, take_out
+from pykafka_wire.wire.records.batches import EncodedBatch, read_header, stamp_producer
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topics import TopicPartition
 from tests.wire.oracle import Record, decode_batches
 

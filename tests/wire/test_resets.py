@@ -14,7 +14,7 @@ import pytest
 
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.producer import Producer
+from pykafka_wire.wire.produce.producer import Producer
 from tests.wire.cutting_proxy import CuttingProxy
 from tests.wire.test_producer import encode, numbered, read, settings_of
 

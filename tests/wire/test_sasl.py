@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
-from pykafka_wire.wire.sasl import OAuthBearer, Plain, mechanism
-from pykafka_wire.wire.scram import Scram
+from pykafka_wire.wire.security.sasl import OAuthBearer, Plain, mechanism
+from pykafka_wire.wire.security.scram import Scram
 from pykafka_wire.wire.settings import ClientSettings
 
 JAAS = "org.apache.kafka.common.security.{}LoginModule required {};"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykafka_wire.wire.errors import AuthenticationError
-from pykafka_wire.wire.scram import HASHES, MAX_ITERATIONS, Scram
+from pykafka_wire.wire.security.scram import HASHES, MAX_ITERATIONS, Scram
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 

@@ -22,12 +22,12 @@ import trustme
 from pykafka_wire.wire import Consumer, RecordProducer
 from pykafka_wire.wire.admin import create_topics
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.compression import Codec
-from pykafka_wire.wire.decode import Columns
-from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, WireError
-from pykafka_wire.wire.fetcher import fetch_ranges
-from pykafka_wire.wire.producer import Producer
+from pykafka_wire.wire.fetch.fetcher import fetch_ranges
+from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.decode import Columns
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 from tests.wire.secured import CLIENT_ID, CLIENT_SECRET, ODD_PASSWORD, PASSWORDS, REAUTH_MS, Secured, unsecured_token

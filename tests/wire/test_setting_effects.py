@@ -27,7 +27,7 @@ from pykafka_wire.wire.admin import EARLIEST, list_offsets
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import CorruptBatchError, SettingsError
 from pykafka_wire.wire.foreign_settings import IGNORED, REFUSED
-from pykafka_wire.wire.producer import Producer
+from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.settings import SETTINGS, ClientSettings
 from pykafka_wire.wire.trace import Trace
 from pykafka_wire.wire.transactions import Transaction

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import trustme
 
-from pykafka_wire.wire import tls
 from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.security import tls
+from pykafka_wire.wire.security.tls import context
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.tls import context
 from tests.wire.secured import pkcs8
 
 

@@ -15,11 +15,8 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.local import LocalCluster
-from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import Cluster, CoordinatorKind, Deadline
-from pykafka_wire.wire.compression import Codec
 from pykafka_wire.wire.describe import describe_transaction, open_producers
-from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -28,7 +25,7 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.group import CommittedOffset, fetch_offsets
+from pykafka_wire.wire.groups.offsets import CommittedOffset, fetch_offsets
 from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -37,6 +34,9 @@ from pykafka_wire.wire.messages.transaction_admin import (
     DescribeTransactionsResponse,
     TransactionState,
 )
+from pykafka_wire.wire.records.batches import EncodedBatch
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 from pykafka_wire.wire.transactions import Transaction

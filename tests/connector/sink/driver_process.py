@@ -22,9 +22,9 @@ from pykafka_wire.options import ExactlyOnce
 from pykafka_wire.sink.exactly_once import EncodedTask, commit_batch
 from pykafka_wire.sink.marker import Marker
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.compression import Codec
-from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.pending import Pending
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 from pykafka_wire.wire.transactions import Transaction

@@ -1,16 +1,16 @@
 """The errors of batches that cannot be delivered: each names the place, the rows and the remedy.
 
-Owns their texts only; when a batch is given up is :mod:`~pykafka_wire.wire.producer`'s to decide.
+Owns their texts only; when a batch is given up is :mod:`~pykafka_wire.wire.produce.producer`'s to decide.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, RecordTooLargeError, broker_error
-from pykafka_wire.wire.inflight import QueuedBatch
 from pykafka_wire.wire.messages.produce import PartitionProduceResponse
+from pykafka_wire.wire.produce.inflight import QueuedBatch
+from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.topics import TopicPartition
 
 _MESSAGE_TOO_LARGE: Final = 10

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pykafka_wire.wire.errors import CorruptBatchError
-from pykafka_wire.wire.varints import Ints, Octets
+from pykafka_wire.wire.records.varints import Ints, Octets
 
 #: The shortest record: attributes, two deltas, two lengths and the header count take a byte each.
 MIN_RECORD_BYTES: Final = 6

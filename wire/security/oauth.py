@@ -36,9 +36,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from pykafka_wire.wire import jaas
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError, WireError
-from pykafka_wire.wire.references import load_callable, resolve
+from pykafka_wire.wire.security import jaas
+from pykafka_wire.wire.security.references import load_callable, resolve
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
@@ -254,7 +254,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _trust(settings: ClientSettings, options: Mapping[str, str]) -> ssl.SSLContext:
-    from pykafka_wire.wire import tls
+    from pykafka_wire.wire.security import tls
 
     return tls.context(
         ClientSettings(

@@ -1,6 +1,6 @@
 """The errors of a range that cannot be read to its end: each names the place, the log's bounds and the remedy.
 
-Owns their texts only; when to raise which is :mod:`~pykafka_wire.wire.range_read`'s to decide.
+Owns their texts only; when to raise which is :mod:`~pykafka_wire.wire.fetch.range_read`'s to decide.
 """
 
 from __future__ import annotations

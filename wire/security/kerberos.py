@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pykafka_wire.wire import jaas
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
+from pykafka_wire.wire.security import jaas
 
 #: The bit of "no security layer" in the broker's offer, and our choice of it (RFC 4752, section 3.1).
 _NO_LAYER: Final = 1

@@ -4,7 +4,7 @@ Owns what stands inside a batch, and which batches count: CRC, control batches, 
 range. It knows no brokers and no requests. https://kafka.apache.org/documentation/#record
 
 How: batch headers are read one by one; the records of all batches then lie in one buffer. Where each record begins is
-:mod:`~pykafka_wire.wire.boundaries`' matter. Everything else is NumPy over all records: the varints of each field in turn,
+:mod:`~pykafka_wire.wire.records.boundaries`' matter. Everything else is NumPy over all records: the varints of each field in turn,
 then keys and values as one Arrow array over all boundaries, of which ``take`` picks the pieces.
 """
 
@@ -21,11 +21,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 
-from pykafka_wire.wire import batches, legacy
-from pykafka_wire.wire.boundaries import MIN_RECORD_BYTES, record_bounds
-from pykafka_wire.wire.compression import MAX_DECOMPRESSED_BYTES, Decompressor, codec_of
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
-from pykafka_wire.wire.varints import Ints, Octets, read_varints
+from pykafka_wire.wire.records import batches, legacy
+from pykafka_wire.wire.records.boundaries import MIN_RECORD_BYTES, record_bounds
+from pykafka_wire.wire.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor, codec_of
+from pykafka_wire.wire.records.varints import Ints, Octets, read_varints
 
 _logger = logging.getLogger(__name__)
 

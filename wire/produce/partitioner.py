@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.references import load_callable
+from pykafka_wire.wire.records.varints import Ints
+from pykafka_wire.wire.security.references import load_callable
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.varints import Ints
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995

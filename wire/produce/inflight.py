@@ -1,7 +1,7 @@
 """Order and sequence numbers of the batches that wait for one topic-partition's acknowledgement.
 
 Owns, per topic-partition, the queue of batches, their base sequences, and what a retry does to the order. It does no
-I/O and knows nothing of leaders or requests (:mod:`~pykafka_wire.wire.producer` does), so that its rules can be tested
+I/O and knows nothing of leaders or requests (:mod:`~pykafka_wire.wire.produce.producer` does), so that its rules can be tested
 alone:
 
 1. A batch gets its producer id, epoch and base sequence when it is first taken, and keeps all three: a retry resends
@@ -28,8 +28,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from pykafka_wire.wire.batches import EncodedBatch, stamp_producer
 from pykafka_wire.wire.errors import ProtocolError, WireError
+from pykafka_wire.wire.records.batches import EncodedBatch, stamp_producer
 from pykafka_wire.wire.topics import TopicPartition
 
 #: Sequences are non-negative int32 and wrap to 0 (DefaultRecordBatch.incrementSequence in Kafka's client).

@@ -1,7 +1,8 @@
 """Encoded batches taken apart again: cut in two, or rid of records that no broker takes.
 
 Owns what becomes of a batch that a broker refused for what is in it. It decodes the batch and encodes what is left, so it
-costs as much as both; refusals are rare. When that is done, and what follows, is :mod:`~pykafka_wire.wire.producer`'s matter.
+costs as much as both; refusals are rare. When that is done, and what follows, is
+:mod:`~pykafka_wire.wire.produce.producer`'s matter.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.wire import batches
-from pykafka_wire.wire.batches import EncodedBatch, read_header
-from pykafka_wire.wire.compression import codec_of
-from pykafka_wire.wire.decode import Columns, DecodedRecords, RecordSlice, decode
-from pykafka_wire.wire.encode import encode_batches
 from pykafka_wire.wire.errors import BrokerError
+from pykafka_wire.wire.records import batches
+from pykafka_wire.wire.records.batches import EncodedBatch, read_header
+from pykafka_wire.wire.records.compression import codec_of
+from pykafka_wire.wire.records.decode import Columns, DecodedRecords, RecordSlice, decode
+from pykafka_wire.wire.records.encode import encode_batches
+from pykafka_wire.wire.records.varints import Ints
 from pykafka_wire.wire.topics import TopicPartition
-from pykafka_wire.wire.varints import Ints
 
 _EVERYTHING: Final = Columns(headers=True, timestamp_type=False)
 _NO_LIMIT: Final = 2**31 - 1
@@ -34,7 +35,7 @@ class RefusedRecords:
         error: what would have failed the producer; names the place and the rows.
         reasons: the broker's words for each record, the error's own where it had none.
         row: int64[n_records], as :attr:`EncodedBatch.first_row` counts.
-        key, value, headers, timestamp: as :func:`~pykafka_wire.wire.encode.encode_batches` takes them.
+        key, value, headers, timestamp: as :func:`~pykafka_wire.wire.records.encode.encode_batches` takes them.
     """
 
     topic_partition: TopicPartition

@@ -1,7 +1,7 @@
 """Columns to record batches, magic 2: the varints of all records at once, joined with keys and values by Arrow.
 
 Owns the layout of records and the cutting of rows into batches. It knows no brokers; producer fields stay blank (-1) until
-:func:`~pykafka_wire.wire.batches.stamp_producer` writes them. https://kafka.apache.org/documentation/#record
+:func:`~pykafka_wire.wire.records.batches.stamp_producer` writes them. https://kafka.apache.org/documentation/#record
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.wire import batches
-from pykafka_wire.wire.batches import EncodedBatch
-from pykafka_wire.wire.compression import Codec, compressor
-from pykafka_wire.wire.varints import Ints, n_varint_bytes, write_varints, zigzag
+from pykafka_wire.wire.records import batches
+from pykafka_wire.wire.records.batches import EncodedBatch
+from pykafka_wire.wire.records.compression import Codec, compressor
+from pykafka_wire.wire.records.varints import Ints, n_varint_bytes, write_varints, zigzag
 
 __all__ = ["EncodedBatch", "encode_batches"]
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NoReturn
 
-from pykafka_wire.wire.assignors import ASSIGNORS, Subscriber
 from pykafka_wire.wire.errors import ProtocolError, broker_error
+from pykafka_wire.wire.groups.assignors import ASSIGNORS, Subscriber
 from pykafka_wire.wire.messages.consumer_protocol import (
     AssignedTopicPartitions,
     ConsumerProtocolAssignment,

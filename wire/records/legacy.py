@@ -23,9 +23,9 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from pykafka_wire.wire import batches
-from pykafka_wire.wire.compression import Codec, codec_of, decompress
 from pykafka_wire.wire.errors import CorruptBatchError, WireError
+from pykafka_wire.wire.records import batches
+from pykafka_wire.wire.records.compression import Codec, codec_of, decompress
 
 #: The shortest message's size: CRC, magic, attributes, two lengths.
 MIN_LENGTH: Final = 14

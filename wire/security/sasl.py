@@ -1,8 +1,8 @@
 """SASL mechanisms as generators: a token for the broker comes out, the broker's goes in, until both sides are satisfied.
 
 Owns the choice of a mechanism and its credentials, PLAIN (RFC 4616) and OAUTHBEARER (RFC 7628); SCRAM is
-:mod:`~pykafka_wire.wire.scram`'s, GSSAPI :mod:`~pykafka_wire.wire.kerberos`'s, and how a bearer token is had
-:mod:`~pykafka_wire.wire.oauth`'s. It knows no connection: :mod:`~pykafka_wire.wire.protocol` carries the tokens.
+:mod:`~pykafka_wire.wire.security.scram`'s, GSSAPI :mod:`~pykafka_wire.wire.security.kerberos`'s, and how a bearer token is had
+:mod:`~pykafka_wire.wire.security.oauth`'s. It knows no connection: :mod:`~pykafka_wire.wire.protocol` carries the tokens.
 https://kafka.apache.org/documentation/#security_sasl
 """
 
@@ -14,11 +14,11 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pykafka_wire.wire import jaas
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
 from pykafka_wire.wire.protocol import SaslMechanism
-from pykafka_wire.wire.references import resolve
-from pykafka_wire.wire.scram import HASHES, Scram
+from pykafka_wire.wire.security import jaas
+from pykafka_wire.wire.security.references import resolve
+from pykafka_wire.wire.security.scram import HASHES, Scram
 from pykafka_wire.wire.settings import ClientSettings
 
 # RFC 6750, section 2.1, and RFC 7628, section 3.1. A token with any other character could carry a second attribute.
@@ -54,12 +54,12 @@ def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
         )
     options: Mapping[str, str] = module.options if module is not None else {}
     if name == "GSSAPI":
-        from pykafka_wire.wire.kerberos import Kerberos
+        from pykafka_wire.wire.security.kerberos import Kerberos
 
         service = settings.sasl_kerberos_service_name or options.get("serviceName") or _DEFAULT_SERVICE
         return Kerberos.of(service, host, options)
     if name == "OAUTHBEARER":
-        from pykafka_wire.wire import oauth
+        from pykafka_wire.wire.security import oauth
 
         source = oauth.token_source(settings)
         token = source.token()

@@ -2,7 +2,7 @@
 
 :class:`GroupMember` does one step at a time, in the caller's thread. :class:`LiveMember` keeps one alive with a thread: it
 sends heartbeats in time whatever the caller is busy with, and joins in the background, so that nobody waits for the other
-members longer than he wants to. What the requests say is :mod:`~pykafka_wire.wire.membership`'s, retries while the
+members longer than he wants to. What the requests say is :mod:`~pykafka_wire.wire.groups.membership`'s, retries while the
 coordinator moves or loads are :mod:`~pykafka_wire.wire.cluster`'s.
 """
 
@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from pykafka_wire.wire.cluster import COORDINATOR_LANE, Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.deadline import Backoff
 from pykafka_wire.wire.errors import NoBrokerAvailableError, SettingsError, TransportError, WireError, broker_error
-from pykafka_wire.wire.membership import ILLEGAL_GENERATION, Membership, MemberState
+from pykafka_wire.wire.groups.membership import ILLEGAL_GENERATION, Membership, MemberState
 from pykafka_wire.wire.messages.group import (
     HeartbeatResponse,
     JoinGroupRequest,

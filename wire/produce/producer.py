@@ -2,7 +2,7 @@
 
 Owns Produce requests (https://kafka.apache.org/protocol#The_Messages_Produce) and what their answers ask for: retries
 of identical batches, leader changes, delivery timeouts, bounded memory. Order and sequences are
-:mod:`~pykafka_wire.wire.inflight`'s, encoding is :mod:`~pykafka_wire.wire.encode`'s, connections are
+:mod:`~pykafka_wire.wire.produce.inflight`'s, encoding is :mod:`~pykafka_wire.wire.records.encode`'s, connections are
 :mod:`~pykafka_wire.wire.cluster`'s. No thread: requests leave and answers are read inside the caller's calls, so that a
 caller who encodes between two `append` calls overlaps with the brokers' work.
 
@@ -26,8 +26,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from pykafka_wire.wire.batch_limits import BatchLimits
-from pykafka_wire.wire.batches import EncodedBatch
 from pykafka_wire.wire.cluster import ANY, Backoff, Cluster, Deadline, Pending
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.error_codes import UNKNOWN_TOPIC_GRACE_MS, Action, error_info
@@ -42,7 +40,6 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
-from pykafka_wire.wire.inflight import PartitionQueue, ProducerIdentity, QueuedBatch, TransactionScope
 from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest
 from pykafka_wire.wire.messages.produce import (
     PartitionProduceData,
@@ -52,7 +49,10 @@ from pykafka_wire.wire.messages.produce import (
     TopicProduceData,
 )
 from pykafka_wire.wire.pending import first_to_arrive
-from pykafka_wire.wire.produce_errors import (
+from pykafka_wire.wire.produce.batch_limits import BatchLimits
+from pykafka_wire.wire.produce.inflight import PartitionQueue, ProducerIdentity, QueuedBatch, TransactionScope
+from pykafka_wire.wire.produce.recut import RefusedRecords, halves, take_out
+from pykafka_wire.wire.produce.refusals import (
     AFTER_APPEND,
     RECORD_ERRORS,
     expired_error,
@@ -60,7 +60,7 @@ from pykafka_wire.wire.produce_errors import (
     too_large_error,
     undecided_error,
 )
-from pykafka_wire.wire.recut import RefusedRecords, halves, take_out
+from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
 

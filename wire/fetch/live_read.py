@@ -1,7 +1,8 @@
 """Reads topic-partitions without an end: what a consumer polls. The same Fetch requests, errors and retries as a bounded read.
 
-What differs from :mod:`~pykafka_wire.wire.range_read`: a request may wait at the broker until records come (on a connection of its
-own, for its answers stand before all others), silence is no stall, and reaching the end of a partition is news.
+What differs from :mod:`~pykafka_wire.wire.fetch.range_read`: a request may wait at the broker until records come (on a
+connection of its own, for its answers stand before all others), silence is no stall, and reaching the end of a partition is
+news.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from pykafka_wire.wire.cluster import Cluster, Deadline
-from pykafka_wire.wire.decode import Columns
-from pykafka_wire.wire.fetched import Chunk, FetchCounters, FetchedRecords
-from pykafka_wire.wire.fetcher import DEFAULT_MAX_BYTES, DEFAULT_MAX_PARTITION_BYTES
+from pykafka_wire.wire.fetch.fetched import Chunk, FetchCounters, FetchedRecords
+from pykafka_wire.wire.fetch.fetcher import DEFAULT_MAX_BYTES, DEFAULT_MAX_PARTITION_BYTES
+from pykafka_wire.wire.fetch.positions import RangeProgress
+from pykafka_wire.wire.fetch.range_read import Asked, InFlight, RangeRead
 from pykafka_wire.wire.messages.fetch import PartitionData
-from pykafka_wire.wire.positions import RangeProgress
-from pykafka_wire.wire.range_read import Asked, InFlight, RangeRead
+from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 _LANE: Final = "live"
@@ -61,7 +62,7 @@ class LiveRead(RangeRead):
     def poll(self, deadline: Deadline) -> FetchedRecords | None:
         """The next records, None where none come until ``deadline`` or where an end has been reached.
 
-        Raises: as :func:`~pykafka_wire.wire.fetcher.fetch_ranges`.
+        Raises: as :func:`~pykafka_wire.wire.fetch.fetcher.fetch_ranges`.
         """
         while not self._decoded:
             self._send()

@@ -1,7 +1,8 @@
 """Turns one Fetch answer into columns: what a bounded read hands out.
 
 Owns the shape of a read's results, the second try for corrupt batches, and the bound on how much is held decoded. It
-sends nothing and knows no broker; :mod:`~pykafka_wire.wire.range_read` asks, :mod:`~pykafka_wire.wire.decode` decodes.
+sends nothing and knows no broker; :mod:`~pykafka_wire.wire.fetch.range_read` asks,
+:mod:`~pykafka_wire.wire.records.decode` decodes.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from pykafka_wire.wire.decode import Columns, DecodedRecords, RecordSlice, decode
 from pykafka_wire.wire.errors import CorruptBatchError, WireError
-from pykafka_wire.wire.positions import RangeProgress
+from pykafka_wire.wire.fetch.positions import RangeProgress
+from pykafka_wire.wire.records.decode import Columns, DecodedRecords, RecordSlice, decode
 from pykafka_wire.wire.topics import OffsetRange
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Reads bounded ranges of topic-partitions into columns, as fast as their leaders answer.
 
-Owns the one call for it and its defaults; :mod:`~pykafka_wire.wire.range_read` does it.
+Owns the one call for it and its defaults; :mod:`~pykafka_wire.wire.fetch.range_read` does it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.decode import Columns
-from pykafka_wire.wire.fetched import FetchCounters, FetchedRecords
-from pykafka_wire.wire.range_read import RangeRead
+from pykafka_wire.wire.fetch.fetched import FetchCounters, FetchedRecords
+from pykafka_wire.wire.fetch.range_read import RangeRead
+from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topics import OffsetRange
 
 __all__ = ["FetchCounters", "FetchedRecords", "fetch_ranges"]
@@ -59,7 +59,7 @@ def fetch_ranges(
         LogTruncatedError: records before a position vanished after a change of leader.
         TopicRecreatedError, UnknownTopicError: the topic is another one, or gone.
         CorruptBatchError: a batch was bad twice in a row.
-        RecordTooLargeError: one batch is larger than :data:`~pykafka_wire.wire.range_read.MAX_BATCH_BYTES`.
+        RecordTooLargeError: one batch is larger than :data:`~pykafka_wire.wire.fetch.range_read.MAX_BATCH_BYTES`.
         DeadlineExceededError: no progress; chained to the last cause.
         BrokerError: the broker refused, without hope of better.
     """

@@ -1,0 +1,1 @@
+"""Ranges of offsets to columns, from their leaders or the followers in the client's rack."""

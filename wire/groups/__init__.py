@@ -1,0 +1,1 @@
+"""Consumer groups: who gets which partitions, a member's life, and committed offsets."""

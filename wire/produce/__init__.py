@@ -1,0 +1,1 @@
+"""Batches to leaders, in order, once."""

@@ -1,0 +1,1 @@
+"""Record batches: bytes to Arrow columns and back. Knows no brokers."""
