@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import LogEndError
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
@@ -26,7 +27,7 @@ from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange
-from tests.wire.fake_broker import FakeBroker
+from tests.wire.fake_broker import CLOSE, Close, FakeBroker
 
 N_RECORDS = 10
 VALUES = Columns(key=False, value=True, headers=False, timestamp=False, timestamp_type=False)
@@ -123,6 +124,54 @@ def test_the_wait_for_a_ranges_end_begins_with_the_leaders_word(brokers: tuple[F
         list(fetch_ranges(cluster, [range_of(0)], columns=VALUES, end_wait_ms=700))
     assert time.monotonic() - first_word[0] > 0.7
     assert caught.value.broker == 1
+
+
+def test_a_new_leader_has_the_whole_wait_to_come_level(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    first, second = brokers
+    nothing = {"high_watermark": 0, "last_stable_offset": 0}
+    moved_at: list[float] = []
+
+    def trailing(request: FetchRequest, version: int) -> FetchResponse:
+        if not moved_at and first.count(FetchRequest) > 3:
+            moved_at.append(time.monotonic())
+            for broker in brokers:
+                broker.topics = {"t": {0: (2, 1), 1: (2, 0)}}
+            return answer(request, error_code=6)  # NOT_LEADER_OR_FOLLOWER
+        time.sleep(0.3)
+        return answer(request, **nothing)
+
+    def level_in_time(request: FetchRequest, version: int) -> FetchResponse:
+        time.sleep(0.3)
+        late = time.monotonic() - moved_at[0] > 0.8
+        return answer(request, records=batch_at(0)) if late else answer(request, **nothing)
+
+    first.on[FetchRequest], second.on[FetchRequest] = trailing, level_in_time
+    with client(first) as cluster:
+        (chunk,) = fetch_ranges(cluster, [range_of(0)], columns=VALUES, end_wait_ms=1_500)
+    assert chunk.records.n_records == N_RECORDS
+
+
+def test_an_unknown_topics_grace_begins_when_it_is_first_said_to_be_unknown(
+    brokers: tuple[FakeBroker, FakeBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that was away for longer than the grace says it once when it is back, before it knows its topics."""
+    leader, _ = brokers
+    row = error_codes.error_info(3)
+    monkeypatch.setitem(error_codes.ERRORS, 3, row._replace(grace_ms=500))
+    began = time.monotonic()
+
+    def back_late(request: FetchRequest, version: int) -> FetchResponse | Close:
+        if time.monotonic() - began < 1:
+            return CLOSE
+        told.append(0 if told else 3)
+        return answer(request, error_code=3) if told == [3] else answer(request, records=batch_at(0))
+
+    told: list[int] = []
+    leader.on[FetchRequest] = back_late
+    with client(leader) as cluster:
+        (chunk,) = fetch_ranges(cluster, [range_of(0)], columns=VALUES)
+    assert chunk.records.n_records == N_RECORDS
+    assert told == [3, 0]
 
 
 def test_a_broker_that_says_nothing_is_given_up_while_another_one_is_busy(

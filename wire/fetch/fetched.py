@@ -63,6 +63,8 @@ class ChunkPart:
     progress: RangeProgress
     slice: RecordSlice
     next_offset: int
+    #: Whether a first part of it has been decoded.
+    begun: bool = False
 
 
 @dataclass(slots=True)
@@ -171,11 +173,12 @@ class ChunkDecoder:
             position = part.next_offset
             if nth in records.unfinished:
                 position = int(records.next_offsets[nth])
-                rest.append(replace(part, slice=replace(part.slice, start_offset=position)))
+                rest.append(replace(part, slice=replace(part.slice, start_offset=position), begun=True))
             else:
                 n_bytes += len(part.slice.records)
             positions[part.progress.index] = part.progress.delivered = position
-        self._fit(n_bytes, records)
+        if not any(part.begun for part in parts):
+            self._fit(n_bytes, records)
         self._counters.n_bytes += n_bytes
         self._counters.n_records += records.n_records
         indexes = np.array([part.progress.index for part in parts], dtype=np.int32)

@@ -8,8 +8,7 @@ news.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pykafka_wire.wire.cluster import Cluster, Deadline
@@ -55,7 +54,7 @@ class LiveRead(RangeRead):
             counters=FetchCounters(),
             lane=_LANE,
         )
-        self._decoded: deque[FetchedRecords] = deque()
+        self._pieces: Iterator[FetchedRecords] = iter(())
         self._at_end: set[RangeProgress] = set()
         self._news: list[RangeProgress] = []
 
@@ -64,23 +63,23 @@ class LiveRead(RangeRead):
 
         Raises: as :func:`~pykafka_wire.wire.fetch.fetcher.fetch_ranges`.
         """
-        while not self._decoded:
+        piece = next(self._pieces, None)
+        while piece is None:
             self._send()
             flight = self._arrived(deadline)
             if flight is not None:
                 chunk = self._take_answer(flight)
                 self._send()
                 if chunk.parts:
-                    self._decoded += self._decoder.decode(chunk)
-                    del chunk
-            if not self._decoded and (self._news or deadline.expired):
+                    self._pieces = self._decoder.decode(chunk)
+                    piece = next(self._pieces, None)
+                del chunk
+            if piece is None and (self._news or deadline.expired):
                 return None
-        return self._decoded.popleft()
+        return piece
 
     def ended(self) -> list[TopicPartition]:
         """Partitions whose end has been reached since this was last asked; all their records have been handed out."""
-        if self._decoded:
-            return []
         told = [progress for progress in self._news if progress.delivered >= progress.position]
         self._news = [progress for progress in self._news if progress not in told]
         return [progress.topic_partition for progress in dict.fromkeys(told) if progress in self._at_end]
@@ -103,8 +102,10 @@ class LiveRead(RangeRead):
         super()._take(progress, records, data, chunk)
         self._notice_end(progress, data)
 
-    def _check_end(self, progress: RangeProgress, data: PartitionData, node: int, *, first: bool) -> None:
+    def _check_end(self, asked: Asked, data: PartitionData, flight: InFlight) -> None:
+        progress = asked.progress
         progress.stalled_since = None
+        progress.first_met.clear()
         progress.failures = 0
         self._moved_at = self._clock.now()
         self._notice_end(progress, data)

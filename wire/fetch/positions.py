@@ -114,6 +114,7 @@ class RangeProgress:
         not_before: time before which it is not to be asked for again.
         stalled_since: when it began to give nothing, None while it moves.
         end_missing_since: since when its leader serves less than the range's end.
+        first_met: error code -> when it was first met, since the range moved last.
         retried_offset: the offset of a batch that was corrupt and is being fetched once more.
     """
 
@@ -132,6 +133,7 @@ class RangeProgress:
     not_before: float = 0.0
     stalled_since: float | None = None
     end_missing_since: float | None = None
+    first_met: dict[int, float] = field(default_factory=dict)
     failures: int = 0
     retried_offset: int = -1
     n_bytes: int = 0
@@ -159,6 +161,7 @@ class RangeProgress:
             self.last_epoch = walked.leader_epoch
         self.min_bytes = _MIN_FETCH_BYTES
         self.stalled_since = self.end_missing_since = None
+        self.first_met.clear()
         self.failures = 0
 
     def rewind(self, offset: int) -> None:

@@ -355,11 +355,13 @@ class RangeRead:
         """Takes one partition's part of an answer: records, a redirection, or an error."""
         progress = asked.progress
         if data.error_code:
-            self._refused(progress, data, flight)
+            self._refused(asked, data, flight)
             return
         if data.diverging_epoch.end_offset >= 0:
             raise truncated_error(progress.range, progress.position, data, node=flight.node)
-        progress.leader = asked.leader
+        if progress.leader != asked.leader:
+            progress.leader = asked.leader
+            progress.end_missing_since = None  # a new leader may trail for as long as the one before
         redirected = data.preferred_read_replica >= 0 and data.preferred_read_replica != flight.node
         if redirected and self._clock.now() >= progress.leader_only_until:
             # KIP-392: the leader answers without records and names a follower in our rack.
@@ -371,7 +373,7 @@ class RangeRead:
         elif data.records:
             self._take(progress, memoryview(data.records), data, chunk)
         else:
-            self._check_end(progress, data, flight.node, first=flight.asked[0] is asked)
+            self._check_end(asked, data, flight)
 
     def _take(self, progress: RangeProgress, records: memoryview, data: PartitionData, chunk: Chunk) -> None:
         """Moves a range over the batches of `records` and puts them up for decoding."""
@@ -407,11 +409,12 @@ class RangeRead:
         progress.min_bytes = max(needed_bytes, progress.min_bytes)
         self._counters.n_retries += 1
 
-    def _check_end(self, progress: RangeProgress, data: PartitionData, node: int, *, first: bool) -> None:
+    def _check_end(self, asked: Asked, data: PartitionData, flight: InFlight) -> None:
         """Judges an answer without records: the end is not there yet, nothing is given, or others took the room."""
+        progress = asked.progress
         bound = data.last_stable_offset if self._read_committed else data.high_watermark
         end_is_missing = 0 <= bound <= progress.position
-        if not end_is_missing and not first:
+        if not end_is_missing and flight.asked[0] is not asked:
             return
         now = self._clock.now()
         # The broker has held its answer back for up to _MAX_WAIT_MS; this only keeps a server that does not from being
@@ -419,7 +422,7 @@ class RangeRead:
         progress.not_before = now + 0.005
         if progress.stalled_since is None:
             progress.stalled_since = now
-        if node == progress.replica:
+        if flight.node != asked.leader[0]:
             # What a follower does not have, its leader may.
             if now - progress.stalled_since > _FOLLOWER_WAIT_S:
                 self._leave_follower(progress, "has nothing to give")
@@ -435,7 +438,7 @@ class RangeRead:
                 progress.position,
                 data,
                 read_committed=self._read_committed,
-                node=node,
+                node=flight.node,
                 waited_s=now - progress.end_missing_since,
                 cluster=self._cluster,
                 deadline=self._request_deadline(),
@@ -445,8 +448,9 @@ class RangeRead:
 
     # --- failures ---------------------------------------------------------------------------------------------------
 
-    def _refused(self, progress: RangeProgress, data: PartitionData, flight: InFlight) -> None:
+    def _refused(self, asked: Asked, data: PartitionData, flight: InFlight) -> None:
         """Acts on one partition's error code: goes elsewhere, tries again later, or raises."""
+        progress = asked.progress
         tp = progress.topic_partition
         error = broker_error(
             data.error_code,
@@ -458,7 +462,7 @@ class RangeRead:
             version=flight.pending.version,
             detail=f"The range is {progress.range}.",
         )
-        if progress.replica == flight.node:
+        if flight.node != asked.leader[0]:
             # Whatever a follower says (it may trail, or have a shorter log), the leader has the last word.
             self._leave_follower(progress, f"answered {error.name}")
             self._pause(progress)
@@ -478,7 +482,7 @@ class RangeRead:
         """A request came to nothing: asks who leads now, and tries again after a pause."""
         logger.debug("broker %d: Fetch came to nothing: %s", node, error)
         for asked in batch:
-            if asked.progress.replica == node:
+            if node != asked.leader[0]:
                 self._leave_follower(asked.progress, "is out of reach")
             self._invalidate(asked.progress.topic_partition)
             self._failed(asked.progress, error)
@@ -499,11 +503,17 @@ class RangeRead:
         now = self._clock.now()
         if progress.stalled_since is None:
             progress.stalled_since = now
-        grace_ms = error_info(error.code).grace_ms if isinstance(error, BrokerError) else None
-        limit_s = self._deadline_s if grace_ms is None else min(self._deadline_s, grace_ms / 1000)
-        if now - progress.stalled_since > limit_s:
+        if now - progress.stalled_since > self._deadline_s or self._grace_is_over(progress, error, now):
             self._give_up(progress, error)
         self._pause(progress)
+
+    def _grace_is_over(self, progress: RangeProgress, error: WireError, now: float) -> bool:
+        """Whether an error has been met for longer than its code may last; counted from the first time, for a broker that
+        was away for longer may say it once when it is back."""
+        grace_ms = error_info(error.code).grace_ms if isinstance(error, BrokerError) else None
+        if grace_ms is None or not isinstance(error, BrokerError):
+            return False
+        return now - progress.first_met.setdefault(error.code, now) > grace_ms / 1000
 
     def _pause(self, progress: RangeProgress) -> None:
         progress.failures += 1

@@ -137,7 +137,8 @@ def decode(
 
     Args:
         max_decompressed_bytes: what one batch may unpack to.
-        budget_bytes: once batches have unpacked to so much, the rest is left: see ``unfinished``.
+        budget_bytes: once batches have unpacked to so much, the rest is left: see ``unfinished``. Messages of magic 0 and 1,
+            which brokers since 4.0 no longer take, are unpacked before that.
 
     Raises:
         CorruptBatchError: a CRC, a length or compressed data does not hold; names the slice's batch by its base offset.
