@@ -291,9 +291,17 @@ class Cluster(ClusterMetadata):
         with self._lock:
             self._coordinators.pop((kind, key), None)
 
-    def supports(self, node_id: int, request: type[Request[Any]], version: int, *, lane: str = MAIN_LANE) -> bool:
+    def supports(
+        self,
+        node_id: int,
+        request: type[Request[Any]],
+        version: int,
+        *,
+        lane: str = MAIN_LANE,
+        deadline: Deadline | None = None,
+    ) -> bool:
         """Whether a broker and this client both speak a version of an API."""
-        deadline = self._total()
+        deadline = deadline or self._total()
         return self._channel(self._resolve(node_id, deadline), lane, deadline).protocol.supports(request, version)
 
     def finalized_feature(self, name: str) -> int:

@@ -62,8 +62,10 @@ class GroupCommitter:
             return
         metadata = json.dumps({"query": progress.query}, separators=(",", ":"))
         deadline = Deadline.after_ms(_DEADLINE_MS)
+        identity = Identity()
         try:
-            identity = Identity() if self._member is None else self._member.identity(progress, deadline)
+            if self._member is not None:
+                identity = self._member.identity(progress, deadline)
             if not self._looked_for_others:
                 self._look_for_others(progress, metadata, deadline)
             changed = {
@@ -82,7 +84,8 @@ class GroupCommitter:
             )
         except WireError as error:
             self.failures += 1
-            if isinstance(error, BrokerError) and error.name in _FENCED:
+            rejoined = self._member is not None and identity != Identity() and self._member.has_moved_on(identity)
+            if isinstance(error, BrokerError) and error.name in _FENCED and not rejoined:
                 self._fenced = True
                 self._warn_once(
                     "fenced",

@@ -70,6 +70,11 @@ class StaticMember:
             )
         return member.machine.identity
 
+    def has_moved_on(self, identity: Identity) -> bool:
+        """Whether the member has joined again, or is about to, since it had ``identity``."""
+        member = self._member
+        return member is not None and member.error is None and (member.joining or member.machine.identity != identity)
+
     def close(self) -> None:
         """Leave the group."""
         if self._member is not None:

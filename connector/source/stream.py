@@ -199,10 +199,16 @@ class _Driver:
         self._target = {tp: found.offset for tp, found in latest.items()}
 
     def input_partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> Sequence[InputPartition]:
-        self._reached = end_json
         if start_json == end_json:
             # So Spark before 4.2 begins a query that is not new: it shows the offset that was logged last.
+            if self._reached is None and self._planned is not None:
+                raise OptionError(
+                    "Spark has asked for the next end before it showed the checkpoint's, and records would be skipped or read "
+                    "twice: set spark.sql.streaming.triggerAvailableNowWrapper.enabled to false, or use Spark 4.2 or newer."
+                )
+            self._reached = end_json
             return []
+        self._reached = end_json
         start, end = QueryOffsets.from_json(start_json), QueryOffsets.from_json(end_json)
         starts = end.starts
         ranges, shrunk = [], []

@@ -97,7 +97,7 @@ class GroupMember:
 
         Raises:
             BrokerError: it is out for good, another member has its instance id.
-            DeadlineExceededError: no coordinator answered within the session timeout.
+            DeadlineExceededError: no coordinator answered within ``default.api.timeout.ms``.
         """
         self.machine.heard(self._ask(self.machine.heartbeat()))
         return self.machine.state is MemberState.STABLE
@@ -111,15 +111,19 @@ class GroupMember:
         if not was_in:
             return
 
+        deadline = Deadline.after_ms(_LEAVE_TIMEOUT_MS)
+
         def build(node: int) -> LeaveGroupRequest:
-            batched = self._cluster.supports(node, LeaveGroupRequest, _FIRST_BATCHED_LEAVE, lane=COORDINATOR_LANE)
+            batched = self._cluster.supports(
+                node, LeaveGroupRequest, _FIRST_BATCHED_LEAVE, lane=COORDINATOR_LANE, deadline=deadline
+            )
             return machine.leave(batched=batched)
 
         try:
             response = self._cluster.coordinator_request(
                 CoordinatorKind.GROUP, machine.group_id, build,
                 lambda answer: [answer.error_code, *(member.error_code for member in answer.members)],
-                deadline=Deadline.after_ms(_LEAVE_TIMEOUT_MS),
+                deadline=deadline,
             )  # fmt: skip
             machine.left(response)
         except WireError as error:
@@ -173,7 +177,6 @@ class LiveMember:
         self.error: WireError | None = None
         self._interval_s = settings.heartbeat_interval_ms / 1000
         self._refresh_s = settings.metadata_max_age_ms / 1000
-        self._session_s = settings.session_timeout_ms / 1000
         self._backoff = Backoff(settings)
         self._rejoins = rejoins
         self._max_idle_s = None if max_idle_ms is None else max_idle_ms / 1000

@@ -124,17 +124,19 @@ def fetch_offsets(
     wanted = None if partitions is None else partitions_by_topic(partitions)
 
     def build(node: int) -> OffsetFetchRequest:
-        if cluster.supports(node, OffsetFetchRequest, _FIRST_BATCHED_VERSION, lane=COORDINATOR_LANE):
+        def supports(version: int) -> bool:
+            return cluster.supports(node, OffsetFetchRequest, version, lane=COORDINATOR_LANE, deadline=deadline)
+
+        if supports(_FIRST_BATCHED_VERSION):
             batch = [OffsetFetchRequestTopics(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
             asked = OffsetFetchRequestGroup(group_id=group, topics=None if wanted is None else batch)
             return OffsetFetchRequest(groups=[asked], require_stable=require_stable)
         single = [OffsetFetchRequestTopic(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
         # Before version 7 an offset in a pending transaction cannot be told from a stable one.
-        knows_stable = cluster.supports(node, OffsetFetchRequest, _FIRST_STABLE_VERSION, lane=COORDINATOR_LANE)
         return OffsetFetchRequest(
             group_id=group,
             topics=None if wanted is None else single,
-            require_stable=require_stable and knows_stable,
+            require_stable=require_stable and supports(_FIRST_STABLE_VERSION),
         )
 
     def codes(response: OffsetFetchResponse) -> Iterable[int]:

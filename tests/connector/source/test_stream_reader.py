@@ -356,6 +356,22 @@ def test_before_42_a_restart_loses_and_doubles_nothing(starting: str, process: A
     assert outside.committed(json.loads(end)["group"]) == {(name, 0): 8, (name, 1): 2}
 
 
+def test_before_42_an_end_that_was_asked_for_before_the_checkpoint_was_shown_is_refused(
+    process: Any, topic: Any, outside: Any
+) -> None:
+    """As with spark.sql.streaming.triggerAvailableNowWrapper.enabled."""
+    name = topic(1)
+    outside.fill(name, [3])
+    one = without_limits(process, name, "latest")
+    end = one.latest_without_start()
+    one.rows(one.initial(), end)
+    outside.fill(name, [4])
+    other = without_limits(process, name, "latest")
+    other.latest_without_start()
+    with pytest.raises(OptionError, match="triggerAvailableNowWrapper"):
+        other.rows(end, end)
+
+
 def test_before_42_short_runs_keep_their_query_and_its_group(process: Any, topic: Any, outside: Any) -> None:
     name = topic(1)
     outside.fill(name, [1])
