@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 .PHONY: help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka fuzz mutants resets parity compat examples release-check planning setup clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 $(VENV)/.tools: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed, this is " + sys.version.split()[0] + ": set PYTHON=/path/to/python3.1x")'
@@ -29,7 +29,7 @@ setup: $(VENV)/.installed  ## make the virtual environment
 demo: setup  ## the main job on a real local Kafka: topic -> stream -> Delta -> SQL -> lag
 	$(BIN)/python examples/demo.py $(if $(BOOTSTRAP),--bootstrap "$(BOOTSTRAP)") $(if $(TOPIC),--topic "$(TOPIC)")
 
-test: setup lint  ## every test, on real brokers
+test: setup lint  ## the tests but the long ones, on real brokers
 	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
 
 lint: setup  ## ruff, mypy --strict, import contracts

@@ -1,6 +1,6 @@
 """Read a stretch of a Kafka topic once: the last hour, a day, everything, with JSON values as columns.
 
-    python examples/batch_read.py --bootstrap localhost:9092 --topic orders --since -1h
+    python examples/batch_read.py --bootstrap localhost:9092 --topic orders --since=-1h
     python examples/batch_read.py --bootstrap localhost:9092 --topic orders --since 2026-03-01 --until 2026-03-02
 
 The values are orders as examples/write_topic.py writes them. One that is no such JSON is told with its place and its reason,
@@ -40,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bootstrap", required=True, help="host:port of one broker or more, with commas")
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--since", help="a date or time (ISO-8601), or -10m, -1h, -7d")
+    parser.add_argument("--since", help="a date or time (ISO-8601), or --since=-10m, -1h, -7d")
     parser.add_argument("--until", help="as --since")
     arguments = parser.parse_args()
 

@@ -68,6 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("broker")
         if "spark" in fixtures:
             item.add_marker("spark")
+        if "registry_url" in fixtures:
+            item.add_marker(pytest.mark.timeout(1_800))  # the first one downloads the registry
         if "secured_kafka" in fixtures:
             item.add_marker(pytest.mark.needs("SCRAM users before the first start"))
 
@@ -178,10 +180,13 @@ def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]
 
 
 @pytest.fixture(scope="session")
-def registry_url(java: None) -> Iterator[str]:
-    """A real schema registry, Apicurio's, that speaks Confluent's API."""
-    from tests.connector.values.apicurio import apicurio
+def registry_url(java: None, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A real schema registry, Apicurio's, that speaks Confluent's API. A download is announced past pytest's capture."""
+    from tests.connector.values.apicurio import apicurio, unpacked
 
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        unpacked()
     with apicurio() as url:
         yield url
 

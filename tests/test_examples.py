@@ -156,7 +156,7 @@ def test_those_that_other_tests_run_in_a_shared_session_run_as_programs(
     where: dict[str, Any] = {"environment": environment, "folder": tmp_path}
     run("write_topic.py", "--bootstrap", kafka.bootstrap_servers, "--topic", name, "--rows", "1", **where)
     common = ["--bootstrap", kafka.bootstrap_servers, "--topic", name]
-    assert cells(run("batch_read.py", *common, "--since", "-1h", **where))[0][:2] == ["1", "1"]
+    assert cells(run("batch_read.py", *common, "--since=-1h", **where))[0][:2] == ["1", "1"]
     table = str(tmp_path / "table")
     assert run("upsert_to_delta.py", *common, "--table", table, **where) == f"1 keys in {table}\n"
     topics = ["--clean", topic(1), "--broken", topic(1)]

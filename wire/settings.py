@@ -169,7 +169,7 @@ class ClientSettings:
     # Java's defaults, 16384 and 5, suit records that come one by one; here they come in Arrow batches of thousands.
     batch_size: int | None = field(default=None, metadata=_row(_MS, "writes", "most bytes of one record batch before compression, and of rows without a key before the next partition's turn; none: this client's choice"))
     linger_ms: int | None = field(default=None, metadata=_row(_MS, "writes", "what was not sent for so long goes out when the next Arrow batch has come, in ms; none: when a request is full, or the rows end"))
-    partitioner_class: str | None = field(default=None, metadata=_row(_text, "writes", "`RoundRobinPartitioner`, or `module:function` (see the text); none: the key's hash, as Java's"))
+    partitioner_class: str | None = field(default=None, metadata=_row(_text, "writes", "`RoundRobinPartitioner`, or `module:function` (see README, Write); none: the key's hash, as Java's"))
     partitioner_ignore_keys: bool = field(default=False, metadata=_row(_boolean, "writes", "place rows with a key as if they had none"))
     buffer_memory: int = field(default=33_554_432, metadata=_row(_BYTES, "writes", "bytes that may wait for acknowledgement"))
     delivery_timeout_ms: int = field(default=120_000, metadata=_row(_whole(1), "writes", "for a batch with all its retries, in ms"))

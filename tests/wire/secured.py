@@ -30,7 +30,7 @@ PASSWORDS = {"alice": "alice-secret", "bob": "bob=secret,with;marks"}
 ODD_PASSWORD = "ª\u00a0Ⅸ-secret"
 CLIENT_ID, CLIENT_SECRET = "the-client", "client-secret-4711"
 AUDIENCE = "kafka"
-REAUTH_MS = 2_000
+REAUTH_MS = 3_000
 _LOGIN = "org.apache.kafka.common.security"
 
 

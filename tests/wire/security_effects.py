@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import WireError
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
 from pykafka_wire.wire.security.tls import context
 from tests.wire.effects import TIMEOUT_S, Rig, row, seconds
@@ -154,9 +155,9 @@ _given: list[str] = []
 
 
 def short_lived(config: str) -> tuple[str, float]:
-    """A token for three seconds; says for whom in `_given`."""
+    """A token for ten seconds; says for whom in `_given`."""
     _given.append(config)
-    return unsecured_token(), time.time() + 3
+    return unsecured_token(), time.time() + 10
 
 
 @row("sasl.login.refresh.window.factor")
@@ -167,7 +168,10 @@ def _(rig: Rig, silent: str) -> None:
         rig.cluster({**options, "sasl.login.refresh.window.factor": share, "sasl.oauthbearer.config": share}, "OAUTHU")
         for share in ("1.0", "0.5")
     )
+    deadline = Deadline.after_ms(60_000)
     while _given.count("0.5") < 2:
+        assert not deadline.expired
+        time.sleep(0.1)
         for each in (late, soon):
             each.close()  # the next request authenticates
             each.brokers()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,6 +107,7 @@ def await_heartbeat(coordinator: FakeBroker) -> None:
     heard, deadline = coordinator.count(HeartbeatRequest), Deadline.after_ms(SOON_MS)
     while coordinator.count(HeartbeatRequest) == heard:
         assert not deadline.expired
+        time.sleep(0.01)
 
 
 def test_a_member_outlives_its_cluster_being_away(

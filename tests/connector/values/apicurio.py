@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 import urllib.error
@@ -38,7 +39,7 @@ _IVY: Final = f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/m
 @contextmanager
 def apicurio() -> Iterator[str]:
     """The URL of a registry that speaks Confluent's API, empty, gone with the context."""
-    home = _unpacked()
+    home = unpacked()
     folder = Path(tempfile.mkdtemp(prefix="pykafka-wire-registry-"))
     (port,) = free_ports(1)
     command = [str(ensure_java().executable), "-Xmx256m", "-XX:TieredStopAtLevel=1"]
@@ -66,9 +67,10 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _unpacked() -> Path:
+def unpacked() -> Path:
     home = cache_dir() / "registry" / f"{_NAME}-{_VERSION}"
     if not home.is_dir():
+        print(f"Fetching the schema registry {_NAME} {_VERSION} (140 MB) …", file=sys.stderr, flush=True)
         home.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".download-", dir=home.parent))
         try:
@@ -80,7 +82,8 @@ def _unpacked() -> Path:
             archive = scratch / f"{_NAME}-{_VERSION}-all.tar.gz"
             assert archive.exists(), done.stdout[-3000:] + done.stderr[-3000:]
             with tarfile.open(archive) as packed:
-                packed.extractall(scratch / "home", filter="data")
+                # The argument came with security releases of Python 3.10 and 3.11.
+                packed.extractall(scratch / "home", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
             archive.unlink()
             try:
                 (scratch / "home").rename(home)
