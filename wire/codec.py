@@ -17,21 +17,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from pykafka_wire.wire import primitives
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
 from pykafka_wire.wire.fields import FORMATS, WIDTHS, Field
 from pykafka_wire.wire.primitives import Buffer, LengthReader, Piece, Pieces
-
-if TYPE_CHECKING:
-    from pykafka_wire.wire.schema import Struct
+from pykafka_wire.wire.structure import Struct
 
 # Any: tables of closures hold readers and writers of every type; the class declarations are where types are checked.
 Reader: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
 Writer: TypeAlias = Callable[[Any, Pieces], None]
 
-_StructT = TypeVar("_StructT", bound="Struct")
+_StructT = TypeVar("_StructT", bound=Struct)
 
 #: What goes wrong when a value is not of its field's type or range.
 _BAD_VALUE: Final = (struct.error, TypeError, AttributeError, OverflowError)

@@ -9,24 +9,32 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.protocol import Sent
 from pykafka_wire.wire.schema import Message
 
-if TYPE_CHECKING:
-    from pykafka_wire.wire.transport import Channel
-
 ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
+
+
+class Line(Protocol):
+    """What brings the answers: an open connection."""
+
+    @property
+    def readable_at(self) -> int | None:
+        """The descriptor that is readable once there are bytes; None if there is no need to wait for any."""
+
+    def wait_for(self, pending: Pending[Any], deadline: Deadline, total: Deadline | None) -> None:
+        """Read answers until ``pending`` has its own, or an error."""
 
 
 class Pending(Generic[ResponseT_co]):
     """The answer to a request that was sent, once it comes. Made by :meth:`~pykafka_wire.wire.transport.Channel.send`."""
 
-    def __init__(self, channel: Channel, sent: Sent, throttled_s: float) -> None:
-        self._channel = channel
+    def __init__(self, line: Line, sent: Sent, throttled_s: float) -> None:
+        self._line = line
         self._throttled_s = throttled_s
         self._response: Message | None = None
         self._error: WireError | None = None
@@ -58,7 +66,7 @@ class Pending(Generic[ResponseT_co]):
             TransportError, ProtocolError: the connection broke.
         """
         if not self.done:
-            self._channel.wait_for(self, deadline, total)
+            self._line.wait_for(self, deadline, total)
         if self._error is not None:
             raise self._error
         return cast("ResponseT_co", self._response)
@@ -68,13 +76,13 @@ class Pending(Generic[ResponseT_co]):
         return Deadline(max(deadline.at, min(deadline.at + throttled_s - self._throttled_s, total.at)))
 
     def settle(self, response: Message | None, error: WireError | None) -> None:
-        """What came of it, said by the channel."""
+        """What came of it, said by the line."""
         self._response, self._error = response, error
 
     @property
     def readable_at(self) -> int | None:
         """The descriptor that is readable once the answer begins to arrive; None if there is no need to wait for it."""
-        return None if self.done else self._channel.readable_at
+        return None if self.done else self._line.readable_at
 
     @property
     def arrived(self) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.protocol import Connection, Received, Sent
-from pykafka_wire.wire.schema import Struct
+from pykafka_wire.wire.structure import Struct
 
 _logger = logging.getLogger(__name__)
 

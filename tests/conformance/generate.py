@@ -13,7 +13,7 @@ import uuid
 from typing import Any
 
 from pykafka_wire.wire.primitives import ZERO_UUID
-from pykafka_wire.wire.schema import Struct
+from pykafka_wire.wire.structure import Struct
 from tests.conformance.kafka import KafkaField, KafkaMessage
 
 Tree = dict[str, Any]

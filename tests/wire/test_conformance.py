@@ -17,7 +17,8 @@ from pykafka_wire.wire import messages
 from pykafka_wire.wire.errors import ProtocolError, WireError
 from pykafka_wire.wire.messages import consumer_protocol
 from pykafka_wire.wire.messages.header import RequestHeader, ResponseHeader
-from pykafka_wire.wire.schema import Message, Struct
+from pykafka_wire.wire.schema import Message
+from pykafka_wire.wire.structure import Struct
 from tests.conformance import generate, kafka
 
 #: Of each (message, version): the default message, one with every field set, and random ones.

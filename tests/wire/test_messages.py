@@ -27,7 +27,8 @@ from pykafka_wire.wire.messages.fetch import FetchableTopicResponse, FetchReques
 from pykafka_wire.wire.messages.metadata import MetadataRequest, MetadataResponse
 from pykafka_wire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykafka_wire.wire.messages.sasl import SaslHandshakeRequest
-from pykafka_wire.wire.schema import Message, Struct
+from pykafka_wire.wire.schema import Message
+from pykafka_wire.wire.structure import Struct
 
 CLASSES = [cls for key in messages.APIS for cls in (messages.api(key), messages.api(key).response)]
 

@@ -19,7 +19,8 @@ from pykafka_wire.wire.messages.metadata import MetadataRequest, MetadataRequest
 from pykafka_wire.wire.messages.produce import PartitionProduceData
 from pykafka_wire.wire.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykafka_wire.wire.primitives import ZERO_UUID
-from pykafka_wire.wire.schema import Message, Struct
+from pykafka_wire.wire.schema import Message
+from pykafka_wire.wire.structure import Struct
 from tests.conformance import kafka
 
 CLASSES: dict[str, type[Message]] = {

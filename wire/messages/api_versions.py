@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pykafka_wire.wire.schema import Message, Request, Struct, array, boolean, int16, int32, int64, string
+from pykafka_wire.wire.schema import Message, Request, array, boolean, int16, int32, int64, string
+from pykafka_wire.wire.structure import Struct
 
 
 class ApiVersion(Struct):

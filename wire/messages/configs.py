@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykafka_wire.wire.schema import Message, Request, Struct, array, boolean, int8, int16, int32, string
+from pykafka_wire.wire.schema import Message, Request, array, boolean, int8, int16, int32, string
+from pykafka_wire.wire.structure import Struct
 
 
 class DescribeConfigsSynonym(Struct):

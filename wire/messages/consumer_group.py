@@ -8,7 +8,6 @@ from pykafka_wire.wire.schema import (
     NO_OPERATIONS,
     Message,
     Request,
-    Struct,
     array,
     boolean,
     int8,
@@ -18,6 +17,7 @@ from pykafka_wire.wire.schema import (
     structure,
     uuid128,
 )
+from pykafka_wire.wire.structure import Struct
 
 
 class TopicPartitions(Struct):

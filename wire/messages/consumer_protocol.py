@@ -9,7 +9,8 @@ import struct
 from typing import TypeVar
 
 from pykafka_wire.wire.errors import ProtocolError
-from pykafka_wire.wire.schema import Message, Struct, array, binary, int32, string
+from pykafka_wire.wire.schema import Message, array, binary, int32, string
+from pykafka_wire.wire.structure import Struct
 
 
 class OwnedTopicPartitions(Struct):

@@ -8,7 +8,6 @@ from pykafka_wire.wire.primitives import MAX_INT32, MAX_INT64
 from pykafka_wire.wire.schema import (
     Message,
     Request,
-    Struct,
     array,
     int8,
     int16,
@@ -19,6 +18,7 @@ from pykafka_wire.wire.schema import (
     structure,
     uuid128,
 )
+from pykafka_wire.wire.structure import Struct
 
 
 class EpochEndOffset(Struct):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykafka_wire.wire.schema import Message, Request, Struct, array, binary, boolean, int16, int32, string
+from pykafka_wire.wire.schema import Message, Request, array, binary, boolean, int16, int32, string
+from pykafka_wire.wire.structure import Struct
 
 
 class JoinGroupResponseMember(Struct):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from pykafka_wire.wire.schema import Message, Request, Struct, array, boolean, int16, int32, int64, string, uuid128
+from pykafka_wire.wire.schema import Message, Request, array, boolean, int16, int32, int64, string, uuid128
+from pykafka_wire.wire.structure import Struct
 
 
 class OffsetCommitResponsePartition(Struct):

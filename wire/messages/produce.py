@@ -8,7 +8,6 @@ from pykafka_wire.wire.schema import (
     Message,
     Records,
     Request,
-    Struct,
     array,
     int16,
     int32,
@@ -18,6 +17,7 @@ from pykafka_wire.wire.schema import (
     structure,
     uuid128,
 )
+from pykafka_wire.wire.structure import Struct
 
 
 class BatchIndexAndErrorMessage(Struct):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from pykafka_wire.wire.schema import Message, Request, Struct, array, boolean, int8, int16, int32, string, uuid128
+from pykafka_wire.wire.schema import Message, Request, array, boolean, int8, int16, int32, string, uuid128
+from pykafka_wire.wire.structure import Struct
 
 
 class CreatableTopicConfigs(Struct):
