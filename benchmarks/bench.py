@@ -11,11 +11,12 @@ to benchmarks/results/ as JSON and PNG, with the machine, the versions and the s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import plot
@@ -37,14 +38,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
     every = items(given.records)
-    if given.list:
-        for item in every.values():
-            print(f"{'*' if item.default else ' '} {item.name:24} {item.title}")
-        print("* runs when none is named")
-        return 0
     chosen = _choose(every, given.items)
     if not chosen:
         parser.error(f"no item is named {' or '.join(given.items)}; --list shows all")
+    if given.list:
+        for item in every.values() if not given.items else chosen:
+            print(f"{'*' if item.default else ' '} {item.name:26} {item.seconds / 60:4.1f}  {item.title}")
+        print("* runs when none is named; minutes at the full size, with 5 runs and a warm-up, on two cores")
+        return 0
+    minutes = sum(item.seconds * given.runs / 5 for item in chosen) / 60
+    console.print(f"{len(chosen)} items, about {minutes:.0f} minutes at {DEFAULT_RECORDS:,} records")
     RESULTS.mkdir(exist_ok=True)
     # As Ctrl-C: leave the contexts, and with them end the broker, the session and the folder.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -55,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         java = rig.java_version
         try:
             for i, item in enumerate(chosen):
-                outcome = _measure(console, rig, item, runs=given.runs, warmups=given.warmups)
+                warmups = given.warmups if item.warmups is None else item.warmups
+                outcome = _measure(console, rig, item, runs=given.runs, warmups=warmups, limit_s=given.limit * 60)
                 outcomes.append(outcome)
                 # After each item, so that an interrupted run keeps what it has.
                 report.save(path, report.document(outcomes, arguments=vars(given), java=java))
@@ -81,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--records", type=_positive, default=DEFAULT_RECORDS, help="records per topic (%(default)s)")
     parser.add_argument("--runs", type=_positive, default=5, help="counted runs of each contender (%(default)s)")
     parser.add_argument("--warmups", type=int, default=1, help="uncounted runs before them (%(default)s)")
+    parser.add_argument("--limit", type=_positive, default=15, help="minutes after which an item fails (%(default)s)")
     parser.add_argument("--bootstrap", help="host:port of brokers to use instead of a local one")
     return parser
 
@@ -98,7 +103,7 @@ def _choose(every: dict[str, Item], patterns: Sequence[str]) -> list[Item]:
     return [item for item in every.values() if any(fnmatch.fnmatch(item.name, pattern) for pattern in patterns)]
 
 
-def _measure(console: Console, rig: Rig, item: Item, *, runs: int, warmups: int) -> Outcome:
+def _measure(console: Console, rig: Rig, item: Item, *, runs: int, warmups: int, limit_s: float) -> Outcome:
     """One item, with a line on the terminal that says what goes on. An item that fails does not end the others."""
     with console.status(f"{item.name}: making data") as status:
 
@@ -109,19 +114,39 @@ def _measure(console: Console, rig: Rig, item: Item, *, runs: int, warmups: int)
             elif not console.is_terminal:
                 console.print(f"{item.name}: {place}, {name}: {run.value / item.unit.scale:,.3f} {item.unit.label}")
 
+        started = time.monotonic()
         try:
-            rig.session(item.conf)
-            with item.work.contenders(rig) as contenders:
+            with _at_most(limit_s), rig.configured(item.conf), item.work.contenders(rig) as contenders:
                 status.update(f"{item.name}: checking that all see the same data")
                 compared = alternate(contenders, runs=runs, warmups=warmups, told=told)
         except Exception as error:  # anything that Spark, a client or a contender raises
             console.print_exception(max_frames=8) if console.is_terminal else console.print(
                 f"{item.name}: {type(error).__name__}: {error}"
             )
-            return Outcome(item=item, compared=[], error=f"{type(error).__name__}: {error}"[:2000])
-    outcome = Outcome(item=item, compared=compared)
+            return Outcome(
+                item=item,
+                compared=[],
+                took_s=time.monotonic() - started,
+                error=f"{type(error).__name__}: {error}"[:2000],
+            )
+    outcome = Outcome(item=item, compared=compared, took_s=time.monotonic() - started)
     report.print_outcome(console, outcome)
     return outcome
+
+
+@contextlib.contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError in the main thread, whatever that waits for, when the context is open for longer."""
+
+    def over(*_: object) -> None:
+        raise TimeoutError(f"not done within {seconds / 60:.0f} minutes (--limit)")
+
+    signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 if __name__ == "__main__":

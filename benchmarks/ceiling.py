@@ -25,7 +25,7 @@ ROWS_PER_BATCH = 50_000
 
 
 class ReadyMade(DataSource):
-    """Options: ``rows``, ``partitions``, ``valueBytes``. The columns are those of a Kafka source."""
+    """Options: ``rows``, ``partitions``, ``valueBytes``, ``topic``. The columns are those of a Kafka source."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,15 +39,17 @@ class ReadyMade(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:
         options = self.options
-        return ReadyMadeReader(schema, int(options["rows"]), int(options["partitions"]), int(options["valuebytes"]))
+        rows, partitions, value_bytes = (int(options[name]) for name in ("rows", "partitions", "valuebytes"))
+        return ReadyMadeReader(schema, rows, partitions, value_bytes, options["topic"])
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
         return Dropping()
 
 
 class ReadyMadeReader(DataSourceReader):
-    def __init__(self, schema: Any, n_rows: int, n_partitions: int, value_bytes: int) -> None:
-        self._schema, self._n_rows, self._n_partitions, self._value_bytes = schema, n_rows, n_partitions, value_bytes
+    def __init__(self, schema: Any, n_rows: int, n_partitions: int, value_bytes: int, topic: str) -> None:
+        self._schema, self._n_rows, self._n_partitions = schema, n_rows, n_partitions
+        self._value_bytes, self._topic = value_bytes, topic
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(i) for i in range(self._n_partitions)]
@@ -60,7 +62,7 @@ class ReadyMadeReader(DataSourceReader):
             [
                 pa.array([b"12345678"] * n, pa.binary()),
                 pa.array([b"x" * self._value_bytes] * n, pa.binary()),
-                pa.array(["topic"] * n, pa.string()),
+                pa.array([self._topic] * n, pa.string()),
                 pa.array([partition.value] * n, pa.int32()),
                 pa.array(range(n), pa.int64()),
                 pa.array(range(n), pa.timestamp("us", tz="UTC")),

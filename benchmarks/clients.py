@@ -6,6 +6,7 @@ Records per second of wall clock are recorded beside it. Connecting and looking 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, TopicPartition
 from connectors import OURS
+from datasets import QUIET, Dataset
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
-from rig import QUIET, Dataset, Rig
+from rig import Rig
 from runs import Contender, Run
 
 from pykafka_wire.wire import topics as wire_topics
@@ -30,6 +34,7 @@ from pykafka_wire.wire.settings import ClientSettings
 
 CONFLUENT = "confluent-kafka"
 KAFKA_PYTHON = "kafka-python"
+AIOKAFKA = "aiokafka"
 _BATCH = 10_000
 
 #: Keys and values of some records: two lists of bytes.
@@ -82,6 +87,7 @@ class ClientRead:
             contender(OURS, of_ours),
             contender(CONFLUENT, lambda: of(_read_confluent(rig.bootstrap_servers, topic, partitions, n))),
             contender(KAFKA_PYTHON, lambda: of(_read_kafka_python(rig.bootstrap_servers, topic, partitions, n))),
+            contender(AIOKAFKA, lambda: of(_read_aiokafka(rig.bootstrap_servers, topic, partitions, n))),
         ]
 
 
@@ -148,3 +154,26 @@ def _read_kafka_python(bootstrap_servers: str, topic: str, partitions: int, n_re
                 yield [record.key for record in records], [record.value for record in records]
     finally:
         consumer.close()
+
+
+def _read_aiokafka(bootstrap_servers: str, topic: str, partitions: int, n_records: int) -> Iterator[Rows]:
+    loop = asyncio.new_event_loop()
+    consumer = loop.run_until_complete(_aiokafka_consumer(bootstrap_servers, topic, partitions))
+    try:
+        left = n_records
+        while left > 0:
+            for records in loop.run_until_complete(consumer.getmany(timeout_ms=1000, max_records=_BATCH)).values():
+                left -= len(records)
+                yield [record.key for record in records], [record.value for record in records]
+    finally:
+        loop.run_until_complete(consumer.stop())
+        loop.close()
+
+
+async def _aiokafka_consumer(bootstrap_servers: str, topic: str, partitions: int) -> AIOKafkaConsumer:
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers, group_id=None, enable_auto_commit=False)
+    asked = [AioPartition(topic, partition) for partition in range(partitions)]
+    consumer.assign(asked)
+    await consumer.start()
+    await consumer.seek_to_beginning(*asked)
+    return consumer

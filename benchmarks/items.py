@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from clients import CONFLUENT, KAFKA_PYTHON, ClientRead
-from connectors import CEILING, JVM, JVM_TUNED
+from coldstart import ColdStart
+from connectors import CEILING, JVM, JVM_TUNED, OURS
+from datasets import Dataset, Log
+from idle import Idle
+from memory import Memory, batch_read, stream_read
 from planning import Planning
-from reads import BatchRead, ReadMemory, into_noop, into_sum
-from rig import UNIX_SOCKETS, Dataset, Rig
+from reads import BatchRead, into_noop, into_sum
+from rig import UNIX_SOCKETS, Rig
 from runs import Contender, Unit
 from streams import AvailableNow, Trickle
-from writes import BatchWrite
+from writes import BatchWrite, StreamWrite
 
 DEFAULT_RECORDS = 3_000_000
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
@@ -40,6 +45,9 @@ class Item:
         limit: an absolute ceiling of our own figure, in the unit as displayed.
         default: whether it runs when none is named.
         conf: Spark settings that differ from the rig's.
+        warmups: uncounted turns, where it is not for the command line to say: runs that skip their own first batches, or
+            are to be cold.
+        seconds: about how long it takes at its full size, with 5 runs and a warm-up, on two cores.
     """
 
     name: str
@@ -50,6 +58,8 @@ class Item:
     limit: float | None = None
     default: bool = False
     conf: Mapping[str, str] = field(default_factory=dict)
+    warmups: int | None = None
+    seconds: float = 60
 
 
 def items(n_records: int = DEFAULT_RECORDS) -> dict[str, Item]:
@@ -59,7 +69,9 @@ def items(n_records: int = DEFAULT_RECORDS) -> dict[str, Item]:
 
 def _all(n: int) -> Iterator[Item]:
     yield from _batch_reads(n)
+    yield from _other_logs(n)
     yield from _streams(n)
+    yield from _latencies(n)
     yield from _writes(n)
     yield from _clients(n)
     yield from _planning()
@@ -67,35 +79,28 @@ def _all(n: int) -> Iterator[Item]:
 
 
 def _batch_reads(n: int) -> Iterator[Item]:
-    goals = {JVM: 3.0, JVM_TUNED: 1.5}
-    queries = {"noop": into_noop, "sum": into_sum}
-    for codec in CODECS:
-        for batch_kib in (16, 256):
-            for query_name, query in queries.items():
+    """Every codec, size of batches and query; records of 100 bytes and of 1 KiB."""
+    sizes = (("", 100, n, {JVM: 3.0, JVM_TUNED: 1.5}), ("1kib-", _KIB, n // 3, {JVM: 3.0, JVM_TUNED: 1.1}))
+    for prefix, record_bytes, n_records, goals in sizes:
+        for codec, batch_kib in itertools.product(CODECS, (16, 256)):
+            dataset = Dataset(n_records=n_records, record_bytes=record_bytes, codec=codec, batch_bytes=batch_kib * _KIB)
+            for query_name, query in (("noop", into_noop), ("sum", into_sum)):
                 yield Item(
-                    name=f"read-{codec}-{batch_kib}k-{query_name}",
-                    title=f"batch read, {codec}, {batch_kib}-KiB batches, {query_name}",
+                    name=f"read-{prefix}{codec}-{batch_kib}k-{query_name}",
+                    title=f"batch read, {record_bytes}-byte records, {codec}, {batch_kib}-KiB batches, {query_name}",
                     unit=Unit.RATE,
-                    work=BatchRead(
-                        dataset=Dataset(n_records=n, codec=codec, batch_bytes=batch_kib * _KIB), query=query
-                    ),
+                    work=BatchRead(dataset=dataset, query=query),
                     goals=goals,
-                    default=codec in ("none", "lz4") and batch_kib == 16,
+                    default=not prefix and codec in ("none", "lz4") and batch_kib == 16,
+                    seconds=45,
                 )
-    for codec in ("none", "lz4"):
-        yield Item(
-            name=f"read-1kib-{codec}",
-            title=f"batch read, 1-KiB records, {codec}, noop",
-            unit=Unit.RATE,
-            work=BatchRead(dataset=Dataset(n_records=n // 3, record_bytes=_KIB, codec=codec), query=into_noop),
-            goals={JVM: 3.0, JVM_TUNED: 1.1},
-        )
     yield Item(
         name="read-headers",
         title="batch read with 2 headers each, noop",
         unit=Unit.RATE,
         work=BatchRead(dataset=Dataset(n_records=n, headers=2), query=into_noop),
         goals={JVM: 3.0, JVM_TUNED: 2.0},
+        seconds=60,
     )
     yield Item(
         name="read-64p",
@@ -103,13 +108,15 @@ def _batch_reads(n: int) -> Iterator[Item]:
         unit=Unit.RATE,
         work=BatchRead(dataset=Dataset(n_records=n, partitions=64), query=into_noop),
         goals={JVM: 8.0, JVM_TUNED: 2.0},
+        seconds=180,
     )
     yield Item(
         name="read-value-sum",
         title="batch read, sum, only the value asked for",
         unit=Unit.RATE,
         work=BatchRead(dataset=Dataset(n_records=n), query=into_sum, columns="value binary"),
-        goals=goals,
+        goals={JVM: 3.0, JVM_TUNED: 1.5},
+        seconds=45,
     )
     yield Item(
         name="read-ceiling",
@@ -117,7 +124,27 @@ def _batch_reads(n: int) -> Iterator[Item]:
         unit=Unit.RATE,
         work=BatchRead(dataset=Dataset(n_records=n), query=into_noop, with_ceiling=True),
         goals={CEILING: 0.7},
+        seconds=20,
     )
+
+
+def _other_logs(n: int) -> Iterator[Item]:
+    """Batch reads through TLS, over odd sizes, and of logs with gaps."""
+    odd = (
+        ("tls", "through TLS, both", Dataset(n_records=n), True),
+        ("1b", "1-byte records without a key", Dataset(n_records=n, record_bytes=1), False),
+        ("1mb", "1-MB records", Dataset(n_records=max(8, n // 3_000), record_bytes=1_000_000), False),
+        ("committed", "read_committed, a fifth aborted", Dataset(n_records=n // 3, log=Log.TRANSACTIONAL), False),
+        ("compacted", "a compacted topic", Dataset(n_records=n // 3, log=Log.COMPACTED), False),
+    )
+    for name, what, dataset, tls in odd:
+        yield Item(
+            name=f"read-{name}",
+            title=f"batch read, {what}, noop",
+            unit=Unit.RATE,
+            work=BatchRead(dataset=dataset, query=into_noop, tls=tls),
+            seconds=60,
+        )
 
 
 def _streams(n: int) -> Iterator[Item]:
@@ -127,6 +154,7 @@ def _streams(n: int) -> Iterator[Item]:
             title=f"AvailableNow over a backlog into {sink}",
             unit=Unit.RATE,
             work=AvailableNow(dataset=Dataset(n_records=n), sink=sink),
+            seconds=60 if sink == "noop" else 150,
         )
     yield Item(
         name="stream-64p",
@@ -134,7 +162,11 @@ def _streams(n: int) -> Iterator[Item]:
         unit=Unit.RATE,
         work=AvailableNow(dataset=Dataset(n_records=n, partitions=64), sink="noop"),
         goals={JVM: 8.0, JVM_TUNED: 2.0},
+        seconds=180,
     )
+
+
+def _latencies(n: int) -> Iterator[Item]:
     for partitions, goals in ((4, {JVM: 0.95, JVM_TUNED: 1.0}), (32, {JVM: 0.25, JVM_TUNED: 0.5})):
         for sockets in ("uds", "tcp"):
             yield Item(
@@ -144,41 +176,81 @@ def _streams(n: int) -> Iterator[Item]:
                 work=Trickle(partitions=partitions),
                 goals=goals if sockets == "uds" else {},
                 conf={UNIX_SOCKETS: "true" if sockets == "uds" else "false"},
+                warmups=0,
+                seconds=210,
             )
+    yield Item(
+        name="idle",
+        title="an idle query over 4 partitions",
+        unit=Unit.REQUESTS,
+        work=Idle(partitions=4),
+        warmups=0,
+        seconds=210,
+    )
+    yield Item(
+        name="cold-start",
+        title="cold start, from load() to the first row",
+        unit=Unit.SECONDS,
+        work=ColdStart(dataset=Dataset(n_records=min(n, 100_000))),
+        warmups=0,
+        seconds=180,
+    )
 
 
 def _writes(n: int) -> Iterator[Item]:
-    for codec in CODECS:
+    """The same sizes and codecs, in batches and as streams; batches of given sizes where nothing is compressed, and lz4."""
+    sizes = (("", 100, n // 3), ("1kib-", _KIB, n // 10))
+    for (prefix, record_bytes, n_records), codec in itertools.product(sizes, CODECS):
+        dataset = Dataset(n_records=n_records, record_bytes=record_bytes, codec=codec)
         yield Item(
-            name=f"write-{codec}",
-            title=f"batch write, {codec}",
+            name=f"write-{prefix}{codec}",
+            title=f"batch write, {record_bytes}-byte records, {codec}",
             unit=Unit.RATE,
-            work=BatchWrite(dataset=Dataset(n_records=n // 3, codec=codec)),
+            work=BatchWrite(dataset=dataset),
             goals={JVM: 1.25},
+            seconds=45,
+        )
+        yield Item(
+            name=f"write-stream-{prefix}{codec}",
+            title=f"streaming write, {record_bytes}-byte records, {codec}",
+            unit=Unit.RATE,
+            work=StreamWrite(dataset=dataset),
+            seconds=60,
+        )
+    for codec, batch_kib in itertools.product(("none", "lz4"), (16, 256)):
+        yield Item(
+            name=f"write-{codec}-{batch_kib}k",
+            title=f"batch write, {codec}, kafka.batch.size of {batch_kib} KiB",
+            unit=Unit.RATE,
+            work=BatchWrite(dataset=Dataset(n_records=n // 3, codec=codec), batch_bytes=batch_kib * _KIB),
+            seconds=45,
         )
     yield Item(
-        name="write-1kib",
-        title="batch write, 1-KiB records, lz4",
+        name="write-exactly-once",
+        title="streaming write, none, exactly once against at least once",
         unit=Unit.RATE,
-        work=BatchWrite(dataset=Dataset(n_records=n // 10, record_bytes=_KIB, codec="lz4")),
-        goals={JVM: 1.25},
+        work=StreamWrite(dataset=Dataset(n_records=n // 3), exactly_once=True),
+        goals={OURS: 0.5},
+        seconds=45,
     )
     yield Item(
         name="write-ceiling",
         title="batch write, none, against a sink that drops its batches",
         unit=Unit.RATE,
         work=BatchWrite(dataset=Dataset(n_records=n // 3), with_ceiling=True),
+        seconds=30,
     )
 
 
 def _clients(n: int) -> Iterator[Item]:
-    for into_arrow, ending in ((True, "arrow"), (False, "objects")):
+    for ending, n_records, into_arrow in (("arrow", n, True), ("objects", n // 6, False)):
         yield Item(
             name=f"client-{ending}",
             title=f"client alone, into {'Arrow columns' if into_arrow else 'Python objects'}",
             unit=Unit.CORE_RATE,
-            work=ClientRead(dataset=Dataset(n_records=n // 6), into_arrow=into_arrow),
+            work=ClientRead(dataset=Dataset(n_records=n_records), into_arrow=into_arrow),
             goals={CONFLUENT: 10.0, KAFKA_PYTHON: 10.0} if into_arrow else {},
+            seconds=200 if into_arrow else 60,
         )
 
 
@@ -190,15 +262,21 @@ def _planning() -> Iterator[Item]:
             unit=Unit.SECONDS,
             work=Planning(partitions=partitions),
             limit=2.0 if partitions == 10_000 else None,
+            seconds=20 if partitions < 10_000 else 150,
         )
 
 
 def _memory(n: int) -> Iterator[Item]:
-    for codec in ("none", "zstd"):
+    for name, codec, transfer in (
+        ("none", "none", batch_read),
+        ("zstd", "zstd", batch_read),
+        ("stream", "lz4", stream_read),
+    ):
         yield Item(
-            name=f"memory-{codec}",
-            title=f"peak memory of a Python worker, batch read, {codec}",
+            name=f"memory-{name}",
+            title=f"peak memory of a Python worker, {transfer.__name__.replace('_', ' ')}, {codec}",
             unit=Unit.MEMORY,
-            work=ReadMemory(dataset=Dataset(n_records=n, codec=codec)),
+            work=Memory(dataset=Dataset(n_records=n, codec=codec), transfer=transfer),
             limit=300.0,
+            seconds=25,
         )

@@ -11,8 +11,9 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 from connectors import CONNECTORS, OURS, Connector
+from datasets import QUIET, Dataset
 from pyspark.sql.types import StructType
-from rig import QUIET, Dataset, Rig
+from rig import Rig
 from runs import Contender, Run
 
 from pykafka_wire.options import parse_source_options

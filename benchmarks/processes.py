@@ -8,15 +8,19 @@ import threading
 import psutil  # type: ignore[import-untyped]
 
 _EVERY_S = 0.02
+#: The last argument of the daemon, and of the workers that it forks, which run tasks. Spark's other Python processes have
+#: other modules there.
+_TASKS = "pyspark.worker"
 
 
 class PeakMemory:
     """Samples a JVM and the Python workers below it, from entering to leaving.
 
     Attributes:
-        worker_bytes: the largest resident size that any one Python worker had.
+        worker_bytes: the largest resident size that any one Python process had that runs tasks.
+        driver_bytes: the same of those that the driver plans and commits with, or runs a streaming source in.
         jvm_bytes: the JVM's largest resident size.
-        n_workers: how many Python processes were seen.
+        n_workers: how many processes that run tasks were seen.
     """
 
     def __init__(self, jvm_pid: int) -> None:
@@ -25,6 +29,7 @@ class PeakMemory:
         self._thread = threading.Thread(target=self._sample, name="peak-memory", daemon=True)
         self._seen: set[int] = set()
         self.worker_bytes = 0
+        self.driver_bytes = 0
         self.jvm_bytes = 0
 
     @property
@@ -44,8 +49,12 @@ class PeakMemory:
             self.jvm_bytes = max(self.jvm_bytes, self._jvm.memory_info().rss)
             for process in self._jvm.children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    self.worker_bytes = max(self.worker_bytes, process.memory_info().rss)
-                    self._seen.add(process.pid)
+                    n_bytes = process.memory_info().rss
+                    if process.cmdline()[-1:] == [_TASKS]:
+                        self.worker_bytes = max(self.worker_bytes, n_bytes)
+                        self._seen.add(process.pid)
+                    else:
+                        self.driver_bytes = max(self.driver_bytes, n_bytes)
 
 
 class CpuTime:

@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+from datasets import Dataset
 from items import CODECS
 from pyspark.sql.types import StructType
 from rich.console import Console
-from rig import Dataset, Rig
+from rig import Rig
 
 from pykafka_wire.options import parse_source_options
 from pykafka_wire.schema import arrow_schema, source_schema

@@ -1,4 +1,4 @@
-"""Batch reads: rate into nothing and into an aggregate, against the API's ceiling, and the memory they take."""
+"""Batch reads: rate into nothing and into an aggregate, and against the API's ceiling."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 import ceiling
 from connectors import CEILING, CONNECTORS, OURS, Connector
-from processes import CpuTime, PeakMemory
+from datasets import Dataset, Log
+from processes import CpuTime
 from pyspark.sql import DataFrame
-from rig import Dataset, Rig
+from rig import Rig
 from runs import Contender, Run
 
 #: Equal for all connectors when they have read the same records.
@@ -36,22 +37,27 @@ class BatchRead:
     Attributes:
         columns: a schema that only we are given: a JVM connector decodes all columns whatever is asked for.
         with_ceiling: a source of ready-made batches takes the place of the JVM connectors.
+        tls: through the broker's TLS listener.
     """
 
     dataset: Dataset
     query: Callable[[DataFrame], object]
     columns: str | None = None
     with_ceiling: bool = False
+    tls: bool = False
 
     def datasets(self) -> tuple[Dataset, ...]:
         return (self.dataset,)
 
     @contextlib.contextmanager
     def contenders(self, rig: Rig) -> Iterator[Sequence[Contender]]:
-        topic = rig.topic(self.dataset)
-        options = {"kafka.bootstrap.servers": rig.bootstrap_servers, "subscribe": topic}
+        options = {"kafka.bootstrap.servers": rig.bootstrap_servers, "subscribe": rig.topic(self.dataset)}
         if self.dataset.headers:
             options["includeHeaders"] = "true"
+        if self.dataset.log is Log.TRANSACTIONAL:
+            options["kafka.isolation.level"] = "read_committed"
+        if self.tls:
+            options |= rig.tls_options
 
         def contender(connector: Connector) -> Contender:
             def frame(columns: str | None) -> DataFrame:
@@ -74,6 +80,7 @@ class BatchRead:
                 "rows": str(self.dataset.n_records),
                 "partitions": str(self.dataset.partitions),
                 "valueBytes": str(self.dataset.value_bytes),
+                "topic": self.dataset.topic,
             }
 
             def run_ceiling() -> Run:
@@ -90,26 +97,5 @@ class BatchRead:
             started = time.perf_counter()
             answer = read()
             took_s = time.perf_counter() - started
-        n_records = self.dataset.n_records
+        n_records = rig.n_records(self.dataset)
         return Run(value=n_records / took_s, answer=answer, beside={"cpu_ns_per_record": cpu.seconds * 1e9 / n_records})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadMemory:
-    """Peak resident memory of one Python worker while we read a backlog, and of Spark's JVM beside it."""
-
-    dataset: Dataset
-
-    def datasets(self) -> tuple[Dataset, ...]:
-        return (self.dataset,)
-
-    @contextlib.contextmanager
-    def contenders(self, rig: Rig) -> Iterator[Sequence[Contender]]:
-        options = {"kafka.bootstrap.servers": rig.bootstrap_servers, "subscribe": rig.topic(self.dataset)}
-
-        def run() -> Run:
-            with PeakMemory(rig.jvm_pid) as peak:
-                into_noop(CONNECTORS[0].reader(rig.spark.read, options).load())
-            return Run(value=peak.worker_bytes, beside={"jvm_mb": peak.jvm_bytes / 1e6, "workers": peak.n_workers})
-
-        yield [Contender(name=OURS, run=run)]

@@ -24,7 +24,7 @@ from runs import Compared, Summary
 from pykafka_wire.local.jars import JVM_CONNECTOR, KAFKA_VERSION
 
 _PACKAGES = (
-    *("pykafka-wire", "pyspark", "pyarrow", "numpy", "delta-spark", "confluent-kafka", "kafka-python"),
+    *("pykafka-wire", "pyspark", "pyarrow", "numpy", "delta-spark", "confluent-kafka", "kafka-python", "aiokafka"),
     *("lz4", "zstandard", "python-snappy", "isal", "crc32c"),
 )
 
@@ -35,6 +35,7 @@ class Outcome:
 
     item: Item
     compared: Sequence[Compared]
+    took_s: float
     error: str = ""
 
     @property
@@ -137,6 +138,7 @@ def _item(outcome: Outcome) -> dict[str, Any]:
         "goals": dict(item.goals),
         "limit": item.limit,
         "met": outcome.met,
+        "took_s": round(outcome.took_s, 1),
         "error": outcome.error,
         "contenders": [asdict(compared) for compared in outcome.compared],
     }

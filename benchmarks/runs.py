@@ -24,6 +24,7 @@ class Unit(Enum):
     LATENCY = ("ms", False, 1.0)
     SECONDS = ("s", False, 1.0)
     MEMORY = ("MB", False, 1e6)
+    REQUESTS = ("requests/s", False, 1.0)
 
     def __init__(self, label: str, more_is_better: bool, scale: float) -> None:
         self.label = label

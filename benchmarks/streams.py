@@ -7,15 +7,16 @@ import shutil
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
 from connectors import CONNECTORS, Connector
+from datasets import QUIET, Dataset
 from pyspark.sql import DataFrame
-from rig import QUIET, Dataset, Rig
+from rig import Rig
 from runs import Contender, Run, percentile
 
 _STARTED_S = 60.0
@@ -79,7 +80,7 @@ class Trickle:
 
     partitions: int
     per_second: int = 500
-    seconds: float = 12.0
+    seconds: float = 10.0
 
     def datasets(self) -> tuple[Dataset, ...]:
         return ()
@@ -91,17 +92,11 @@ class Trickle:
 
         def contender(connector: Connector) -> Contender:
             def run() -> Run:
-                checkpoint = rig.fresh_dir("checkpoint")
-                writer = connector.reader(rig.spark.readStream, options).load().writeStream.format("noop")
-                query = writer.option("checkpointLocation", str(checkpoint)).start()
-                try:
-                    _await_batches(query, _FIRST_BATCHES)
+                with noop_query(rig, connector, options) as query:
+                    await_batches(query, _FIRST_BATCHES)
                     n_before = len(_times_ms(query))
                     time.sleep(self.seconds)
                     times_ms = _times_ms(query)[n_before:]
-                finally:
-                    query.stop()
-                    shutil.rmtree(checkpoint, ignore_errors=True)
                 return Run(
                     value=statistics.median(times_ms),
                     beside={"p99_ms": percentile(times_ms, 0.99), "batches": len(times_ms)},
@@ -120,7 +115,24 @@ def _times_ms(query: Any) -> list[float]:
     return [float(p.durationMs["triggerExecution"]) for p in query.recentProgress if p.numInputRows > 0]
 
 
-def _await_batches(query: Any, n: int) -> None:
+@contextlib.contextmanager
+def noop_query(
+    rig: Rig, connector: Connector, options: Mapping[str, str], trigger: Mapping[str, Any] | None = None
+) -> Iterator[Any]:
+    """A new query into a sink that drops its rows, stopped when the context is left."""
+    checkpoint = rig.fresh_dir("checkpoint")
+    writer = connector.reader(rig.spark.readStream, options).load().writeStream.format("noop")
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    query = (writer.trigger(**trigger) if trigger else writer).start()
+    try:
+        yield query
+    finally:
+        query.stop()
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def await_batches(query: Any, n: int) -> None:
+    """Waits until a query has run `n` micro-batches with records."""
     until = time.monotonic() + _STARTED_S
     while len(_times_ms(query)) < n:
         if query.exception() is not None:

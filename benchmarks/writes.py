@@ -1,25 +1,60 @@
-"""Batch and streaming writes: rate from rows held in Spark's memory to acknowledged records, and the API's ceiling."""
+"""Batch and streaming writes: rate from rows held in memory or files to acknowledged records, and the API's ceiling."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import ceiling
 from connectors import CEILING, CONNECTORS, Connector
+from datasets import Dataset, cached, rows
 from pyspark.sql import DataFrame
-from rig import Dataset, Rig, cached
+from rig import Rig
 from runs import Contender, Run
+
+EXACTLY_ONCE = "pykafka-wire, exactly once"
+#: Rows of a streaming write come in so many micro-batches, of a file for each of Spark's two cores.
+_MICRO_BATCHES = 4
+_CORES = 2
+
+_numbers = itertools.count()
+
+
+def _timed(rig: Rig, dataset: Dataset, write: Callable[[str], None]) -> Run:
+    """One run of ``write(topic)``; every one has a new topic, whose committed records must be those of all others."""
+    topic = rig.create_topic(f"bench-write-{next(_numbers)}", dataset.partitions)
+    try:
+        started = time.perf_counter()
+        write(topic)
+        took_s = time.perf_counter() - started
+        return Run(value=dataset.n_records / took_s, answer=rig.count(topic))
+    finally:
+        rig.drop_topic(topic)
+
+
+def _options(rig: Rig, dataset: Dataset, topic: str) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": rig.bootstrap_servers,
+        "kafka.compression.type": dataset.codec,
+        "topic": topic,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchWrite:
-    """Every run writes the same cached rows into a new topic of its own; the offsets there must add up."""
+    """The same cached rows, written by all.
+
+    Attributes:
+        batch_bytes: ``kafka.batch.size`` for all but the tuned one, which has its own; each connector's default when None.
+        with_ceiling: a sink that drops its rows takes the place of the JVM connectors.
+    """
 
     dataset: Dataset
+    batch_bytes: int | None = None
     with_ceiling: bool = False
 
     def datasets(self) -> tuple[Dataset, ...]:
@@ -27,27 +62,13 @@ class BatchWrite:
 
     @contextlib.contextmanager
     def contenders(self, rig: Rig) -> Iterator[Sequence[Contender]]:
-        numbers = itertools.count()
+        sized = {} if self.batch_bytes is None else {"kafka.batch.size": str(self.batch_bytes)}
 
         def contender(connector: Connector, frame: DataFrame) -> Contender:
-            def run() -> Run:
-                name = f"bench-write-{next(numbers)}-{self.dataset.codec}-{self.dataset.record_bytes}"
-                topic = rig.create_topic(name, self.dataset.partitions)
-                try:
-                    options = {
-                        "kafka.bootstrap.servers": rig.bootstrap_servers,
-                        "kafka.compression.type": self.dataset.codec,
-                        "topic": topic,
-                    }
-                    started = time.perf_counter()
-                    connector.writer(frame.write, options).mode("append").save()
-                    took_s = time.perf_counter() - started
-                    answer = rig.n_offsets(topic, self.dataset.partitions)
-                finally:
-                    rig.drop_topic(topic)
-                return Run(value=self.dataset.n_records / took_s, answer=answer)
+            def write(topic: str) -> None:
+                connector.writer(frame.write, _options(rig, self.dataset, topic) | sized).mode("append").save()
 
-            return Contender(name=connector.name, run=run)
+            return Contender(name=connector.name, run=lambda: _timed(rig, self.dataset, write))
 
         def drop(frame: DataFrame) -> Contender:
             def run() -> Run:
@@ -58,9 +79,55 @@ class BatchWrite:
             return Contender(name=CEILING, run=run)
 
         # Keys decide the partition: what most applications do.
-        with cached(rig.rows(self.dataset).drop("partition")) as frame:
+        with cached(rows(rig.spark, self.dataset).drop("partition")) as frame:
             if self.with_ceiling:
                 ceiling.register(rig.spark)
                 yield [contender(CONNECTORS[0], frame), drop(frame)]
             else:
                 yield [contender(connector, frame) for connector in CONNECTORS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamWrite:
+    """A new query writes the same Parquet files with AvailableNow, in a few micro-batches; its start and end count in.
+
+    Attributes:
+        exactly_once: our two guarantees are compared, in place of the connectors.
+    """
+
+    dataset: Dataset
+    exactly_once: bool = False
+
+    def datasets(self) -> tuple[Dataset, ...]:
+        return ()
+
+    @contextlib.contextmanager
+    def contenders(self, rig: Rig) -> Iterator[Sequence[Contender]]:
+        files = rig.fresh_dir("rows")
+
+        def contender(connector: Connector, *, exactly_once: bool = False) -> Contender:
+            def write(topic: str) -> None:
+                options = _options(rig, self.dataset, topic)
+                if exactly_once:
+                    options |= {"deliveryGuarantee": "exactly-once", "kafka.transactional.id": topic}
+                checkpoint = rig.fresh_dir("checkpoint")
+                stream = rig.spark.readStream.schema("key binary, value binary").option("maxFilesPerTrigger", _CORES)
+                writer = connector.writer(stream.parquet(str(files)).writeStream, options)
+                writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+                try:
+                    writer.start().awaitTermination()
+                finally:
+                    shutil.rmtree(checkpoint, ignore_errors=True)
+
+            name = EXACTLY_ONCE if exactly_once else connector.name
+            return Contender(name=name, run=lambda: _timed(rig, self.dataset, write))
+
+        written = rows(rig.spark, self.dataset).drop("partition").repartition(_CORES * _MICRO_BATCHES)
+        written.write.option("compression", "none").parquet(str(files))
+        try:
+            if self.exactly_once:
+                yield [contender(CONNECTORS[0], exactly_once=True), contender(CONNECTORS[0])]
+            else:
+                yield [contender(connector) for connector in CONNECTORS]
+        finally:
+            shutil.rmtree(files, ignore_errors=True)
