@@ -364,12 +364,12 @@ class _Driver:
         ends = self._admit(begins, ends, limit)
         if ends == begins and not cut:  # what was cut off is remembered at once: the log may grow past it again
             return None
-        kept = [tp for tp in ends if tp in start.offsets or ends[tp] > begins[tp]]
+        offsets = {tp: end for tp, end in ends.items() if tp in start.offsets or end > begins[tp]}
         return QueryOffsets(
-            offsets={tp: ends[tp] for tp in kept},
-            epochs={tp: latest[tp].leader_epoch for tp in kept if latest[tp].leader_epoch >= 0},
+            offsets=offsets,
+            epochs={tp: latest[tp].leader_epoch for tp in offsets if latest[tp].leader_epoch >= 0},
             topic_ids=topic_ids,
-            starts={tp: min(offset, ends[tp]) for tp, offset in starts.items() if tp in set(kept)},
+            starts={tp: min(offset, offsets[tp]) for tp, offset in starts.items() if tp in offsets},
             query=start.query,
             group=self._options.group_id or start.group,
         )

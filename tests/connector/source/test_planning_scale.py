@@ -52,6 +52,7 @@ def test_planning_ten_thousand_topic_partitions_takes_less_than_two_seconds(
     small = {"log.index.size.max.bytes": "1024", "num.recovery.threads.per.data.dir": "2"}
     servers = kafka_cluster(2, small).bootstrap_servers
     best: dict[int, float] = {}
+    first_cpu: dict[int, float] = {}
     names: list[str] = []
     with RecordProducer({"bootstrap.servers": servers, "delivery.timeout.ms": "300000"}) as producer:
         for n_topics in (10, 100):
@@ -62,11 +63,11 @@ def test_planning_ten_thousand_topic_partitions_takes_less_than_two_seconds(
             one_record_each(producer, names)
             options = {"subscribePattern": "^scale-", "startingOffsets": "earliest", "kafka.client.id": f"planner-{n}"}
             one = process_of(servers, commitOffsets="false", **options)
-            began = time.monotonic()
+            began, used = time.monotonic(), time.process_time()
             start = one.reader.initialOffset()
             end = json.loads(one.latest(json.dumps(start)))
             tasks = one.reader.partitions(start, end)
-            first_s = time.monotonic() - began
+            first_s, first_cpu[n] = time.monotonic() - began, time.process_time() - used
             assert sum(len(task.ranges) for task in tasks) == n
             took = []
             for _ in range(N_TURNS):
@@ -80,8 +81,9 @@ def test_planning_ten_thousand_topic_partitions_takes_less_than_two_seconds(
             best[n] = min(wall for wall, _ in took)
             with capsys.disabled():
                 print(
-                    f"\n{n} topic-partitions: first plan {first_s:.2f} s, later ones {best[n]:.2f} to "
+                    f"\n{n} topic-partitions: first plan {first_s:.2f} s ({first_cpu[n]:.2f} s of CPU), later ones {best[n]:.2f} to "
                     f"{max(took)[0]:.2f} s ({min(cpu for _, cpu in took):.2f} s of CPU), {len(tasks)} tasks"
                 )
     assert best[10_000] < 2.0
+    assert first_cpu[10_000] < 2.0  # there is one first plan only: what else the machine does must not count
     assert best[10_000] < 20 * best[1_000]  # linear, with room for a busy machine
