@@ -95,6 +95,7 @@ class Loss(Enum):
 
     PARTITIONS_DELETED = "partitions of the checkpoint are gone"
     ADDED_PARTITION_DOES_NOT_START_FROM_ZERO = "a new partition's first records are gone"
+    INITIAL_OFFSET_NOT_FOUND = "a new topic-partition was gone before its first offset was known"
     START_OFFSET_OUT_OF_RANGE = "the first offsets of the range have aged out"
     OFFSETS_CHANGED = "the log ends before the offsets that the checkpoint holds"
     LOG_TRUNCATED = "the log was cut below what was read, by an unclean leader election"

@@ -139,7 +139,8 @@ class _Driver:
         self._target: dict[TopicPartition, int] | None = None
         self._unresolved: Exception | None = None
         self._known: tuple[dict[str, Any], QueryOffsets] | None = None
-        self._metadata_age_ms = 0.0
+        #: When topics were looked for last, and how long that holds.
+        self._looked_at, self._metadata_age_ms = float("-inf"), 0.0
         self._missing: UnknownTopicError | None = None
         self._last_latest: dict[TopicPartition, ListedOffset] = {}
         self._begins: Mapping[TopicPartition, int] = {}
@@ -276,19 +277,21 @@ class _Driver:
         self._committer.close()
         self._cluster.close()
 
-    def _subscribed(self, *, may_be_missing: bool = False) -> tuple[dict[str, Any], list[TopicPartition]]:
-        """Topics and topic-partitions that the query reads.
+    def _subscribed(
+        self, *, may_be_missing: bool = False, afresh: bool = False
+    ) -> tuple[dict[str, Any], list[TopicPartition]]:
+        """Topics and topic-partitions that the query reads, as known for a moment or ``afresh``.
 
         Raises:
             UnknownTopicError: a topic that was named does not exist, and none ``may_be_missing``.
         """
         started = time.monotonic()
-        max_age_ms = int(self._metadata_age_ms)
+        due = afresh or (started - self._looked_at) * 1000 >= self._metadata_age_ms
         try:
             topics = find_topics(
                 self._cluster,
                 self._options.subscription,
-                max_age_ms=max_age_ms,
+                max_age_ms=0 if due else self._metadata_age_ms,
                 may_be_missing=self._missing is not None,
             )
         except UnknownTopicError as error:
@@ -296,11 +299,12 @@ class _Driver:
                 raise
             # From now on one look at all topics: asking for a missing one waits some seconds, each time.
             self._missing = error
-            return self._subscribed(may_be_missing=True)
+            return self._subscribed(may_be_missing=True, afresh=afresh)
         if self._missing is not None and self._missing.topic not in topics and not may_be_missing:
             raise self._missing
-        took_ms = (time.monotonic() - started) * 1000
-        self._metadata_age_ms = max(self._metadata_age_ms, _METADATA_AGE_MS, took_ms * _METADATA_COST_FACTOR)
+        if due:
+            took_ms = (time.monotonic() - started) * 1000
+            self._looked_at, self._metadata_age_ms = started, max(_METADATA_AGE_MS, took_ms * _METADATA_COST_FACTOR)
         return topics, topic_partitions(self._options.subscription, topics)
 
     def _parsed(self, offset_json: dict[str, Any]) -> QueryOffsets:
@@ -309,11 +313,14 @@ class _Driver:
             self._known = (offset_json, QueryOffsets.from_json(offset_json))
         return self._known[1]
 
-    def _next(self, start: QueryOffsets, limit: Any) -> QueryOffsets | None:
-        """Offsets of the next batch, None where nothing is new."""
+    def _next(self, start: QueryOffsets, limit: Any, *, afresh: bool = False) -> QueryOffsets | None:
+        """Offsets of the next batch, None where nothing is new.
+
+        What looks like a loss is judged by metadata had ``afresh``: a topic may have gone, or be another one, since the last.
+        """
         try:
             goes_on = not start.initial and not self._options.fail_on_data_loss
-            topics, partitions = self._subscribed(may_be_missing=goes_on)
+            topics, partitions = self._subscribed(may_be_missing=goes_on, afresh=afresh)
         except UnknownTopicError as error:
             gone = [(tp, offset, -1) for tp, offset in start.offsets.items() if tp.topic == error.topic]
             if start.initial or not gone:
@@ -333,24 +340,34 @@ class _Driver:
         lost(Loss.PARTITIONS_DELETED, [(tp, begins[tp], -1) for tp in sorted(begins) if tp not in current])
         begins = {tp: offset for tp, offset in begins.items() if tp in current}
 
-        latest = latest_offsets(self._cluster, partitions, self._options.client.isolation_level)
-        self._last_latest = latest
         starts = dict(start.offsets) if start.initial else {}
         added = [tp for tp in partitions if tp not in begins]
-        if added:
+        try:
+            latest = latest_offsets(self._cluster, partitions, self._options.client.isolation_level)
             earliest = earliest_offsets(self._cluster, added)
+        except UnknownTopicError as error:
+            if afresh:
+                raise
+            lost(Loss.INITIAL_OFFSET_NOT_FOUND, [(tp, 0, -1) for tp in added if tp.topic == error.topic])
+            if not self._options.subscription.pattern:
+                self._missing = error  # its grace is over: from now on one look at all topics
+            return self._next(start, limit, afresh=True)
+        self._last_latest = latest
+        if added:
             not_from_zero = [(tp, 0, earliest[tp]) for tp in added if earliest[tp] > 0 and tp.topic not in recreated]
             lost(Loss.ADDED_PARTITION_DOES_NOT_START_FROM_ZERO, not_from_zero)
             begins |= earliest
             starts |= earliest
         self._begins = begins
         cut = self._truncated(start, begins, latest)
-        lost(Loss.LOG_TRUNCATED, [(tp, end, begins[tp]) for tp, end in cut.items()])
         ends = {tp: latest[tp].offset for tp in partitions}
         ends |= self._open_transactions(
             {tp: begins[tp] for tp in partitions if ends[tp] < begins[tp] and tp not in cut}
         )
         shorter = {tp: end for tp, end in ends.items() if end < begins[tp] and tp not in cut}
+        if (cut or shorter) and not afresh:
+            return self._next(start, limit, afresh=True)
+        lost(Loss.LOG_TRUNCATED, [(tp, end, begins[tp]) for tp, end in cut.items()])
         lost(Loss.OFFSETS_CHANGED, [(tp, end, begins[tp]) for tp, end in shorter.items()])
         if self._target is not None:
             ends = {tp: min(end, self._target.get(tp, begins[tp])) for tp, end in ends.items()}

@@ -1,6 +1,7 @@
 """Every way in which records are lost before they are read, on real brokers: what is said, and how a query goes on.
 
-Each test ends a process of the query, damages the log, and starts another one (``process`` in conftest.py).
+Most tests end a process of the query, damage the log, and start another one (``process`` in conftest.py); in some the same
+process goes on, whose metadata are out of date then.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,32 @@ import pyarrow.parquet
 import pytest
 
 from pykafka_wire.errors import DataLossError, Loss
+from pykafka_wire.source import stream
+from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import TopicPartition
 
 pytestmark = pytest.mark.broker
 
 BRAVE = {"failOnDataLoss": "false"}
+
+
+@pytest.fixture
+def old_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metadata that a query has once had are not asked for again by themselves: what happens in the second for which they are
+    kept happens surely."""
+    monkeypatch.setattr(stream, "_METADATA_AGE_MS", 600_000)
+
+
+@pytest.fixture
+def two_topics(outside: Any) -> Iterator[tuple[str, str, str]]:
+    """A prefix and the two topics under it; the second one is the test's to delete."""
+    prefix = f"under-{uuid.uuid4().hex[:8]}"
+    names = f"{prefix}-stays", f"{prefix}-goes"
+    for name in names:
+        outside.create(name, 1)
+        outside.fill(name, [2])
+    yield prefix, *names
+    outside.delete(names[0])
 
 
 def read_all(process: Any, **options: str) -> str:
@@ -131,6 +154,74 @@ def test_a_deleted_topic_is_data_loss_under_available_now(process: Any, outside:
     assert (raised.value.loss, raised.value.lost) == (Loss.PARTITIONS_DELETED, [(TopicPartition(name, 0), 3, -1)])
     brave.latest(start)
     assert ledger(tmp_path) == [("PARTITIONS_DELETED", 0, 3, None)]
+
+
+def test_a_topic_deleted_under_a_running_query_that_goes_on(
+    process: Any, two_topics: tuple[str, str, str], outside: Any, old_metadata: None, tmp_path: Path
+) -> None:
+    _, stays, goes = two_topics
+    subscribed = f"{stays},{goes}"
+    brave = process(subscribe=subscribed, startingOffsets="earliest", dataLossLedger=str(tmp_path), **BRAVE)
+    end = brave.latest(brave.initial())
+    outside.delete(goes)
+    outside.fill(stays, [3])
+    onward = brave.latest(end)
+    assert json.loads(onward)["offsets"] == {stays: {"0": 5}}
+    assert brave.rows(end, onward) == [(0, 2), (0, 3), (0, 4)]
+    assert ledger(tmp_path) == [("PARTITIONS_DELETED", 0, 2, None)]
+
+
+@pytest.mark.long
+def test_a_topic_deleted_under_a_running_query_that_must_not_lose_records(
+    process: Any, two_topics: tuple[str, str, str], outside: Any, old_metadata: None
+) -> None:
+    prefix, _, goes = two_topics
+    strict = process(subscribePattern=f"^{prefix}", startingOffsets="earliest")
+    end = strict.latest(strict.initial())
+    outside.delete(goes)
+    with pytest.raises(DataLossError) as raised:
+        strict.latest(end)
+    assert (raised.value.loss, raised.value.lost) == (Loss.PARTITIONS_DELETED, [(TopicPartition(goes, 0), 2, -1)])
+
+
+@pytest.mark.parametrize("n_records", [1, 5])
+def test_a_topic_made_again_under_a_running_query(
+    n_records: int, process: Any, two_topics: tuple[str, str, str], outside: Any, old_metadata: None, tmp_path: Path
+) -> None:
+    _, _, name = two_topics
+    options = {"subscribe": name, "startingOffsets": "earliest"}
+    strict, brave = process(**options), process(**options, dataLossLedger=str(tmp_path), **BRAVE)
+    start = strict.latest(strict.initial())
+    brave.latest(start)
+    outside.delete(name)
+    outside.create(name, 1)
+    outside.fill(name, [n_records])
+    with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
+        strict.rows(start, strict.latest(start))
+    seen, end = [], start
+    while (
+        onward := brave.latest(end)
+    ) != end:  # the new topic's records, first of all or after what was planned of the old
+        seen += brave.rows(end, onward)
+        end = onward
+    assert seen == [(0, offset) for offset in range(n_records)]
+    assert {cause for cause, *_ in ledger(tmp_path)} == {"TOPIC_RECREATED"}
+    outside.delete(name)
+
+
+@pytest.mark.long
+def test_a_new_topic_that_is_gone_before_it_was_looked_at(
+    process: Any, two_topics: tuple[str, str, str], outside: Any, old_metadata: None, tmp_path: Path
+) -> None:
+    prefix, stays, _ = two_topics
+    brave = process(subscribePattern=f"^{prefix}", startingOffsets="earliest", dataLossLedger=str(tmp_path), **BRAVE)
+    start = brave.latest(brave.initial())
+    outside.create(f"{prefix}-new", 1)
+    shared_cluster(brave.reader._options.client).topics(None)
+    outside.delete(f"{prefix}-new")
+    outside.fill(stays, [1])
+    assert brave.rows(start, brave.latest(start)) == [(0, 2)]
+    assert ledger(tmp_path) == [("INITIAL_OFFSET_NOT_FOUND", 0, 0, None)]
 
 
 def test_a_query_that_becomes_read_committed_has_lost_nothing(

@@ -81,8 +81,8 @@ def test_planning_ten_thousand_topic_partitions_takes_less_than_two_seconds(
             best[n] = min(wall for wall, _ in took)
             with capsys.disabled():
                 print(
-                    f"\n{n} topic-partitions: first plan {first_s:.2f} s ({first_cpu[n]:.2f} s of CPU), later ones {best[n]:.2f} to "
-                    f"{max(took)[0]:.2f} s ({min(cpu for _, cpu in took):.2f} s of CPU), {len(tasks)} tasks"
+                    f"\n{n} topic-partitions: first plan {first_s:.2f} s ({first_cpu[n]:.2f} s of CPU), later ones "
+                    f"{best[n]:.2f} to {max(took)[0]:.2f} s ({min(cpu for _, cpu in took):.2f} s of CPU), {len(tasks)} tasks"
                 )
     assert best[10_000] < 2.0
     assert first_cpu[10_000] < 2.0  # there is one first plan only: what else the machine does must not count

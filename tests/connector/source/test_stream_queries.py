@@ -132,9 +132,8 @@ def test_a_stream_joined_with_itself_has_one_offset(
     finally:
         spark.conf.unset("spark.sql.exchange.reuse")
     assert spark.table(table).count() == 8
-    assert (
-        len((queries.checkpoint / "offsets" / "0").read_text().splitlines()) == 3
-    )  # the version, the conf, one source
+    # Spark 4.2 logs it for each place in the plan, for the JVM connector, too; two readers would have a query id each.
+    assert len(set((queries.checkpoint / "offsets" / "0").read_text().splitlines()[2:])) == 1
     # The source is scanned twice unless Spark reuses the exchange.
     assert sum(progress["numInputRows"] for progress in query.recentProgress) == (4 if reuse == "true" else 8)
 
@@ -189,38 +188,45 @@ def test_records_that_come_after_planning_belong_to_the_next_batch(queries: Any,
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
 def test_topics_and_partitions_come_while_records_arrive(
-    fail_on_data_loss: str, queries: Any, outside: Any, topic: Any
+    fail_on_data_loss: str, queries: Any, outside: Any, topic: Any, until: Any
 ) -> None:
     """40 changes, in an order that a seed fixes: records, new topics, new partitions; with failOnDataLoss=false old
-    records age out, too. Every record that was there comes once."""
+    records age out and topics are deleted, too. Every record that was there comes once."""
     chance = random.Random(7)
     prefix = f"stress-{uuid.uuid4().hex[:8]}"
     partitions = {topic(1, name=f"{prefix}-0"): 1}
     options = {"subscribePattern": f"^{prefix}-", "failOnDataLoss": fail_on_data_loss}
     seen = Seen(queries, queries.stream(**options), processingTime="0 seconds")
     query = seen._writer.start()
+
+    def delivered() -> list[tuple[str, int, int]]:
+        return [place for batch in dict(seen.batches).values() for place in batch]
+
     try:
         for step in range(40):
             action, name = chance.random(), chance.choice(sorted(partitions))
-            if action < 0.6:
+            if action < 0.5:
                 outside.fill(name, [chance.randrange(20) for _ in range(partitions[name])])
-            elif action < 0.75:
+            elif action < 0.65:
                 partitions[topic(2, name=f"{prefix}-{step + 1}")] = 2
-            elif action < 0.9:
+            elif action < 0.8:
                 partitions[name] += 1
                 outside.grow(name, partitions[name])
-            elif fail_on_data_loss == "false":
+            elif fail_on_data_loss == "false" and step % 2:
                 outside.age_out(name, 0, -1)
+            elif fail_on_data_loss == "false" and len(partitions) > 1:
+                outside.delete(name)
+                del partitions[name]
             if step % 10 == 9:
                 query.processAllAvailable()
-        query.processAllAvailable()
+        still_there = {(name, r.partition, r.offset) for name in partitions for r in outside.consume(name)}
+        # New topics and partitions are noticed a moment later, which is longer on a busy machine.
+        until(lambda: query.exception() or still_there <= set(delivered()), timeout_s=300, what="every record")
         assert query.exception() is None
     finally:
         query.stop()
-    delivered = [place for batch in seen.batches.values() for place in batch]
-    assert len(set(delivered)) == len(delivered)
-    still_there = {(name, r.partition, r.offset) for name in partitions for r in outside.consume(name)}
-    assert still_there <= set(delivered)
+    assert len(set(delivered())) == len(delivered())
     if fail_on_data_loss == "true":
-        assert still_there == set(delivered)
-    assert json.loads(query.lastProgress["sources"][0]["endOffset"])["offsets"].keys() <= partitions.keys()
+        assert still_there == set(delivered())
+    read = json.loads(query.lastProgress["sources"][0]["endOffset"])["offsets"]
+    assert {name for name, _, _ in still_there} <= read.keys()
