@@ -220,8 +220,15 @@ def offsets_of(progress: Any) -> Any:
 
 
 def table(scenarios: Sequence[Scenario]) -> str:
-    """The scenarios as a Markdown table."""
-    lines = ["| Scenario | Both connectors |", "|---|---|"]
+    """The scenarios as a Markdown table, counted."""
+    n_differ = sum(bool(scenario.differs) for scenario in scenarios)
+    lines = [
+        f"{len(scenarios)} scenarios: {len(scenarios) - n_differ} the same, {n_differ} different by design, none "
+        "different otherwise.",
+        "",
+        "| Scenario | Both connectors |",
+        "|---|---|",
+    ]
     for scenario in scenarios:
         outcome = "; ".join(f"{aspect}: {reason}" for aspect, reason in scenario.differs.items())
         lines.append(f"| {scenario.name} | {f'differ by design. {outcome}' if outcome else 'same'} |")
