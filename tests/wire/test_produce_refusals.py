@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from pykafka_wire.wire.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster, Deadline
-from pykafka_wire.wire.errors import DeadlineExceededError, RecordTooLargeError, WireError
+from pykafka_wire.wire.errors import DeadlineExceededError, RecordTooLargeError, TransportError, WireError
 from pykafka_wire.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -31,6 +32,7 @@ from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.shared import shared_producer
+from pykafka_wire.wire.topics import TopicPartition
 from tests.broker_features import lacking
 from tests.wire.cutting_proxy import CuttingProxy
 from tests.wire.fake_broker import FakeBroker
@@ -170,6 +172,34 @@ def test_a_record_that_may_be_in_the_log_after_all_is_not_left_out(
             producer.append(name, 0, encode([b"next"]))
             producer.flush()
             assert read(cluster, name) == [b"first", b"x" * 3_000, b"next"]
+
+
+def test_a_record_that_no_connection_was_there_for_is_kept_when_a_later_try_is_refused(
+    kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the first tries has left, so it is in no log."""
+    name = topic(partitions=1, config={"max.message.bytes": "2000"})
+    host, _, port = kafka.bootstrap_servers.split(",")[0].rpartition(":")
+    with Cluster(settings_of(kafka, retry_backoff_ms=20)) as cluster:
+        producer = Producer(cluster)
+        producer.keeps_refused = True
+        with CuttingProxy(host, int(port)) as proxy, monkeypatch.context() as patched:
+            proxy.stand_between(patched)
+            producer.append(name, 0, encode([b"first"]))
+            producer.flush()
+            proxy.close()
+            with pytest.raises(TransportError):  # it takes note of the end of its connection
+                list_offsets(cluster, {TopicPartition(name, 0): LATEST}, deadline=Deadline.after_ms(100))
+            producer.append(name, 0, encode([b"x" * 3_000]))
+            with pytest.raises(DeadlineExceededError):
+                producer.flush(Deadline.after_ms(300))
+        assert producer.counters.n_requests == 1
+        producer.append(name, 0, encode([b"next"]))
+        producer.flush()
+        assert producer.counters.n_retries > 0
+        (refused,) = producer.take_refused()
+        assert refused.value.to_pylist() == [b"x" * 3_000]
+        assert read(cluster, name) == [b"first", b"next"]
 
 
 def limit_batches(admin: AdminClient, topic: str, n_bytes: int) -> None:

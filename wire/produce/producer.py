@@ -415,7 +415,8 @@ class Producer:
         try:
             pending = self._cluster.send(node, request, version_cap=cap)
         except TransportError as error:
-            self._lost(node, batches.values(), error)
+            # It has not left, or not all of it has: no broker acts on that.
+            self._send_again(node, set(batches.values()), error)
             return False
         except WireError as error:
             self._fail(error)
@@ -555,12 +556,16 @@ class Producer:
 
     def _lost(self, node: int, batches: Collection[QueuedBatch], error: WireError) -> None:
         """The fate of a request is unknown: its batches are sent again, as they are."""
-        logger.debug("broker %d: Produce came to nothing: %s", node, error)
         self._lost_track = True
         if isinstance(error, ProtocolError) and any(batch.attempts > 1 for batch in batches):
             self._fail(error)
         for batch in set(batches):
             batch.may_be_written = True
+        self._send_again(node, set(batches), error)
+
+    def _send_again(self, node: int, batches: Collection[QueuedBatch], error: WireError) -> None:
+        logger.debug("broker %d: Produce came to nothing: %s", node, error)
+        for batch in batches:
             self._invalidate(batch.topic_partition)
             self._retry(batch, error, pause=True)
 
