@@ -23,8 +23,9 @@ import pyarrow as pa
 
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import SettingsError, WireError
+from pykafka_wire.wire.produce.delivered import Delivered
 from pykafka_wire.wire.produce.partitioner import Partitioner
-from pykafka_wire.wire.produce.producer import Delivered, Producer
+from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings

@@ -53,8 +53,9 @@ from pykafka_wire.wire.messages.transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+from pykafka_wire.wire.produce.delivered import Delivered
 from pykafka_wire.wire.produce.inflight import ProducerIdentity, TransactionScope
-from pykafka_wire.wire.produce.producer import Delivered, Producer
+from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.schema import Message, Request
 from pykafka_wire.wire.topics import TopicPartition

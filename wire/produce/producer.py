@@ -20,13 +20,11 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-import uuid
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from pykafka_wire.wire.cluster import ANY, Backoff, Cluster, Deadline, Pending
+from pykafka_wire.wire.cluster import ANY, Backoff, Cluster, Deadline
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.error_codes import UNKNOWN_TOPIC_GRACE_MS, Action, error_info
 from pykafka_wire.wire.errors import (
@@ -41,16 +39,12 @@ from pykafka_wire.wire.errors import (
     broker_error,
 )
 from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest
-from pykafka_wire.wire.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from pykafka_wire.wire.messages.produce import PartitionProduceResponse
 from pykafka_wire.wire.pending import first_to_arrive
 from pykafka_wire.wire.produce.batch_limits import BatchLimits
+from pykafka_wire.wire.produce.delivered import Delivered, ProducerCounters
 from pykafka_wire.wire.produce.inflight import PartitionQueue, ProducerIdentity, QueuedBatch, TransactionScope
+from pykafka_wire.wire.produce.leaders import Leaders
 from pykafka_wire.wire.produce.recut import RefusedRecords, halves, take_out
 from pykafka_wire.wire.produce.refusals import (
     AFTER_APPEND,
@@ -60,53 +54,21 @@ from pykafka_wire.wire.produce.refusals import (
     too_large_error,
     undecided_error,
 )
+from pykafka_wire.wire.produce.request import InFlight, produce_request
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
+from pykafka_wire.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 #: The broker remembers the last five batches of a producer per partition, so more than five in flight could not be told
 #: from new ones on a retry (KAFKA-5494).
 _MOST_IN_FLIGHT: Final = 5
-#: The first version that names topics by id (KIP-516).
-_TOPIC_ID_VERSION: Final = 13
 #: CORRUPT_MESSAGE may be a flipped bit on the way, which a resend heals; brokers before 2.5 (KIP-467) also answer it
 #: for a record that they will never take, such as one without a key in a compacted topic.
 _CORRUPT_TRIES: Final = 3
 #: How long to wait for one partition's leader while others could be written.
 _ELECTION_WAIT_MS: Final = 1_000
-
-
-@dataclass(slots=True)
-class ProducerCounters:
-    """What a producer did so far: acknowledged batches, records and bytes (compressed), requests, batches resent."""
-
-    n_batches: int = 0
-    n_records: int = 0
-    n_bytes: int = 0
-    n_requests: int = 0
-    n_retries: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """What the log holds of one topic-partition since the last flush; offsets are -1 with ``acks=0``."""
-
-    n_records: int
-    n_bytes: int
-    first_offset: int
-    last_offset: int
-
-
-@dataclass(slots=True, eq=False)
-class _InFlight:
-    """One Produce on its way, with its batches."""
-
-    pending: Pending[ProduceResponse]
-    node: int
-    batches: dict[tuple[str | uuid.UUID, int], QueuedBatch]
-    expires_at: float
 
 
 class Producer:
@@ -144,14 +106,12 @@ class Producer:
     def _forget(self) -> None:
         self._identity: ProducerIdentity | None = self._transaction.identity if self._transaction else None
         self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._in_flight: dict[int, deque[_InFlight]] = {}
+        self._in_flight: dict[int, deque[InFlight]] = {}
         self._buffered_bytes = 0
         self._unsent_bytes = 0
         self._lost_track = False
         self._error: WireError | None = None
-        #: What the cluster said, remembered until an answer contradicts it: both are needed for every batch.
-        self._leaders: dict[TopicPartition, int] = {}
-        self._topic_ids: dict[str, uuid.UUID] = {}
+        self._leaders = Leaders(self._cluster)
         self._unknown_since: dict[TopicPartition, float] = {}
         self._delivered: dict[TopicPartition, Delivered] = {}
         self._kept: list[RefusedRecords] = []
@@ -336,17 +296,12 @@ class Producer:
             self._unsent_since = None
 
     def _leader_of(self, queue: PartitionQueue) -> int | None:
-        """The node to send a queue's batches to, its topic's id known as well; None when there is none for now."""
+        """The node to send a queue's batches to; None when there is none for now."""
         tp = queue.topic_partition
-        leader = self._leaders.get(tp)
-        if leader is not None:
-            return leader
         # One partition's election is to hold up no other, once the cluster is known to be there.
         deadline = Deadline.after_ms(_ELECTION_WAIT_MS) if self.counters.n_requests else None
         try:
-            leader = self._cluster.leader(tp, deadline=deadline)[0]
-            self._topic_ids[tp.topic] = self._cluster.topic_id(tp.topic)
-            self._leaders[tp] = leader
+            leader = self._leaders.of(tp, deadline)
             self._unknown_since.pop(tp, None)
             return leader
         except WireError as error:
@@ -382,30 +337,19 @@ class Producer:
                 self._identity = self._init_producer_id() if self._idempotent else ProducerIdentity()
             except WireError as error:
                 self._fail(error)
-        topics: dict[str, TopicProduceData] = {}
-        batches: dict[tuple[str | uuid.UUID, int], QueuedBatch] = {}
+        batches: dict[TopicPartition, QueuedBatch] = {}
         for queue in chosen:
             tp = queue.topic_partition
-            topic_id = self._topic_ids[tp.topic]
-            topic = topics.get(tp.topic)
-            if topic is None:
-                topic = topics[tp.topic] = TopicProduceData(name=tp.topic, topic_id=topic_id, partition_data=[])
-            batch = queue.take(node, self._identity, transactional=self._transaction is not None)
-            self.counters.n_retries += batch.attempts > 1
-            topic.partition_data.append(PartitionProduceData(index=tp.partition, records=batch.encoded.data))
-            batches[tp] = batch
-            batches[topic_id, tp.partition] = batch
+            batches[tp] = queue.take(node, self._identity, transactional=self._transaction is not None)
+            self.counters.n_retries += batches[tp].attempts > 1
             # The others are served before it next time.
             self._queues[tp] = self._queues.pop(tp)
-        by_id = all(topic.topic_id != ZERO_UUID for topic in topics.values())
-        cap = None if by_id else _TOPIC_ID_VERSION - 1
-        if self._transaction is not None:
-            cap = self._transaction.produce_cap or cap
-        request = ProduceRequest(
-            transactional_id=self._transaction.transactional_id if self._transaction else None,
+        request, cap = produce_request(
+            batches,
+            self._leaders.topic_ids,
             acks=self._acks,
             timeout_ms=self._settings.request_timeout_ms,
-            topic_data=list(topics.values()),
+            transaction=self._transaction,
         )
         # The request timeout, or the rest of a delivery timeout if that is shorter.
         expires_at = min(
@@ -416,16 +360,18 @@ class Producer:
             pending = self._cluster.send(node, request, version_cap=cap)
         except TransportError as error:
             # It has not left, or not all of it has: no broker acts on that.
-            self._send_again(node, set(batches.values()), error)
+            self._send_again(node, batches.values(), error)
             return False
         except WireError as error:
             self._fail(error)
         self.counters.n_requests += 1
         if self._acks == 0:
-            for batch in set(batches.values()):
+            for batch in batches.values():
                 self._acknowledge(batch, -1)
         else:
-            self._in_flight[node].append(_InFlight(pending, node, batches, expires_at))
+            self._in_flight[node].append(
+                InFlight(request=request, pending=pending, node=node, batches=batches, expires_at=expires_at)
+            )
         return True
 
     def _init_producer_id(self) -> ProducerIdentity:
@@ -443,7 +389,7 @@ class Producer:
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def _receive(self, flight: _InFlight) -> None:
+    def _receive(self, flight: InFlight) -> None:
         """Waits for the answer to `flight`, the oldest of its node."""
         self._in_flight[flight.node].remove(flight)
         try:
@@ -454,26 +400,15 @@ class Producer:
         except WireError as error:
             self._fail(error)
         endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
-        by_id = flight.pending.version >= _TOPIC_ID_VERSION
         unanswered = set(flight.batches.values())
-        for topic in response.responses:
-            for answer in topic.partition_responses:
-                batch = flight.batches.get((topic.topic_id if by_id else topic.name, answer.index))
-                if batch not in unanswered:
-                    continue  # nothing that was asked
-                unanswered.discard(batch)
-                if answer.current_leader.leader_id >= 0:
-                    self._leaders.pop(batch.topic_partition, None)
-                    self._cluster.update_leader(
-                        batch.topic_partition,
-                        answer.current_leader.leader_id,
-                        answer.current_leader.leader_epoch,
-                        endpoint=endpoints.get(answer.current_leader.leader_id),
-                    )
-                if error_info(answer.error_code).action is Action.SUCCESS:
-                    self._acknowledge(batch, answer.base_offset)
-                else:
-                    self._refused(batch, answer, flight)
+        for batch, answer in flight.answers(response):
+            unanswered.discard(batch)
+            if answer.current_leader.leader_id >= 0:
+                self._leaders.told(batch.topic_partition, answer.current_leader, endpoints)
+            if error_info(answer.error_code).action is Action.SUCCESS:
+                self._acknowledge(batch, answer.base_offset)
+            else:
+                self._refused(batch, answer, flight)
         if unanswered:
             self._lost(flight.node, unanswered, ProtocolError("the answer leaves out a partition", broker=flight.node))
 
@@ -487,21 +422,12 @@ class Producer:
         self.counters.n_batches += 1
         self.counters.n_records += n_records
         self.counters.n_bytes += batch.size
-        # DUPLICATE_SEQUENCE_NUMBER comes without an offset, acks=0 without an answer.
-        first_offset = base_offset
         last_offset = base_offset + n_records - 1 if base_offset >= 0 else -1
+        delivered = Delivered(n_records, batch.size, base_offset, last_offset)
         before = self._delivered.get(tp)
-        if before is None:
-            self._delivered[tp] = Delivered(n_records, batch.size, first_offset, last_offset)
-        else:
-            self._delivered[tp] = Delivered(
-                before.n_records + n_records,
-                before.n_bytes + batch.size,
-                before.first_offset if before.first_offset >= 0 else first_offset,
-                max(before.last_offset, last_offset),
-            )
+        self._delivered[tp] = delivered if before is None else before.plus(delivered)
 
-    def _refused(self, batch: QueuedBatch, answer: PartitionProduceResponse, flight: _InFlight) -> None:
+    def _refused(self, batch: QueuedBatch, answer: PartitionProduceResponse, flight: InFlight) -> None:
         """Acts on an error code: sends the batch again, or fails the producer."""
         tp = batch.topic_partition
         queue = self._queues[tp]
@@ -520,7 +446,7 @@ class Producer:
             hint = answer.current_leader.leader_id
             pause = hint < 0 or hint == flight.node
             if pause:
-                self._invalidate(tp)
+                self._leaders.forget(tp)
         self._retry(batch, error, pause=pause)
 
     def _recut(
@@ -559,19 +485,15 @@ class Producer:
         self._lost_track = True
         if isinstance(error, ProtocolError) and any(batch.attempts > 1 for batch in batches):
             self._fail(error)
-        for batch in set(batches):
+        for batch in batches:
             batch.may_be_written = True
-        self._send_again(node, set(batches), error)
+        self._send_again(node, batches, error)
 
     def _send_again(self, node: int, batches: Collection[QueuedBatch], error: WireError) -> None:
         logger.debug("broker %d: Produce came to nothing: %s", node, error)
         for batch in batches:
-            self._invalidate(batch.topic_partition)
+            self._leaders.forget(batch.topic_partition)
             self._retry(batch, error, pause=True)
-
-    def _invalidate(self, tp: TopicPartition) -> None:
-        self._leaders.pop(tp, None)  # its topic's id is asked for with it, and stands until then: others are using it
-        self._cluster.invalidate(tp)
 
     def _retry(self, batch: QueuedBatch, error: WireError, *, pause: bool) -> None:
         now = self._clock.now()
