@@ -176,8 +176,12 @@ class SupervisedProcess:
             self._reaped()
 
     def pause(self) -> None:
-        """SIGSTOP: its connections stay open and nothing answers."""
+        """SIGSTOP: its connections stay open and nothing answers, once this returns."""
         self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        if hasattr(os, "waitid"):  # macOS: Python 3.13
+            # On a busy machine some threads go on until another one has acted on the signal.
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT after `pause`."""
