@@ -134,7 +134,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaTools]:
         yield named
         return
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    cluster = LocalCluster(version=BROKERS)
+    cluster = LocalCluster(1, {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}, version=BROKERS)
     try:
         with capture.global_and_fixture_disabled():
             cluster.start()

@@ -210,6 +210,8 @@ class Transaction:
             self._end(committed=True, deadline=deadline)
             self.in_doubt = False
         except WireError as error:
+            if _found_aborted(error):
+                self.in_doubt = False
             raise self._explained(error) from error.__cause__
 
     def abort(self) -> None:
@@ -404,7 +406,7 @@ class Transaction:
 
     def _explained(self, error: WireError) -> WireError:
         """`error`; of a fenced producer, with who has the id now."""
-        if isinstance(error, ProducerFencedError):
+        if isinstance(error, ProducerFencedError) or _found_aborted(error):
             self._ended = True  # it is no longer ours to end
             open_ms = int((time.monotonic() - self._begun_at) * 1000)
             timeout_ms = self._cluster.settings.transaction_timeout_ms
@@ -428,6 +430,12 @@ def known_of(cluster: Cluster, transactional_id: str) -> describe.Transaction | 
         return describe.describe_transaction(cluster, transactional_id, deadline=Deadline.after_ms(_DESCRIBE_MS))
     except WireError:
         return None
+
+
+def _found_aborted(error: WireError) -> bool:
+    """Whether a commit came after the abort of its own transaction: in TV2 one epoch later EndTxn is taken for a repetition,
+    of which the coordinator knows that it asks for the opposite (KIP-890)."""
+    return isinstance(error, BrokerError) and error.api == "EndTxn" and error.name == "INVALID_TXN_STATE"
 
 
 def _named(identity: ProducerIdentity) -> str:
