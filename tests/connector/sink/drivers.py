@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
+import pyspark
 from confluent_kafka import Producer
 
+from pykafka_wire.local.cluster import free_ports
 from tests.connector.sink.query_process import Job
 
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 300.0
+#: Short-lived JVMs: less compiling.
+_SUBMIT = "--driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell"
 
 
 @dataclass
@@ -61,26 +69,8 @@ class Drivers:
     def start(self, job: Job) -> Driver:
         number = len(self.started)
         path, log = job.write(self.folder / f"job-{number}.json"), self.folder / f"driver-{number}.log"
-        environment = {name: v for name, v in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-        environment |= {
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": str(self.folder / "spark"),
-            "SPARK_WORKER_DIR": str(self.folder / "work"),
-            "PYSPARK_SUBMIT_ARGS": "--driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell",
-        }
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.connector.sink.query_process", str(path)],
-                cwd=self.folder,
-                env=environment,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        self.started.append(Driver(process, log))
+        command = [sys.executable, "-m", "tests.connector.sink.query_process", str(path)]
+        self.started.append(_started(command, log, PYSPARK_SUBMIT_ARGS=_SUBMIT))
         return self.started[-1]
 
     def finish(self, job: Job) -> None:
@@ -91,6 +81,84 @@ class Drivers:
     def close(self) -> None:
         for driver in self.started:
             driver.kill()
+
+
+def _started(command: list[str], log: Path, *, host: str = "127.0.0.1", **environment: str) -> Driver:
+    """Runs a command, a driver or a part of a cluster, beside its log."""
+    folder = log.parent
+    inherited = {name: v for name, v in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={
+                **inherited,
+                "PYSPARK_PYTHON": sys.executable,
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+                "PYTHONPATH": str(ROOT),
+                "SPARK_LOCAL_IP": host,
+                "SPARK_LOCAL_DIRS": str(folder / "spark"),
+                "SPARK_WORKER_DIR": str(folder / "work"),
+                **environment,
+            },
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    return Driver(process, log)
+
+
+@contextmanager
+def on_two_hosts(folder: Path) -> Iterator[str]:
+    """The master's URL of a Spark with an executor on either of two loopback addresses, which are hosts to it.
+
+    Spark runs no speculative copy on the host of what it copies, so in local-cluster mode it runs none at all.
+    """
+    (port,) = free_ports(1)
+    url, spark_class = f"spark://127.0.0.1:{port}", str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    deploy = "org.apache.spark.deploy"
+    started: list[Driver] = []
+    try:
+        command = [
+            spark_class,
+            f"{deploy}.master.Master",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--webui-port",
+            "0",
+        ]
+        started.append(_started(command, folder / "master.log"))
+        for host in ("127.0.0.1", "127.0.0.2"):
+            command = [
+                spark_class,
+                f"{deploy}.worker.Worker",
+                url,
+                "--host",
+                host,
+                "--webui-port",
+                "0",
+                "-c",
+                "1",
+                "-m",
+                "1g",
+            ]
+            started.append(_started(command, folder / f"worker-{host}.log", host=host))
+        deadline = time.monotonic() + TIMEOUT_S
+        while started[0].output.count("Registering worker") < 2:
+            assert time.monotonic() < deadline, [each.output for each in started]
+            time.sleep(0.1)
+        yield url
+    finally:
+        for each in started:
+            each.kill()
+
+
+def task_ends(events: Path) -> list[dict[str, Any]]:
+    """Of each attempt at a task that has ended: what Spark noted of it in an event log that is not compressed."""
+    lines = [line for file in events.rglob("events_*") for line in file.read_text().splitlines()]
+    return [event for event in map(json.loads, lines) if event["Event"] == "SparkListenerTaskEnd"]
 
 
 def fill(servers: str, topic: str, n_records: int, n_partitions: int) -> None:

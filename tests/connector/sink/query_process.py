@@ -123,9 +123,9 @@ def in_trouble(folder: str) -> Any:
         batch_id = context.getLocalProperty("streaming.sql.batchId")
         if context.partitionId() == 0 and first(folder, f"failed-{batch_id}"):
             raise RuntimeError("this attempt is to fail")
-        if context.partitionId() == 1 and batch_id == "1" and first(folder, "slow"):
-            time.sleep(5)
-        if context.partitionId() == 1 and batch_id == "2" and first(folder, "executor-killed"):
+        if context.partitionId() == 1 and batch_id == "2" and first(folder, "slow"):
+            time.sleep(300)  # until Spark kills it, for its speculative copy was there before
+        if context.partitionId() == 1 and batch_id == "3" and first(folder, "executor-killed"):
             daemon = psutil.Process().parent()
             executor = daemon.parent() if daemon is not None else None
             if executor is not None and "CoarseGrainedExecutorBackend" in " ".join(executor.cmdline()):
@@ -158,6 +158,7 @@ def run(job: Job) -> None:
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.speculation", str(job.trouble).lower())
         .config("spark.speculation.quantile", "0.5")
+        .config("spark.speculation.multiplier", "1.5")
         .config("spark.speculation.minTaskRuntime", "500ms")
         .config(map=job.conf)
         .getOrCreate()

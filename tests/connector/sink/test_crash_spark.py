@@ -22,7 +22,7 @@ from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.describe import describe_transaction
 from pykafka_wire.wire.settings import ClientSettings
 from tests.connector.sink.driver_process import AFTER_RESPONSE, AFTER_SEND, BEFORE_SEND, Strike
-from tests.connector.sink.drivers import TIMEOUT_S, Driver, Drivers, fill
+from tests.connector.sink.drivers import TIMEOUT_S, Driver, Drivers, fill, on_two_hosts, task_ends
 from tests.connector.sink.query_process import Job
 
 pytestmark = pytest.mark.broker
@@ -158,11 +158,32 @@ def job(pair: Any, topic: Any, tmp_path: Path) -> Job:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_tasks_that_fail_are_slow_or_lose_their_executor(job: Job, drivers: Drivers, outside_of: Any) -> None:
-    drivers.finish(replace(job, trouble=True))
+def test_tasks_that_fail_are_slow_or_lose_their_executor(
+    job: Job, drivers: Drivers, outside_of: Any, tmp_path: Path
+) -> None:
+    events = tmp_path / "events"
+    events.mkdir()
+    logged = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": events.as_uri(),
+    }
+    with on_two_hosts(tmp_path) as master:
+        drivers.finish(replace(job, master=master, trouble=True, conf=logged))
     assert copied(outside_of(job.servers), [job.options["topic"]], N_PARTITIONS) == original(N_RECORDS, N_PARTITIONS)
     happened = {path.name for path in Path(job.folder).iterdir()}
     assert {"failed-0", "slow", "executor-killed"} <= happened
+    copies = {
+        (end["Stage ID"], end["Task Info"]["Index"])
+        for end in task_ends(events)
+        if end["Task Info"]["Speculative"] and end["Task End Reason"]["Reason"] == "Success"
+    }
+    killed = {
+        (end["Stage ID"], end["Task Info"]["Index"])
+        for end in task_ends(events)
+        if not end["Task Info"]["Speculative"] and end["Task End Reason"]["Reason"] == "TaskKilled"
+    }
+    assert copies & killed, "no speculative copy ran and came before what it copies"
 
 
 @pytest.mark.long
@@ -204,6 +225,10 @@ def until_stopped(job: Job, driver: Driver) -> int:
     return int(flag.read_text())
 
 
+#: A driver that stands still for as long as another one takes must not find its request out of time.
+PATIENT = {"kafka.default.api.timeout.ms": "900000"}
+
+
 def stop_at(api: str) -> dict[str, Any]:
     return asdict(Strike(api=api, moment=BEFORE_SEND, batch_id=1, signal=int(signal.SIGSTOP)))
 
@@ -211,7 +236,7 @@ def stop_at(api: str) -> dict[str, Any]:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_driver_that_comes_back_after_its_successor(job: Job, drivers: Drivers, outside_of: Any) -> None:
-    zombie = drivers.start(replace(job, strike=stop_at("EndTxn")))
+    zombie = drivers.start(replace(job, strike=stop_at("EndTxn"), options=job.options | PATIENT))
     stopped = until_stopped(job, zombie)
     drivers.finish(job)
     os.kill(stopped, signal.SIGCONT)
@@ -223,7 +248,7 @@ def test_a_driver_that_comes_back_after_its_successor(job: Job, drivers: Drivers
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_transaction_that_times_out(job: Job, drivers: Drivers, outside_of: Any) -> None:
-    short = {**job.options, "kafka.transaction.timeout.ms": "1000"}
+    short = job.options | PATIENT | {"kafka.transaction.timeout.ms": "1000"}
     late = drivers.start(replace(job, strike=stop_at("EndTxn"), options=short))
     stopped = until_stopped(job, late)
     with Cluster(ClientSettings.from_options({"bootstrap.servers": job.servers})) as cluster:

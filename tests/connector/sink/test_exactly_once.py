@@ -16,7 +16,11 @@ from pykafka_wire.options import ExactlyOnce
 from pykafka_wire.sink.exactly_once import EncodedTask, commit_batch, digest_of, marker_group
 from pykafka_wire.sink.rows import Rows
 from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.errors import ProducerFencedError
+from pykafka_wire.wire.groups.offsets import CommittedOffset
 from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.transactions import Transaction
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -167,6 +171,26 @@ def test_an_empty_micro_batch_leaves_a_marker_too(commit: Callable[..., bool]) -
 def test_tasks_together_beyond_the_cap(commit: Callable[..., bool]) -> None:
     with pytest.raises(ExactlyOnceError, match=r"it has 1200 bytes or more.*maxOffsetsPerTrigger"):
         commit(message(0, n_bytes=600), message(1, n_bytes=600))
+
+
+def test_a_foreign_transaction_on_the_id_and_the_markers_life_are_named_at_the_start(
+    kafka: Any, topic: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, transactional_id = topic(1), f"foreign-{uuid.uuid4().hex[:8]}"
+    settings = ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})
+    options = ExactlyOnce(
+        transactional_id=transactional_id, marker_topic=name, fail_on_missing_marker=True, max_bytes=None
+    )
+    with Cluster(settings) as others, Cluster(settings) as cluster:
+        foreign = Transaction.begin(others, transactional_id)
+        foreign.commit_offsets(transactional_id, {TopicPartition(name, 0): CommittedOffset(1)})
+        commit_batch(cluster, options, 0, [message(0)], max_bytes=1000)
+        with pytest.raises(ProducerFencedError):
+            foreign.commit()
+    said = " ".join(record.message for record in caplog.records if record.levelname == "WARNING")
+    whose = f"producer {foreign.identity.producer_id}, epoch {foreign.identity.producer_epoch}, state Ongoing"
+    assert f"{transactional_id!r} has a transaction open, which is ended now: {whose}" in said
+    assert f"marker of {transactional_id!r} outlives 7.0 days (offsets.retention.minutes=10080)" in said
 
 
 def rows(*columns: tuple[bytes | None, bytes | None], **more: Any) -> Rows:
