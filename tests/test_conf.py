@@ -20,9 +20,9 @@ from pykafka_wire.options import parse_source_options
 from pykafka_wire.wire.admin import list_topics
 from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
+from tests.conftest import CONF, read_spark_conf
 from tests.connect_server import connect_server
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
 TESTED = {
     "broker-secured.properties",
     "broker.properties",
@@ -51,11 +51,6 @@ FOLDER = Path("/tmp/pykafka-wire-kafka")
 def properties(name: str) -> dict[str, str]:
     lines = (line.strip() for line in (CONF / name).read_text(encoding="utf-8").splitlines())
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-
-
-def spark_conf(name: str) -> dict[str, str]:
-    lines = (line.strip() for line in (CONF / name).read_text(encoding="utf-8").splitlines())
-    return dict(re.split(r"\s+", line, maxsplit=1) for line in lines if line and not line.startswith("#"))
 
 
 def test_no_file_is_there_that_nothing_tries() -> None:
@@ -141,7 +136,7 @@ def test_the_databricks_notebooks_options_are_those_of_the_source() -> None:
 
 @pytest.mark.parametrize("name", ["spark-defaults.conf", "spark-delta.conf"])
 def test_a_session_runs_with_the_spark_files(spark: Any, name: str) -> None:
-    written = spark_conf(name)
+    written = read_spark_conf(CONF / name)
     assert written
     assert {key: spark.conf.get(key) for key in written} == written
 

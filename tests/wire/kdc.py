@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from pykafka_wire.local.cluster import free_ports
+
 REALM = "TEST.LOCAL"
 #: What the tests need besides Java.
 PACKAGES = "krb5-kdc, krb5-admin-server, krb5-user, libkrb5-dev and faketime (Debian's names), then gssapi by pip"
@@ -35,7 +37,7 @@ class Kdc:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._port = _free_port()
+        (self._port,) = free_ports(1)
         #: How programs and libraries find it.
         self.environment = {"KRB5_CONFIG": str(folder / "krb5.conf"), "KRB5_KDC_PROFILE": str(folder / "kdc.conf")}
         (folder / "kdc.conf").write_text(
@@ -100,12 +102,6 @@ def _program(name: str) -> str:
     found = shutil.which(name, path=_SBIN)
     assert found is not None, f"{name} is not installed"
     return found
-
-
-def _free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":
