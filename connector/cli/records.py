@@ -18,6 +18,7 @@ from pykafka_wire.cli.times import moment, place_of
 from pykafka_wire.cli.topics import partitions_of
 from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
 from pykafka_wire.wire.record_producer import RecordProducer
 from pykafka_wire.wire.records.decode import Columns
@@ -170,22 +171,35 @@ def produce(
         if partition is not None and partition >= n_partitions:
             raise click.UsageError(f"Topic {topic} has {n_partitions} partitions (0 to {n_partitions - 1}).")
         n_records = n_read = 0
+        malformed: bytes | None = None
         with RecordProducer(cluster.settings) as producer:
             try:
                 for block in _blocks(values):
-                    n_read += len(block)
                     for line in block:
-                        own_key, value = _pair(line, key, key_separator)
-                        producer.send(topic, value, key=own_key, headers=parsed, partition=partition)
+                        pair = _pair(line, key, key_separator)
+                        if pair is None:
+                            malformed = line
+                            break
+                        n_read += 1
+                        producer.send(topic, pair[1], key=pair[0], headers=parsed, partition=partition)
                     for tp, each in sorted(producer.flush().items()):
                         _report(tp, each.n_records, each.first_offset, each.last_offset)
                     n_records = n_read
-            except KeyboardInterrupt:
+                    if malformed is not None:
+                        break
+            except (KeyboardInterrupt, WireError) as error:
+                what = "Interrupted" if isinstance(error, KeyboardInterrupt) else "Failed"
                 click.echo(
-                    f"Interrupted: {n_records} records written to {topic}, {n_read - n_records} more were read and may be.",
+                    f"{what}: {n_records} records written to {topic}, {n_read - n_records} more were read and may be.",
                     err=True,
                 )
                 raise
+    if malformed is not None:
+        shown = malformed[:80].decode(errors="backslashreplace")
+        raise click.UsageError(
+            f"Line {n_records + 1} has no {key_separator!r} between key and value: {shown!r}. "
+            f"The {n_records} before it were written to {topic}, nothing from it on."
+        )
     output().say(f"{n_records} records written to {topic}.")
 
 
@@ -210,13 +224,11 @@ def _parse_header(text: str) -> tuple[str, bytes]:
     return name, value.encode()
 
 
-def _pair(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes]:
+def _pair(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes] | None:
+    """The line's key and value, None where it has no separator."""
     if separator is not None:
         own, found, value = line.partition(separator.encode())
-        if not found:
-            shown = line[:80].decode(errors="backslashreplace")
-            raise click.UsageError(f"A line has no {separator!r} between key and value: {shown!r}")
-        return own, value
+        return (own, value) if found else None
     return None if key is None else key.encode(), line
 
 

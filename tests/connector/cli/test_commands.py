@@ -167,13 +167,17 @@ def test_produce_sends_each_line_as_it_comes_and_says_on_interrupt_what_was_writ
 
 
 def test_produce_says_where_records_went_and_refuses_what_cannot_be(
-    command: Command, at: list[str], topic: Any
+    command: Command, at: list[str], topic: Any, outside: Any
 ) -> None:
     name = topic(2)
     written = lines(command("produce", *at, name, "--json", "-p", "1", "x", "y"))
     assert written == [{"topic": name, "partition": 1, "first_offset": 0, "last_offset": 1, "records": 2}]
     assert f"Topic {name} has 2 partitions (0 to 1)" in command("produce", *at, name, "-p", "2", "x", code=2).stderr
-    assert "has no '|'" in command("produce", *at, name, "-K", "|", stdin="plain\n", code=2).stderr
+    malformed = command("produce", *at, name, "-K", "|", stdin="a|1\nb|2\nplain\nc|3\n", code=2).stderr
+    assert "Line 3 has no '|' between key and value: 'plain'. The 2 before it were written" in malformed
+    assert sorted(each.value for each in outside.consume(name)) == [b"1", b"2", b"x", b"y"]
+    large = command("produce", *at, name, "-p", "0", stdin=f"fits\n{'x' * 2_000_000}\n", code=1).stderr
+    assert f"Failed: 1 records written to {name}, 1 more were read and may be." in large
     assert "UNKNOWN_TOPIC_OR_PARTITION" in command("produce", *at, f"{name}-not", "x", code=1).stderr
 
 
