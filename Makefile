@@ -16,12 +16,12 @@ $(VENV)/.tools: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed, this is " + sys.version.split()[0] + ": set PYTHON=/path/to/python3.1x")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
-	$(BIN)/python -m pip install -q -e '.[dev,pkcs12]'
+	$(BIN)/python -m pip install -qq -e '.[dev,pkcs12]'
 	touch $@ $(VENV)/.installed
 
 # A strict editable install lists files, so a new one needs it again (under a second).
 $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
-	$(BIN)/python -m pip install -q --no-build-isolation --no-deps -e .
+	$(BIN)/python -m pip install -qq --no-build-isolation --no-deps -e .
 	touch $@
 
 setup: $(VENV)/.installed  ## make the virtual environment
@@ -95,8 +95,8 @@ release-check: setup  ## sdist and wheel, installed into empty environments, by 
 examples: setup  ## the examples that `make test` runs in one session, each as a program of its own
 	$(BIN)/python -m pytest -m long tests/test_examples.py $(PYTEST_ARGS)
 
-cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2
-	$(BIN)/python -m pykafka_wire.local --nodes $(NODES)
+cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2 TOPIC=orders:3
+	$(BIN)/python -m pykafka_wire.local --nodes $(NODES) $(if $(TOPIC),--topic "$(TOPIC)")
 
 .PHONY: canary
 canary: setup  ## secrets in options come out nowhere, with the documented redaction and at Spark's defaults

@@ -314,9 +314,13 @@ class Connection:
             assert self._mechanism is not None
             if response.error_code:
                 self.state = State.CLOSED
+                if not response.mechanisms:
+                    raise AuthenticationError(
+                        "the listener has no SASL",
+                        remedy="Use the port of a SASL listener, or set security.protocol to PLAINTEXT or SSL.",
+                    )
                 raise AuthenticationError(
-                    f"the broker does not take {self._mechanism.name}; it offers "
-                    f"{', '.join(response.mechanisms) or 'no mechanism'}",
+                    f"the broker does not take {self._mechanism.name}; it offers {', '.join(response.mechanisms)}",
                     remedy="Set sasl.mechanism to one that this listener offers.",
                 )
             self._exchange = self._mechanism.exchange()

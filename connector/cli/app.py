@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from pykafka_wire import __version__
-from pykafka_wire.cli.connection import connection_options, settings
+from pykafka_wire.cli.connection import connection_options, output, settings
 from pykafka_wire.cli.doctor import doctor
 from pykafka_wire.cli.groups import commit, lag, reset
 from pykafka_wire.cli.records import produce, tail
@@ -46,7 +46,7 @@ def commands() -> None:
     """
 
 
-@click.command()
+@click.command(short_help="Show Kafka's protocol step by step.")
 @connection_options
 def walkthrough() -> None:
     """Show Kafka's protocol step by step: what a small producer and consumer ask, and what the brokers answer.
@@ -55,16 +55,22 @@ def walkthrough() -> None:
     """
     from pykafka_wire.wire.walkthrough import run_walkthrough
 
+    if output().json:
+        raise click.UsageError("The walkthrough is a text to read: there is no --json of it.")
     run_walkthrough(settings())
 
 
-@click.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    add_help_option=False,
+    short_help="Run a real Kafka on this machine until Ctrl-C.",
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def cluster(arguments: tuple[str, ...]) -> None:
-    """Run a real Kafka on this machine until Ctrl-C: --nodes 1 to 3, --version, --property NAME=VALUE."""
+    """Run a real Kafka on this machine until Ctrl-C: --nodes 1 to 3, --topic NAME:PARTITIONS, --version, --property NAME=VALUE."""
     from pykafka_wire.local.__main__ import main
 
-    sys.exit(main(list(arguments)))
+    sys.exit(main(list(arguments), program="pykafka-wire cluster"))
 
 
 for each in (doctor, topics, offsets, lag, tail, produce, commit, reset, transactions, cluster, walkthrough):

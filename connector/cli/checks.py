@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from typing import Any, Final, Literal
 
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.errors import AuthenticationError, WireError
+from pykafka_wire.wire.errors import AuthenticationError, SettingsError, WireError
 from pykafka_wire.wire.messages.fetch import FetchRequest
 from pykafka_wire.wire.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from pykafka_wire.wire.messages.list_offsets import ListOffsetsRequest
@@ -201,6 +201,8 @@ def _versions(settings: ClientSettings, host: str, port: int, address: str) -> C
         return Check(name="api versions", where=address, result="ok", found=found)
     except AuthenticationError as error:
         return failed("sasl" if settings.uses_sasl else "tls", address, error)
+    except SettingsError as error:
+        return failed(name, address, error)
     except WireError as error:
         if not settings.uses_tls and _speaks_tls(host, port):
             return Check(

@@ -35,7 +35,7 @@ _UNKNOWN_TOPIC: Final = 3
 _TOPIC_REFUSED: Final = 29
 
 
-@click.command()
+@click.command(short_help="Find out why a connection fails.")
 @connection_options
 @click.option("--topic", "topics", multiple=True, help="Also this topic: its leaders and what you may do with it.")
 @click.option("--for", "purpose", type=click.Choice(list(_WANTED)), default="read", show_default=True,

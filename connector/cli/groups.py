@@ -42,7 +42,7 @@ class _Look:
         return sum(row["lag"] for row in self.rows)
 
 
-@click.command()
+@click.command(short_help="Show how far a group is behind.")
 @connection_options
 @click.argument("group")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
@@ -133,7 +133,7 @@ def _look(cluster: Cluster, group: str, topics: tuple[str, ...]) -> _Look:
     return _Look(rows=rows, unknown=[*(str(tp) for tp in chosen if tp not in ends), *unnoticed])
 
 
-@click.command()
+@click.command(short_help="Commit offsets to a group.")
 @connection_options
 @click.argument("group")
 @click.argument("places", metavar="TOPIC:PARTITION=OFFSET…", nargs=-1, required=True)
@@ -149,6 +149,10 @@ def commit(group: str, places: tuple[str, ...], dry_run: bool) -> None:
         for tp in wanted:
             if tp not in partitions_of(cluster, tp.topic):
                 raise click.UsageError(f"Topic {tp.topic} has no partition {tp.partition}.")
+        latest = list_offsets(cluster, dict.fromkeys(wanted, LATEST))
+        for tp, offset in wanted.items():
+            if offset > latest[tp].offset:
+                raise click.UsageError(f"{tp} ends at offset {latest[tp].offset}, before {offset}.")
         _move(cluster, group, wanted, dry_run)
 
 
@@ -160,7 +164,9 @@ def _parse_place(place: str) -> tuple[TopicPartition, int]:
     return TopicPartition(topic, int(partition)), int(offset)
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(
+    context_settings={"ignore_unknown_options": True}, short_help="Move a group's offsets, by place or time."
+)
 @connection_options
 @click.argument("group")
 @click.option("--topic", "topics", multiple=True, required=True, help="The topic; may be repeated.")

@@ -33,10 +33,12 @@ _PAUSE_S: Final = 0.3
 _BLOCK_BYTES: Final = 1 << 20
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(context_settings={"ignore_unknown_options": True}, short_help="Print a topic's last records.")
 @connection_options
 @click.argument("topic")
-@click.option("-n", "--last", type=click.IntRange(0), default=10, show_default=True, help="Offsets of each partition.")
+@click.option(
+    "-n", "--last", type=click.IntRange(0), default=10, show_default=True, help="So many of each partition's last."
+)
 @click.option("--from", "place", metavar="PLACE", help="Instead: earliest, an offset, or a time (ISO-8601, or -10m).")
 @click.option("-p", "--partition", type=click.IntRange(0), help="Only this partition.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
@@ -140,7 +142,7 @@ def _json_of(data: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
-@click.command()
+@click.command(short_help="Write records to a topic.")
 @connection_options
 @click.argument("topic")
 @click.option("-k", "--key", help="The key of every record.")

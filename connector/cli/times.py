@@ -28,7 +28,10 @@ def place_of(text: str) -> tuple[str, int]:
         return "offset", int(word)
     if word[:1] in "+-" and word[1:].isdigit():
         return "shift", int(word)
-    return "time", timestamp_of(text)
+    try:
+        return "time", timestamp_of(text)
+    except click.UsageError as error:
+        raise click.UsageError(f"{error.message} Or: earliest, latest, an offset, +N or -N.") from error
 
 
 def moment(timestamp_ms: int) -> str | None:

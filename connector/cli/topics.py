@@ -32,7 +32,7 @@ def topics(internal: bool) -> None:
     output().rows(rows, empty="There is no topic that you may see.")
 
 
-@click.command()
+@click.command(short_help="Show the first and the next offsets of a topic.")
 @connection_options
 @click.argument("topic")
 @click.option("--at", metavar="TIME", help="Also the first offset at this time: ms, ISO-8601, or relative as in -10m.")

@@ -16,36 +16,52 @@ from pykafka_wire.local.cluster import LocalCluster
 from pykafka_wire.local.jars import KAFKA_VERSION, JarResolutionError
 from pykafka_wire.local.java import JavaNotFoundError
 from pykafka_wire.local.process import LocalClusterError
+from pykafka_wire.wire.admin import create_topics
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.settings import ClientSettings
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pykafka_wire.local") -> int:
     """The exit code: 0 after an interruption, 1 with one sentence on standard error when the cluster does not start."""
-    parser = argparse.ArgumentParser(prog="python -m pykafka_wire.local", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog=program, description="Run a real Kafka on this machine until Ctrl-C.")
     parser.add_argument("--nodes", type=int, choices=(1, 2, 3), default=1, help="brokers (default 1)")
     parser.add_argument("--version", default=KAFKA_VERSION, help=f"of Apache Kafka (default {KAFKA_VERSION})")
     parser.add_argument(
         "--property", action="append", default=[], metavar="NAME=VALUE", help="a broker setting; may be repeated"
+    )
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="NAME[:PARTITIONS]", help="make this topic; may be repeated"
     )
     options = parser.parse_args(arguments)
     for each in options.property:
         if "=" not in each:
             parser.error(f"--property {each}: NAME=VALUE is wanted")
     properties = dict(each.split("=", 1) for each in options.property)
+    topics = {}
+    for each in options.topic:
+        name, _, partitions = each.partition(":")
+        if not name or not (partitions or "1").isdigit():
+            parser.error(f"--topic {each}: NAME or NAME:PARTITIONS is wanted")
+        topics[name] = (int(partitions or 1), options.nodes)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
         with LocalCluster(nodes=options.nodes, properties=properties, version=options.version) as cluster:
+            if topics:
+                with Cluster(ClientSettings.from_options({"bootstrap.servers": cluster.bootstrap_servers})) as client:
+                    create_topics(client, topics)
             print(f"Apache Kafka {cluster.version}, {options.nodes} broker(s), logs in {cluster.folder}")
-            print(f"internal bootstrap servers: {cluster.bootstrap_servers}")
-            print(f"external bootstrap servers: {cluster.external_bootstrap_servers}")
+            print(f"bootstrap servers: {cluster.bootstrap_servers}")
+            print(f"the same by their external listener: {cluster.external_bootstrap_servers}")
             print("running until interrupted (Ctrl-C)", flush=True)
             while True:
                 signal.pause()
     except KeyboardInterrupt:
         print("stopped, nothing left behind", flush=True)
         return 0
-    except (LocalClusterError, JavaNotFoundError, JarResolutionError) as error:
+    except (LocalClusterError, JavaNotFoundError, JarResolutionError, WireError) as error:
         print(error, file=sys.stderr)
         return 1
 

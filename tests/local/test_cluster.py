@@ -285,7 +285,7 @@ def command(*arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_the_command_runs_until_interrupted_and_leaves_nothing(number: signal.Signals) -> None:
-    running = command("--nodes", "1", "--property", "message.max.bytes=2000")
+    running = command("--nodes", "1", "--property", "message.max.bytes=2000", "--topic", "orders:2")
     assert running.stdout is not None
     lines = {}
     for line in running.stdout:
@@ -293,9 +293,11 @@ def test_the_command_runs_until_interrupted_and_leaves_nothing(number: signal.Si
         if line.startswith("running until interrupted"):
             break
     folder = Path(next(line for line in lines.values() if "logs in" in line).split("logs in ")[1])
-    internal = lines["internal bootstrap servers"].split(": ")[1]
-    external = lines["external bootstrap servers"].split(": ")[1]
+    internal = lines["bootstrap servers"].split(": ")[1]
+    external = lines["the same by their external listener"].split(": ")[1]
     assert set(brokers_seen_by(internal)) == set(brokers_seen_by(external)) == {1}
+    orders = AdminClient({"bootstrap.servers": internal}).list_topics("orders", timeout=30).topics["orders"]
+    assert len(orders.partitions) == 2
     assert "message.max.bytes=2000" in (folder / "broker-1" / "server.properties").read_text()
     # To the whole group, as a terminal does it: the brokers must not be hit before their owner closes them.
     os.killpg(running.pid, number)

@@ -314,6 +314,11 @@ def test_a_mechanism_that_the_broker_lacks_is_refused_with_those_that_it_has() -
     assert connection.state is State.CLOSED
 
 
+def test_a_listener_without_sasl_is_told_as_such() -> None:
+    with pytest.raises(AuthenticationError, match=r"has no SASL.*security.protocol to PLAINTEXT or SSL"):
+        answer(handshaken(Tokens(b"one")), SaslHandshakeResponse(error_code=33, mechanisms=[]))
+
+
 def test_a_refused_login_gives_the_brokers_reason_and_no_secret() -> None:
     connection = handshaken(Tokens(b"s3cret"))
     answer(connection, SaslHandshakeResponse(mechanisms=["TOKENS"]))

@@ -215,6 +215,10 @@ def test_a_groups_offsets_are_committed_reset_and_its_lag_shown(
     assert "has committed nothing" in command("reset", *at, fresh, "--topic", orders, "--to", "-1", code=2).stderr
     assert "no partition 7" in command("commit", *at, group, f"{orders}:7=1", code=2).stderr
     assert "TOPIC:PARTITION=OFFSET" in command("commit", *at, group, orders, code=2).stderr
+    assert f"{orders}-0 ends at offset 3, before 4." in command("commit", *at, group, f"{orders}:0=4", code=2).stderr
+    assert (
+        "Or: earliest, latest, an offset" in command("reset", *at, group, "--topic", orders, "--to", "x", code=2).stderr
+    )
 
 
 def test_a_group_with_members_at_work_is_left_alone(

@@ -143,6 +143,17 @@ def test_a_client_certificate_that_is_missing(doctor: Callable[..., dict[str, An
     assert "ssl.keystore" in failed["remedy"]
 
 
+def test_sasl_on_a_listener_without_it_and_half_of_a_login(doctor: Callable[..., dict[str, Any]], kafka: Any) -> None:
+    options = {
+        "bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
+    }  # fmt: skip
+    half = doctor(options, code=1)["failed"]["sasl"]
+    assert "sasl.username is missing" in half["found"] and "sasl.jaas.config" in half["remedy"]
+    whole = doctor({**options, "sasl.username": "alice", "sasl.password": "alice-secret"}, code=1)["failed"]["sasl"]
+    assert whole["found"] == "the listener has no SASL"
+    assert "security.protocol to PLAINTEXT" in whole["remedy"]
+
+
 def test_a_wrong_password_and_a_mechanism_that_is_off(
     doctor: Callable[..., dict[str, Any]], secured_kafka: Secured
 ) -> None:
