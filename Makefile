@@ -41,6 +41,10 @@ lint: setup  ## ruff, mypy --strict, import contracts
 bench: setup  ## against Spark's JVM connector, in one session
 	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
 
+.PHONY: picture
+picture: setup  ## measure and draw docs/batch-read.png anew; the machine should be quiet
+	$(BIN)/python benchmarks/bench.py --items read-none-16k-noop read-none-256k-noop read-ceiling --into docs/batch-read.json
+
 soak: setup  ## an idle query for ten minutes and a thousand micro-batches: nothing grows
 	$(BIN)/python -m pytest -m long tests/soak/test_soak.py -s $(PYTEST_ARGS)
 

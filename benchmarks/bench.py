@@ -48,10 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     minutes = sum(item.seconds * given.runs / 5 for item in chosen) / 60
     console.print(f"{len(chosen)} items, about {minutes:.0f} minutes at {DEFAULT_RECORDS:,} records")
-    RESULTS.mkdir(exist_ok=True)
+    path = Path(given.into or RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json").resolve()
+    path.parent.mkdir(exist_ok=True)
     # As Ctrl-C: leave the contexts, and with them end the broker, the session and the folder.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    path = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     outcomes: list[Outcome] = []
     with Rig(given.bootstrap) as rig:
         rig.session()
@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--warmups", type=int, default=1, help="uncounted runs before them (%(default)s)")
     parser.add_argument("--limit", type=_positive, default=15, help="minutes after which an item fails (%(default)s)")
     parser.add_argument("--bootstrap", help="host:port of brokers to use instead of a local one")
+    parser.add_argument("--into", metavar="FILE.json", help="the results' file (a new one in benchmarks/results)")
     return parser
 
 
