@@ -331,13 +331,19 @@ class _Driver:
         begins = {tp: offset for tp, offset in start.offsets.items() if tp.topic not in recreated}
         current = set(partitions)
 
-        def lost(loss: Loss, ranges: list[LostRange]) -> None:
-            self._losses.report(loss, ranges, query=start.query, topic_ids=topic_ids | dict(start.topic_ids))
+        def lost(loss: Loss, ranges: list[LostRange], detail: str = "") -> None:
+            ids = topic_ids | dict(start.topic_ids)
+            self._losses.report(loss, ranges, detail=detail, query=start.query, topic_ids=ids)
 
         lost(
             Loss.TOPIC_RECREATED, [(tp, start.offsets[tp], -1) for tp in sorted(start.offsets) if tp.topic in recreated]
         )
-        lost(Loss.PARTITIONS_DELETED, [(tp, begins[tp], -1) for tp in sorted(begins) if tp not in current])
+        strangers = ", ".join(sorted({tp.topic for tp in begins if tp.topic not in topics}))
+        lost(
+            Loss.PARTITIONS_DELETED,
+            [(tp, begins[tp], -1) for tp in sorted(begins) if tp not in current],
+            f"the query reads no topic {strangers} now; is it the checkpoint of another query?" if strangers else "",
+        )
         begins = {tp: offset for tp, offset in begins.items() if tp in current}
 
         starts = dict(start.offsets) if start.initial else {}
