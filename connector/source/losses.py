@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.fs
-import pyarrow.parquet
 
 from pykafka_wire.errors import DataLossError, LedgerError, Loss, OptionError, describe_loss
 from pykafka_wire.offsets import encode_uuid
@@ -98,6 +96,8 @@ def write_ledger(
     detail: str,
 ) -> None:
     """Write one Parquet file for each of ``lost`` into a folder."""
+    import pyarrow.parquet  # see ledger_folder
+
     now = datetime.now(timezone.utc)
     try:
         filesystem.create_dir(folder, recursive=True)
@@ -135,6 +135,8 @@ def ledger_folder(path: str) -> tuple[Any, str]:  # Any: pyarrow's file system
     Raises:
         OptionError: a URI that pyarrow does not know.
     """
+    import pyarrow.fs  # takes a while, in every worker, and hardly any has lost records to tell of
+
     if "://" not in path:
         return pyarrow.fs.LocalFileSystem(), str(Path(path).expanduser().absolute())
     try:

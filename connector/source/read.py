@@ -25,6 +25,7 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
+from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import OffsetRange
@@ -130,18 +131,19 @@ def _column(name: str, records: DecodedRecords, ranges: Sequence[OffsetRange]) -
     if name == "headers":
         return records.headers
     if name == "offset":
-        return pa.array(records.offset)
+        return to_arrow(records.offset)
     if name == "partition":
-        return pa.array(np.array([r.partition for r in ranges], dtype=np.int32)[records.slice_index])
+        return to_arrow(np.array([r.partition for r in ranges], dtype=np.int32)[records.slice_index])
     if name == "timestamp":
         return _timestamps(records, ranges)
     if name == "timestampType":
-        return pa.array(records.timestamp_type)
+        return to_arrow(records.timestamp_type)
     topics = list(dict.fromkeys(r.topic for r in ranges))
     if len(topics) == 1:
         return _repeat(topics[0].encode(), records.n_records)
+    each = pa.concat_arrays([_repeat(topic.encode(), 1) for topic in topics])
     topic_index = np.array([topics.index(r.topic) for r in ranges], dtype=np.int32)
-    return pa.array(topics).take(pa.array(topic_index[records.slice_index]))
+    return each.take(to_arrow(topic_index[records.slice_index]))
 
 
 def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
@@ -157,7 +159,7 @@ def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
             "hold: did its producer send micro- or nanoseconds? Leave the column timestamp out with .schema(…), or "
             "start after the record."
         )
-    return pa.array(timestamp * 1000).view(pa.timestamp("us", tz="UTC"))
+    return to_arrow(timestamp * 1000).view(pa.timestamp("us", tz="UTC"))
 
 
 def _repeat(text: bytes, n: int) -> Any:

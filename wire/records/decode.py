@@ -23,6 +23,7 @@ from crc32c import crc32c
 
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.records import batches, legacy
+from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.boundaries import MIN_RECORD_BYTES, record_bounds
 from pykafka_wire.wire.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor, codec_of
 from pykafka_wire.wire.records.varints import Ints, Octets, read_varints
@@ -423,7 +424,7 @@ def _binary(data: Any, starts: Ints, sizes: Ints) -> Any:
     np.add(starts, np.maximum(sizes, 0), out=bounds[1::2], casting="unsafe")
     bounds[-1] = bounds[-2] if n else 0
     every = pa.Array.from_buffers(pa.binary(), 2 * n, [None, pa.py_buffer(bounds), data])
-    picked = every.take(pa.array(np.arange(0, 2 * n, 2, dtype=np.int32)))
+    picked = every.take(to_arrow(np.arange(0, 2 * n, 2, dtype=np.int32)))
     valid = sizes >= 0
     if valid.all():
         return picked

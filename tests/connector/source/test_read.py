@@ -1,13 +1,22 @@
-"""What a task takes for lost, and what it leaves to Spark's next try."""
+"""What a task takes for lost, what it leaves to Spark's next try, and what it does without."""
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from pykafka_wire.source.read import _may_come_back
 from pykafka_wire.wire.errors import LogEndError, OffsetOutOfRangeError, WireError
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topics import OffsetRange
 
+HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 RANGE = OffsetRange(topic="t", partition=0, start_offset=10, end_offset=100)
 
 
@@ -42,3 +51,37 @@ def log_end(high_watermark: int, last_stable_offset: int) -> LogEndError:
 )
 def test_only_what_is_proven_lost_is_skipped(error: WireError, may_come_back: bool) -> None:
     assert _may_come_back(RANGE, error) is may_come_back
+
+
+#: A worker's part in reading, of the record batches that standard input holds: all columns, of two topics.
+READ = """
+import sys
+import pyspark.worker
+import pyarrow as pa
+from pykafka_wire.source.read import record_batch
+from pykafka_wire.wire.records.decode import Columns, RecordSlice, decode
+from pykafka_wire.wire.topics import OffsetRange
+
+data = memoryview(sys.stdin.buffer.read())
+ranges = [OffsetRange(topic=topic, partition=3, start_offset=0, end_offset=9) for topic in ("one", "other")]
+records = decode([RecordSlice(data, 0, 9)] * 2, Columns(headers=True), read_committed=False)
+schema = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC")),
+     ("timestampType", pa.int32()), ("key", pa.binary()), ("value", pa.binary()), ("headers", records.headers.type)]
+)
+batch = record_batch(records, ranges, schema)
+batch.validate(full=True)
+print(batch.num_rows, "pandas" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="pandas is not installed")
+def test_a_worker_reads_without_loading_pandas() -> None:
+    values = pa.array([b"a", b"b", None], pa.binary())
+    headers = pa.array([[{"key": "h", "value": b"1"}], None, None], pa.list_(HEADER))
+    batches = encode_batches(
+        key=values, value=values, headers=headers, timestamp=np.arange(3), codec=Codec.NONE, max_batch_bytes=1 << 20
+    )
+    data = b"".join(bytes(batch.data) for batch in batches)
+    read = subprocess.run([sys.executable, "-c", READ], input=data, capture_output=True, check=True, timeout=120)
+    assert read.stdout.split() == [b"6", b"False"]
