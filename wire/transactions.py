@@ -410,17 +410,19 @@ class Transaction:
             self._ended = True  # it is no longer ours to end
             open_ms = int((time.monotonic() - self._begun_at) * 1000)
             timeout_ms = self._cluster.settings.transaction_timeout_ms
+            found = known_of(self._cluster, self.transactional_id)
+            heir = (
+                f"another producer has taken over the transactional id {self.transactional_id!r} from "
+                + _named(self.identity)
+                + (f" (now {found})" if found else "")
+            )
             if open_ms >= timeout_ms:
                 error.remedy = (
                     f"The transaction was open for {open_ms} ms, longer than transaction.timeout.ms ({timeout_ms}): its "
-                    "coordinator has aborted it. Write less in one transaction, or raise the timeout."
+                    f"coordinator has aborted it, or {heir}. Write less in one transaction, or raise the timeout."
                 )
             else:
-                found = known_of(self._cluster, self.transactional_id)
-                error.remedy = (
-                    f"Another producer has taken over the transactional id {self.transactional_id!r} from "
-                    f"{_named(self.identity)}" + (f" (now {found})" if found else "") + ": only one may use it."
-                )
+                error.remedy = f"Only one producer may use an id, and {heir}."
         return error
 
 
