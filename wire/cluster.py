@@ -99,7 +99,7 @@ class Cluster(ClusterMetadata):
             deadline: for connecting (at most ``request.timeout.ms``) and for waiting while the broker throttles us.
 
         Raises:
-            TransportError: the broker cannot be reached.
+            TransportError: the broker cannot be reached; it does not have the request, or not all of it, and will not act on it.
             UnsupportedVersionError, ProtocolError: the request cannot be expressed for it.
         """
         deadline = deadline or self._total()

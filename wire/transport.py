@@ -303,7 +303,7 @@ class Channel:
 
         Raises:
             DeadlineExceededError: throttled for longer than that.
-            TransportError: the connection broke.
+            TransportError: the connection broke before all of the request had left, so the broker does not act on it.
             UnsupportedVersionError, ProtocolError: the request cannot be expressed.
         """
         deadline = deadline or Deadline.after_ms(self._settings.default_api_timeout_ms)

@@ -359,7 +359,7 @@ class Producer:
         try:
             pending = self._cluster.send(node, request, version_cap=cap)
         except TransportError as error:
-            # It has not left, or not all of it has: no broker acts on that.
+            # No broker has all of it, so none will write any of it.
             self._send_again(node, batches.values(), error)
             return False
         except WireError as error:
