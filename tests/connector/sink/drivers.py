@@ -116,34 +116,13 @@ def on_two_hosts(folder: Path) -> Iterator[str]:
     """
     (port,) = free_ports(1)
     url, spark_class = f"spark://127.0.0.1:{port}", str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    deploy = "org.apache.spark.deploy"
+    master = f"org.apache.spark.deploy.master.Master --host 127.0.0.1 --port {port} --webui-port 0"
+    worker = f"org.apache.spark.deploy.worker.Worker {url} --webui-port 0 --cores 1 --memory 1g"
     started: list[Driver] = []
     try:
-        command = [
-            spark_class,
-            f"{deploy}.master.Master",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-            "--webui-port",
-            "0",
-        ]
-        started.append(_started(command, folder / "master.log"))
+        started.append(_started([spark_class, *master.split()], folder / "master.log"))
         for host in ("127.0.0.1", "127.0.0.2"):
-            command = [
-                spark_class,
-                f"{deploy}.worker.Worker",
-                url,
-                "--host",
-                host,
-                "--webui-port",
-                "0",
-                "-c",
-                "1",
-                "-m",
-                "1g",
-            ]
+            command = [spark_class, *worker.split(), "--host", host]
             started.append(_started(command, folder / f"worker-{host}.log", host=host))
         deadline = time.monotonic() + TIMEOUT_S
         while started[0].output.count("Registering worker") < 2:
