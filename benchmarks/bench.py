@@ -1,11 +1,13 @@
 """Measures this project against Spark's JVM connector, and its client against others: one command, one Spark session.
 
     make bench                                       the default selection
-    make bench BENCH_ARGS="--list"                   every item there is
+    make bench BENCH_ARGS="--list"                   every item there is, and about how long each takes
+    make bench BENCH_ARGS="--items '*'"              all of them: an hour and a half
     make bench BENCH_ARGS="--items read-* write-lz4 --runs 7 --records 1000000"
 
-Contenders take turns (A B C, A B C, …) after a warm-up; figures are medians, ratios are taken pair by pair. Results go
-to benchmarks/results/ as JSON and PNG, with the machine, the versions and the settings they came from.
+Contenders take turns (A B C, A B C, …) after a warm-up; figures are medians, ratios are taken pair by pair. Before any
+batch read is measured, each contender reads all of it once, to compare what they see: with --warmups 0 that is the warm-up.
+Results go to benchmarks/results/ as JSON and PNG, with the machine, the versions and the settings they came from.
 """
 
 from __future__ import annotations

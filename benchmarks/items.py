@@ -177,7 +177,7 @@ def _latencies(n: int) -> Iterator[Item]:
                 goals=goals if sockets == "uds" else {},
                 conf={UNIX_SOCKETS: "true" if sockets == "uds" else "false"},
                 warmups=0,
-                seconds=210,
+                seconds=180,
             )
     yield Item(
         name="idle",
@@ -243,14 +243,14 @@ def _writes(n: int) -> Iterator[Item]:
 
 
 def _clients(n: int) -> Iterator[Item]:
-    for ending, n_records, into_arrow in (("arrow", n, True), ("objects", n // 6, False)):
+    for ending, n_records, into_arrow in (("arrow", n // 2, True), ("objects", n // 6, False)):
         yield Item(
             name=f"client-{ending}",
             title=f"client alone, into {'Arrow columns' if into_arrow else 'Python objects'}",
             unit=Unit.CORE_RATE,
             work=ClientRead(dataset=Dataset(n_records=n_records), into_arrow=into_arrow),
             goals={CONFLUENT: 10.0, KAFKA_PYTHON: 10.0} if into_arrow else {},
-            seconds=200 if into_arrow else 60,
+            seconds=110 if into_arrow else 60,
         )
 
 

@@ -80,7 +80,7 @@ class Trickle:
 
     partitions: int
     per_second: int = 500
-    seconds: float = 10.0
+    seconds: float = 8.0
 
     def datasets(self) -> tuple[Dataset, ...]:
         return ()
