@@ -121,11 +121,15 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "a topic is deleted: data loss, by name": (
         f"{DATA_LOSS}::test_a_deleted_topic_is_data_loss_under_available_now",
+        f"{DATA_LOSS}::test_a_topic_deleted_under_a_running_query_that_goes_on",
+        f"{DATA_LOSS}::test_a_topic_deleted_under_a_running_query_that_must_not_lose_records",
+        f"{DATA_LOSS}::test_a_new_topic_that_is_gone_before_it_was_looked_at",
         "connector/source/test_stream_reader.py::test_one_of_two_topics_deleted",
         "connector/source/test_stream.py::test_a_deleted_topic",
     ),
     "a topic is made again under its name: told from one that aged out, by its id": (
         f"{DATA_LOSS}::test_a_topic_made_again_is_told_from_one_that_aged_out",
+        f"{DATA_LOSS}::test_a_topic_made_again_under_a_running_query",
         "wire/test_fetcher.py::test_a_recreated_topic_is_known_by_its_id",
     ),
     "a partition is added: read from its beginning, and data loss where that is gone": (
@@ -141,6 +145,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "a log ends before the planned end: waited for, for a while": (
         "wire/test_fetcher.py::test_an_end_above_the_high_watermark_fails_after_a_bounded_wait",
+        f"{DATA_LOSS}::test_a_replayed_batch_that_ends_beyond_the_log",
         "wire/test_fetcher.py::test_an_end_above_the_high_watermark_is_reached_when_it_comes_in_time",
     ),
     # Writes.

@@ -109,6 +109,22 @@ def test_retention_that_passes_a_task(process: Any, topic: Any, outside: Any, tm
     )
 
 
+@pytest.mark.long
+def test_a_replayed_batch_that_ends_beyond_the_log(process: Any, topic: Any, outside: Any, tmp_path: Path) -> None:
+    name = topic(1)
+    outside.fill(name, [5])
+    one = process(subscribe=name, startingOffsets="earliest")
+    start = one.initial()
+    logged = json.loads(one.latest(start))
+    logged["offsets"][name]["0"] = 9  # as after an unclean election that cost the last records
+    with pytest.raises(DataLossError) as raised:
+        process(subscribe=name).rows(start, json.dumps(logged))
+    assert (raised.value.loss, raised.value.lost) == (Loss.RANGE_UNREADABLE, [(TopicPartition(name, 0), 5, 9)])
+    brave = process(subscribe=name, dataLossLedger=str(tmp_path), **BRAVE)
+    assert brave.rows(start, json.dumps(logged)) == [(0, o) for o in range(5)]
+    assert ledger(tmp_path) == [("RANGE_UNREADABLE", 0, 5, 9)]
+
+
 def test_a_topic_made_again_is_told_from_one_that_aged_out(
     process: Any, topic: Any, outside: Any, tmp_path: Path
 ) -> None:

@@ -35,7 +35,17 @@ def failure(queries: Any, **options: str) -> str:
     return str(raised.value)
 
 
-def test_a_backlog_into_delta_then_more_and_the_group_has_no_lag(queries: Any, topic: Any, outside: Any) -> None:
+def lag_shown(kafka: Any, group: str) -> dict[tuple[str, int], str]:
+    """The lag of each topic-partition, as kafka-consumer-groups shows it."""
+    main_class = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    lines = kafka.tool(main_class, "--describe", "--group", group).splitlines()
+    rows = [line.split() for line in lines if line.startswith(group)]
+    return {(name, int(partition)): lag for _, name, partition, _, _, lag, *_ in rows}
+
+
+def test_a_backlog_into_delta_then_more_and_the_group_has_no_lag(
+    queries: Any, kafka: Any, topic: Any, outside: Any
+) -> None:
     name, group = topic(3), f"g-{uuid.uuid4().hex[:8]}"
     options = {"subscribe": name, "kafka.group.id": group}
     sent = outside.fill(name, [100, 10, 0])
@@ -43,6 +53,7 @@ def test_a_backlog_into_delta_then_more_and_the_group_has_no_lag(queries: Any, t
     assert queries.rows("delta") == expected(sent)
     # The last batch of an AvailableNow run is committed too.
     assert outside.committed(group) == {(name, 0): 100, (name, 1): 10, (name, 2): 0}
+    assert lag_shown(kafka, group) == {(name, 0): "0", (name, 1): "0", (name, 2): "0"}
 
     sent += outside.fill(name, [5, 0, 7], first=1000)
     second = queries.run("delta", **options)
@@ -116,7 +127,7 @@ def test_available_now_does_not_chase_a_producer(queries: Any, topic: Any, outsi
 
 
 def test_an_idle_query_commits_its_last_batch_and_reports_its_lag(
-    queries: Any, topic: Any, outside: Any, until: Any
+    queries: Any, kafka: Any, topic: Any, outside: Any, until: Any
 ) -> None:
     name, group = topic(2), f"g-{uuid.uuid4().hex[:8]}"
     outside.fill(name, [3, 4])
@@ -131,6 +142,7 @@ def test_an_idle_query_commits_its_last_batch_and_reports_its_lag(
         until(lambda: outside.committed(group) == {(name, 0): 3, (name, 1): 4}, what="the commit of batch 0")
         outside.fill(name, [2, 0])
         until(lambda: outside.committed(group) == {(name, 0): 5, (name, 1): 4}, what="the commit of batch 1")
+        assert lag_shown(kafka, group) == {(name, 0): "0", (name, 1): "0"}
         assert query.exception() is None
         source = until(lambda: query.lastProgress, what="progress")["sources"][0]
         latest = source["latestOffset"]

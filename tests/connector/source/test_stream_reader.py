@@ -12,10 +12,11 @@ import uuid
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructType
 
-from pykafka_wire.errors import DataLossError, Loss, OptionError
+from pykafka_wire.errors import DataLossError, Loss, OffsetsError, OptionError
 from pykafka_wire.options import parse_source_options
 from pykafka_wire.source.stream import KafkaStreamReader, KafkaStreamReaderWithoutLimits
 from pykafka_wire.wire.record_producer import RecordProducer
@@ -102,6 +103,32 @@ def test_a_limited_batch_0_is_replayed_too(process: Any, topic: Any, outside: An
     assert one.rows(start, end) == expected
     other = process(subscribe=name, startingOffsets="latest")
     assert other.rows(other.initial(), end) == expected
+
+
+def test_a_new_query_starts_from_its_groups_offsets_and_a_restarted_one_from_its_checkpoint(
+    process: Any, topic: Any, outside: Any
+) -> None:
+    name, group = topic(2), f"g-{uuid.uuid4().hex[:8]}"
+    outside.fill(name, [5, 5])
+
+    def move(offset: int) -> None:
+        consumer = Consumer({"bootstrap.servers": outside.servers, "group.id": group, "log_level": 0})
+        consumer.commit(offsets=[TopicPartition(name, 0, offset)], asynchronous=False)
+        consumer.close()
+
+    move(3)
+    options = {"subscribe": name, "startingOffsets": "group", "kafka.group.id": group, "commitOffsets": "false"}
+    strict = process(**options)
+    with pytest.raises(OffsetsError, match=f"has committed no offset for {name}-1"):
+        strict.latest(strict.initial())
+    one = process(**options, startingOffsetsByGroupStrategy="latest")
+    start = one.initial()
+    end = one.latest(start)
+    assert one.rows(start, end) == [(0, 3), (0, 4)]
+    move(0)
+    outside.fill(name, [1, 1])
+    another = process(**options)
+    assert another.rows(end, another.latest(end)) == [(0, 5), (1, 5)]
 
 
 def test_only_durable_offsets_are_committed(process: Any, topic: Any, outside: Any) -> None:
