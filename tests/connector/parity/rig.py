@@ -186,7 +186,8 @@ class Step:
         return self._found
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> bool:
-        refused = isinstance(error, (PySparkException, Py4JJavaError))
+        # Spark gives a Python worker ten seconds to start, a figure of its code: a machine too busy for that refuses nothing.
+        refused = isinstance(error, (PySparkException, Py4JJavaError)) and "failed to connect back" not in str(error)
         if error is not None and not refused:
             return False
         # What is seen before a refusal depends on when it comes.
