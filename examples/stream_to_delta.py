@@ -3,7 +3,7 @@
     python examples/stream_to_delta.py --bootstrap localhost:9092 --topic orders --table /tmp/orders
 
 reads what is in the topic, then ends; started again, it goes on where it ended. With --follow it runs until Ctrl-C.
-`make cluster` gives you brokers to try it on, examples/write_topic.py something to read.
+`make cluster TOPIC=orders:3` gives you a broker and a topic to try it on, examples/write_topic.py something to read.
 """
 
 from __future__ import annotations

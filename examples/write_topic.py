@@ -2,7 +2,8 @@
 
     python examples/write_topic.py --bootstrap localhost:9092 --topic orders --rows 1000
 
-The topic must exist: brokers that create topics by themselves are rare, and this source never asks them to.
+The topic must exist (`make cluster TOPIC=orders:3` makes one): brokers that create topics by themselves are rare, and this
+sink never asks them to.
 Rows with the same key go to the same partition, by the same hash as Kafka's Java clients use.
 """
 
