@@ -60,7 +60,7 @@ def write(scenario: Scenario, format: str, frame: Any, options: dict[str, str], 
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(120)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.title)
@@ -116,5 +116,5 @@ def test_a_stream_says_in_its_progress_how_many_rows_it_wrote(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(120)
     assert [p["sink"]["numOutputRows"] for p in query.recentProgress if p["numInputRows"]] == [3]

@@ -312,7 +312,7 @@ def test_a_stream_from_topic_to_topic(spark: Any, queries: Any, kafka: Any, topi
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(120)
         return query
 
     sent = outside.fill(source, [120, 30])
@@ -338,7 +338,7 @@ def test_complete_mode_writes_every_row_of_every_batch(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(120)
         assert [r.value for r in outside.consume(target)] == expected
         outside.fill(source, [2])
 
@@ -412,7 +412,7 @@ def test_a_stream_to_an_unknown_topic_fails_before_any_task(queries: Any, kafka:
         .trigger(availableNow=True)
         .start()
     )
-    text = failure(lambda: query.awaitTermination(60))
+    text = failure(lambda: query.awaitTermination(120))
     assert "no-such-topic-here" in text and "UNKNOWN_TOPIC_OR_PARTITION" in text
     assert "Failed to initialize Python data source writer" in text  # no task has run
 

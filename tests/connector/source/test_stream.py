@@ -76,7 +76,7 @@ def test_a_query_into_memory_has_the_sources_columns(queries: Any, spark: Any, t
         "array<struct<key:string,value:binary>>",
     ]
     query = frame.writeStream.format("memory").queryName(table).trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(120)
     rows = spark.table(table).orderBy("offset").collect()
     assert [(r.key, r.value, r.topic, r.offset) for r in rows] == [
         (bytearray(b"k"), bytearray(b"v"), name, 0),
@@ -97,7 +97,7 @@ def test_a_subset_of_the_columns(queries: Any, spark: Any, kafka: Any, topic: An
         .load()
     )
     query = frame.writeStream.format("memory").queryName(table).trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(120)
     assert sorted((r.offset, bytes(r.value)) for r in spark.table(table).collect()) == [(0, b"0"), (1, b"1"), (2, b"2")]
 
 
@@ -121,7 +121,7 @@ def test_available_now_does_not_chase_a_producer(queries: Any, topic: Any, outsi
 
     seen: list[tuple[int, int]] = []
     query = frame.writeStream.foreachBatch(sink).trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(120)
     assert seen == [(0, 25), (1, 25)]
     assert len(sent) == 50
 
@@ -239,7 +239,7 @@ def test_batch_0_is_replayed_over_the_same_range(
     starts = json.loads((queries.checkpoint / "offsets" / "0").read_text().splitlines()[-1])["starts"][name]
     outside.fill(name, [30, 30])
     again = begin(availableNow=True)
-    assert again.awaitTermination(60)
+    assert again.awaitTermination(120)
     assert seen[0] == [first, first]
     assert min(starts.values()) >= 20
     delivered = sorted(place for batches in seen.values() for place in batches[-1])
@@ -330,7 +330,7 @@ def test_min_partitions_splits_a_micro_batch(queries: Any, topic: Any, outside: 
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(120)
     assert seen == [4]
 
 
@@ -343,7 +343,7 @@ def refused(queries: Any, servers: str | None = None, **options: str) -> str:
         query = queries.stream(**options).writeStream.format("noop").trigger(availableNow=True).start()
         jobs = queries.spark.sparkContext.statusTracker().getJobIdsForGroup(str(query.runId))
         try:
-            query.awaitTermination(60)
+            query.awaitTermination(120)
         finally:
             query.stop()
         assert list(jobs) == []
