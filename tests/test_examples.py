@@ -43,7 +43,7 @@ def run(name: str, *arguments: str, environment: dict[str, str], folder: Path) -
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,  # some seconds, on a machine that is not busy
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -68,7 +68,7 @@ def test_every_example_is_run_and_says_how() -> None:
         assert f"python examples/{name} --bootstrap" in (EXAMPLES / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.timeout(900)  # five Spark processes, one after the other
+@pytest.mark.timeout(1800)  # five Spark processes, one after the other
 def test_written_queried_and_streamed_into_delta(
     kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str], spark: Any
 ) -> None:
@@ -119,7 +119,7 @@ def test_the_lag_is_told_through_spark_connect(
     assert behind[:3] == [6, 2, 0]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_topic_copied_exactly_once(kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str]) -> None:
     source, target = topic(3), topic(3)
     produce(kafka.bootstrap_servers, source, 500)
@@ -143,7 +143,7 @@ def test_a_topic_copied_exactly_once(kafka: Any, topic: Any, tmp_path: Path, env
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_those_that_other_tests_run_in_a_shared_session_run_as_programs(
     kafka: Any,
     topic: Any,
@@ -191,7 +191,7 @@ def follow(arguments: list[str], done: Callable[[], bool], *, environment: dict[
             start_new_session=True,
         )
     try:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 600
         while not done():
             assert following.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < deadline, (folder / "log").read_text()
@@ -242,7 +242,7 @@ def consume(bootstrap: str, topic: str, *, partitions: int, count: int) -> list[
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_demo_agrees_on_a_topic_that_others_write_to(
     kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str]
 ) -> None:
