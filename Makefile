@@ -96,8 +96,8 @@ compat: setup  ## the essentials on Spark 4.0 to 4.3, classic and Connect
 release-check: setup  ## sdist and wheel, installed into empty environments, by --py-files, as a Connect artifact
 	$(BIN)/python -m pytest -m long tests/release -s $(PYTEST_ARGS)
 
-examples: setup  ## the examples that `make test` runs in one session, each as a program of its own
-	$(BIN)/python -m pytest -m long tests/test_examples.py $(PYTEST_ARGS)
+examples: setup  ## README's code, and the examples that `make test` runs in one session, each as a program of its own
+	$(BIN)/python -m pytest -m long tests/test_examples.py tests/connector/test_readme.py $(PYTEST_ARGS)
 
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2 TOPIC=orders:3
 	$(BIN)/python -m pykafka_wire.local --nodes $(NODES) $(if $(TOPIC),--topic "$(TOPIC)")

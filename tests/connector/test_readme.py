@@ -25,6 +25,7 @@ def code(document: str) -> list[str]:
     return re.findall(r"^ *```(?:python|sql)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)  # three queries, and the session if it is the first to ask for it
 def test_what_readme_shows_runs(
     spark: Any, kafka: Any, topic: Any, outside: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
