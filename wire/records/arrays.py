@@ -1,7 +1,7 @@
 """NumPy arrays as Arrow arrays.
 
 ``pa.array`` and ``pa.scalar`` load pandas wherever it is installed, only to find out whether they were given some of its
-objects. In a Spark worker that costs a third of a second and 50 MB, and triples the garbage collection that follows each
+objects. In a Spark worker that costs 0.2 s or more of CPU and 60 MB, and triples the garbage collection that follows each
 task: what a task does with every record keeps away from them.
 """
 
