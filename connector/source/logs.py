@@ -84,7 +84,9 @@ class Logs:
             # From now on one look at all topics: asking for a missing one waits some seconds, each time.
             self._missing = error
             return self.subscribed(may_be_missing=True, afresh=afresh)
-        if self._missing is not None and self._missing.topic not in topics and not may_be_missing:
+        if self._missing is not None and self._missing.topic in topics:
+            self._missing = None
+        elif self._missing is not None and not may_be_missing:
             raise self._missing
         if due:
             took_ms = (time.monotonic() - started) * 1000
