@@ -204,8 +204,11 @@ class Transaction:
             DeadlineExceededError: whether it was committed is not known. The next :meth:`begin` with the same id waits
                 until it is decided, either way.
         """
+        self._ended = True
+        if not self._touched:  # its coordinator knows of none, and would refuse
+            return
         # From here on an abort of ours could contradict a commit that is on its way.
-        self._ended = self.in_doubt = True
+        self.in_doubt = True
         try:
             self._end(committed=True, deadline=deadline)
             self.in_doubt = False

@@ -152,6 +152,20 @@ def test_each_transaction_has_an_epoch_of_its_own(
     assert first.producer_epoch < second.producer_epoch
 
 
+def test_a_transaction_of_nothing_is_committed(
+    dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
+) -> None:
+    cluster, out = cluster_of(dialect_brokers[1]), topic(cluster=dialect_brokers[1])
+    empty = Transaction.begin(cluster, own_id)
+    assert empty.produce({}) == {}
+    empty.commit()
+    assert not empty.in_doubt
+    with Transaction.begin(cluster, own_id) as transaction:
+        transaction.produce({TopicPartition(out, 0): encode(b"next")})
+        transaction.commit()
+    assert committed_values(dialect_brokers[1], out) == [[b"next"]]
+
+
 @pytest.mark.parametrize("fenced_at", ["produce", "commit_offsets", "commit"])
 def test_the_older_of_two_producers_is_fenced_and_told_why(
     dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str, fenced_at: str
