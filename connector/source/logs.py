@@ -111,21 +111,22 @@ class Logs:
                 raise
             raise DataLossError(Loss.PARTITIONS_DELETED, gone, error.text) from error
         ids = topic_ids(topics)
+        ids_ever = ids | dict(start.topic_ids)
 
         def lost(loss: Loss, ranges: list[LostRange], detail: str = "") -> None:
-            known = ids | dict(start.topic_ids)
-            self._losses.report(loss, ranges, detail=detail, query=start.query, topic_ids=known)
+            self._losses.report(loss, ranges, detail=detail, query=start.query, topic_ids=ids_ever)
 
         recreated = {t for t, known in start.topic_ids.items() if t in ids and ids[t] != known}
         begins = {tp: offset for tp, offset in start.offsets.items() if tp.topic not in recreated}
         lost(
-            Loss.TOPIC_RECREATED, [(tp, start.offsets[tp], -1) for tp in sorted(start.offsets) if tp.topic in recreated]
+            Loss.TOPIC_RECREATED,
+            [(tp, start.offsets[tp], -1) for tp in sorted(tp for tp in start.offsets if tp.topic in recreated)],
         )
         strangers = ", ".join(sorted({tp.topic for tp in begins if tp.topic not in topics}))
         current = set(partitions)
         lost(
             Loss.PARTITIONS_DELETED,
-            [(tp, begins[tp], -1) for tp in sorted(begins) if tp not in current],
+            [(tp, begins[tp], -1) for tp in sorted(begins.keys() - current)],
             f"the query reads no topic {strangers} now; is it the checkpoint of another query?" if strangers else "",
         )
         added = [tp for tp in partitions if tp not in begins]
