@@ -23,6 +23,10 @@ from pyspark.sql import SparkSession
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.jars import delta_jars, jvm_connector_jars
 from pykafka_wire.local.java import ensure_java, export_java_home
+from pykafka_wire.wire.admin import LATEST, list_offsets
+from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
 
 _TIMEOUT_S = 60
 #: The listener for TLS.
@@ -175,7 +179,18 @@ class Rig:
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
         self.admin.create_topics([new], request_timeout=_TIMEOUT_S)[name].result()
         self._topics.add(name)
+        self._await_leaders(name, partitions)
         return name
+
+    def _await_leaders(self, name: str, partitions: int) -> None:
+        """Waits until the broker serves a new topic, which is some milliseconds after the controller has made it.
+
+        Java's producer, refused in between and not with the next batch, resends the first one until delivery.timeout.ms is
+        over: it is out of order by then.
+        """
+        settings = ClientSettings.from_options({"bootstrap.servers": self.bootstrap_servers})
+        with contextlib.closing(Cluster(settings)) as cluster:
+            list_offsets(cluster, {TopicPartition(name, partition): LATEST for partition in range(partitions)})
 
     def drop_topic(self, name: str) -> None:
         self._topics.discard(name)
