@@ -21,17 +21,17 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import OffsetOutOfRangeError, SettingsError, WireError, broker_error
-from pykafka_wire.wire.fetch.fetched import FetchedRecords
+from pykafka_wire.wire.fetch.fetched import FetchedRecords, partition_column, topic_column
 from pykafka_wire.wire.fetch.live_read import LiveRead
 from pykafka_wire.wire.groups.member import GroupMember, LiveMember, membership
 from pykafka_wire.wire.groups.membership import UNKNOWN_MEMBER_ID, Identity, MemberState
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
@@ -95,15 +95,11 @@ class Polled:
         if self.fetched is None:
             return pa.RecordBatch.from_pydict({})
         records, ranges = self.fetched.records, self.fetched.ranges
-        index = pa.array(records.slice_index)
-        partitions = np.array([each.partition for each in ranges], dtype=np.int32)
         columns = {
-            "topic": pa.DictionaryArray.from_arrays(
-                index, pa.array([each.topic for each in ranges])
-            ).dictionary_decode(),
-            "partition": pa.array(partitions[records.slice_index]),
-            "offset": pa.array(records.offset),
-            "timestamp": pa.array(records.timestamp).view(pa.timestamp("ms", tz="UTC")),
+            "topic": topic_column(records, ranges),
+            "partition": partition_column(records, ranges),
+            "offset": to_arrow(records.offset),
+            "timestamp": to_arrow(records.timestamp).view(pa.timestamp("ms", tz="UTC")),
             "key": records.key,
             "value": records.value,
             "headers": records.headers,

@@ -26,6 +26,7 @@ from pykafka_wire.wire.errors import SettingsError, WireError
 from pykafka_wire.wire.produce.delivered import Delivered
 from pykafka_wire.wire.produce.partitioner import Partitioner
 from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
@@ -197,14 +198,14 @@ class RecordProducer:
         chosen = partitions.copy()
         left = np.flatnonzero(partitions < 0)
         if len(left):
-            at = pa.array(left)
+            at = to_arrow(left)
             n_partitions = self._producer.partitions_for(topic)
             chosen[left] = self._partitioner.place(topic, keys.take(at), values.take(at), n_partitions)
         wanted = self._settings.batch_size or self._settings.max_request_size
         limit = min(wanted, self._settings.max_request_size, self._producer.max_batch_bytes(topic) or wanted)
         for partition in np.unique(chosen).tolist():
             rows = np.flatnonzero(chosen == partition)
-            picked = pa.array(rows)
+            picked = to_arrow(rows)
             batches = encode_batches(
                 key=keys.take(picked),
                 value=values.take(picked),

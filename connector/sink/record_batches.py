@@ -11,13 +11,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from pykafka_wire.errors import WriteError
 from pykafka_wire.options import SinkOptions
 from pykafka_wire.sink.rows import Rows
 from pykafka_wire.wire.produce.partitioner import Partitioner
+from pykafka_wire.wire.records.arrays import to_arrow, to_numpy, validity
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topics import TopicPartition
@@ -105,8 +104,8 @@ class RecordBatches:
         n_partitions = self._destination.partitions_for(topic)
         if rows.partition is None:
             return self._partitioner.place(topic, rows.key, rows.value, n_partitions)
-        asked: npt.NDArray[np.int32] = pc.fill_null(rows.partition, -1).to_numpy(zero_copy_only=False)
-        given = rows.partition.is_valid().to_numpy(zero_copy_only=False)
+        asked: npt.NDArray[np.int32] = to_numpy(rows.partition, null=-1)
+        given = validity(rows.partition)
         wrong = given & ((asked < 0) | (asked >= n_partitions))
         if wrong.any():
             raise WriteError(
@@ -115,7 +114,7 @@ class RecordBatches:
             )
         left = np.flatnonzero(~given)
         if len(left):
-            at = pa.array(left)
+            at = to_arrow(left)
             key = None if rows.key is None else rows.key.take(at)
             asked = asked.copy()
             asked[left] = self._partitioner.place(topic, key, rows.value.take(at), n_partitions)

@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import SchemaError, WriteError
+from pykafka_wire.wire.records.arrays import to_arrow, to_numpy
 
 #: Columns of the sink and the types each may have (Spark's ``simpleString``); other columns are left alone.
 _SINK_TYPES: Final[dict[str, tuple[str, ...]]] = {
@@ -89,8 +89,8 @@ class SinkColumns:
             timestamp_ms = np.full(n_rows, now_ms, dtype=np.int64)
         else:
             # Spark counts microseconds; a null timestamp is "now", as for a row without the column.
-            micros = pc.fill_null(timestamps.cast(pa.timestamp("us", tz="UTC")).view(pa.int64()), now_ms * 1000)
-            timestamp_ms = np.floor_divide(micros.to_numpy(zero_copy_only=False), 1000)
+            micros = to_numpy(timestamps.cast(pa.timestamp("us", tz="UTC")).view(pa.int64()), null=now_ms * 1000)
+            timestamp_ms = np.floor_divide(micros, 1000)
         return Rows(
             n_rows=n_rows,
             key=_binary(column.get("key")),
@@ -123,7 +123,7 @@ class Rows:
 
     def take(self, indices: npt.NDArray[np.int64]) -> Rows:
         """The rows at ``indices``, in their order; copies."""
-        wanted = pa.array(indices)
+        wanted = to_arrow(indices)
 
         def of(array: Any) -> Any:
             return None if array is None else array.take(wanted)

@@ -42,6 +42,8 @@ _log = logging.getLogger(__name__)
 _CHECK_MS: Final = UNKNOWN_TOPIC_GRACE_MS + 3_000
 #: Rows per Arrow batch where Spark hands over rows (4.0, streaming).
 _ROWS_PER_BATCH: Final = 10_000
+#: Rows are encoded so many bytes at a time: for a few hundred at once, calls of NumPy cost more than the records.
+_JOINED_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,7 @@ class Writing:
         """Encodes and hands over all rows, each to its topic-partition."""
         maker = RecordBatches(destination, self._options)
         n_records = n_bytes = 0
-        for batch in batches:
-            if batch.num_rows == 0:
-                continue
+        for batch in joined(batches):
             for placed in maker.of(self.columns.rows(batch)):
                 n_records += sum(each.n_records for each in placed.batches)
                 n_bytes += sum(len(each.data) for each in placed.batches)
@@ -142,6 +142,27 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Records of tasks that succeeded stay: at least once."""
+
+
+def joined(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same rows in larger Arrow batches, none of them empty: Spark's hold 10,000, of which a topic-partition gets few."""
+    waiting: list[Any] = []
+    n_bytes = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        waiting.append(batch)
+        n_bytes += batch.nbytes
+        if n_bytes >= _JOINED_BYTES:
+            yield from _join(waiting)
+            waiting, n_bytes = [], 0
+    if waiting:
+        yield from _join(waiting)
+
+
+def _join(batches: list[Any]) -> list[Any]:
+    found: list[Any] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return found
 
 
 def arrow_batches(rows: Iterator[Any], schema: StructType, names: Sequence[str]) -> Iterator[Any]:

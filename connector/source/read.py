@@ -24,6 +24,7 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
+from pykafka_wire.wire.fetch.fetched import partition_column, topic_column
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import DecodedRecords
@@ -133,17 +134,12 @@ def _column(name: str, records: DecodedRecords, ranges: Sequence[OffsetRange]) -
     if name == "offset":
         return to_arrow(records.offset)
     if name == "partition":
-        return to_arrow(np.array([r.partition for r in ranges], dtype=np.int32)[records.slice_index])
+        return partition_column(records, ranges)
     if name == "timestamp":
         return _timestamps(records, ranges)
     if name == "timestampType":
         return to_arrow(records.timestamp_type)
-    topics = list(dict.fromkeys(r.topic for r in ranges))
-    if len(topics) == 1:
-        return _repeat(topics[0].encode(), records.n_records)
-    each = pa.concat_arrays([_repeat(topic.encode(), 1) for topic in topics])
-    topic_index = np.array([topics.index(r.topic) for r in ranges], dtype=np.int32)
-    return each.take(to_arrow(topic_index[records.slice_index]))
+    return topic_column(records, ranges)
 
 
 def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
@@ -160,8 +156,3 @@ def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
             "start after the record."
         )
     return to_arrow(timestamp * 1000).view(pa.timestamp("us", tz="UTC"))
-
-
-def _repeat(text: bytes, n: int) -> Any:
-    offsets = np.arange(0, (n + 1) * len(text), len(text), dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), n, [None, pa.py_buffer(offsets), pa.py_buffer(text * n)])

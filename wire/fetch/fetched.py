@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from pykafka_wire.wire.errors import CorruptBatchError, WireError
 from pykafka_wire.wire.fetch.positions import RangeProgress
+from pykafka_wire.wire.records.arrays import repeated, to_arrow
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, RecordSlice, decode
 from pykafka_wire.wire.topics import OffsetRange
 
@@ -54,6 +56,21 @@ class FetchedRecords:
     records: DecodedRecords
     positions: Mapping[int, int]
     n_bytes: int
+
+
+def topic_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
+    """pa.StringArray of each record's topic."""
+    topics = list(dict.fromkeys(r.topic for r in ranges))
+    if len(topics) == 1:
+        return repeated(topics[0], records.n_records)
+    each = pa.concat_arrays([repeated(topic, 1) for topic in topics])
+    topic_index = np.array([topics.index(r.topic) for r in ranges], dtype=np.int32)
+    return each.take(to_arrow(topic_index[records.slice_index]))
+
+
+def partition_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
+    """pa.Int32Array of each record's partition."""
+    return to_arrow(np.array([r.partition for r in ranges], dtype=np.int32)[records.slice_index])
 
 
 @dataclass(slots=True)

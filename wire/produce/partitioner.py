@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.records.arrays import validity
 from pykafka_wire.wire.records.varints import Ints
 from pykafka_wire.wire.security.references import load_callable
 from pykafka_wire.wire.settings import ClientSettings
@@ -163,7 +164,7 @@ def partitions_of(keys: Any, n_partitions: int) -> npt.NDArray[np.int32]:
     octets = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.empty(0, dtype=np.uint8)
     sizes = np.diff(bounds)
     if keys.null_count:
-        sizes[~np.asarray(keys.is_valid())] = -1
+        sizes[~validity(keys)] = -1
     # Keys of equal length are hashed together: a loop over lengths, then over their words, never over keys.
     order = np.argsort(sizes, kind="stable")
     cuts = np.flatnonzero(np.diff(sizes[order])) + 1

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.records import batches
+from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.batches import EncodedBatch, read_header
 from pykafka_wire.wire.records.compression import codec_of
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, RecordSlice, decode
@@ -73,7 +73,7 @@ def take_out(
     """
     records = _decode(encoded)
     out = np.array(list(faults), dtype=np.int64)
-    wanted = pa.array(out)
+    wanted = to_arrow(out)
     taken = RefusedRecords(
         topic_partition=tp,
         error=error,
@@ -102,7 +102,7 @@ def _encode(
     max_bytes: int = _NO_LIMIT,
     max_records: int | None = None,
 ) -> list[EncodedBatch]:
-    wanted = pa.array(rows)
+    wanted = to_arrow(rows)
     pieces = encode_batches(
         key=records.key.take(wanted),
         value=records.value.take(wanted),

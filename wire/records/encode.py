@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.wire.records import batches
+from pykafka_wire.wire.records.arrays import binary_scalar, to_numpy, validity
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.compression import Codec, compressor
 from pykafka_wire.wire.records.varints import Ints, n_varint_bytes, write_varints, zigzag
@@ -24,6 +25,9 @@ __all__ = ["EncodedBatch", "encode_batches"]
 #: Rows are encoded in groups of about so many bytes: Arrow's binary arrays hold less than 2 GiB. Smaller groups, which
 #: would fit into a processor's cache, were not faster.
 _GROUP_BYTES: Final = 64 * 1024 * 1024
+_NOTHING: Final = binary_scalar(b"")
+#: The count of a record's headers where it has none.
+_NO_HEADERS: Final = binary_scalar(b"\x00")
 
 
 def encode_batches(
@@ -184,10 +188,8 @@ def _encode_records(
         pieces += [_join_varints(before_key), key, _join_varints(before_value)]
     if value is not None:
         pieces.append(value)
-    pieces.append(pa.scalar(b"\x00", pa.binary()) if header_bytes is None else header_bytes)
-    return pc.binary_join_element_wise(
-        *pieces, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=b""
-    )
+    pieces.append(_NO_HEADERS if header_bytes is None else header_bytes)
+    return pc.binary_join_element_wise(*pieces, _NOTHING, null_handling="replace", null_replacement=b"")
 
 
 def _batch(
@@ -230,7 +232,7 @@ def _join_varints(fields: list[tuple[npt.NDArray[np.uint64], Ints]]) -> Any:
 def _encode_headers(headers: Any) -> Any:
     """pa.BinaryArray of each row's headers as they stand in a record: their count, then keys and values with lengths."""
     n_rows = len(headers)
-    counts = np.asarray(pc.fill_null(pc.list_value_length(headers), 0)).astype(np.int64)
+    counts = to_numpy(pc.list_value_length(headers), null=0).astype(np.int64)
     entries = headers.flatten()
     keys = _whole(entries.field("key").cast(pa.binary()))
     values = _whole(entries.field("value"))
@@ -244,7 +246,7 @@ def _encode_headers(headers: Any) -> Any:
         keys,
         _join_varints([(zigzag_value, n_varint_bytes(zigzag_value))]) if n_entries else keys,
         values,
-        pa.scalar(b"", pa.binary()),
+        _NOTHING,
         null_handling="replace",
         null_replacement=b"",
     )
@@ -256,9 +258,7 @@ def _encode_headers(headers: Any) -> Any:
     row_offsets = entry_offsets[row_entries].astype(np.int32)
     rows = pa.Array.from_buffers(pa.binary(), n_rows, [None, pa.py_buffer(row_offsets), pa.py_buffer(_data(encoded))])
     zigzag_count = zigzag(counts)
-    return pc.binary_join_element_wise(
-        _join_varints([(zigzag_count, n_varint_bytes(zigzag_count))]), rows, pa.scalar(b"", pa.binary())
-    )
+    return pc.binary_join_element_wise(_join_varints([(zigzag_count, n_varint_bytes(zigzag_count))]), rows, _NOTHING)
 
 
 def _whole(array: Any) -> Any:
@@ -278,7 +278,7 @@ def _sizes(array: Any, n_rows: int) -> Ints:
     bounds = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
     sizes: Ints = np.diff(bounds).astype(np.int64)
     if array.null_count:
-        sizes[~np.asarray(array.is_valid())] = -1
+        sizes[~validity(array)] = -1
     return sizes
 
 

@@ -53,13 +53,17 @@ def test_only_what_is_proven_lost_is_skipped(error: WireError, may_come_back: bo
     assert _may_come_back(RANGE, error) is may_come_back
 
 
-#: A worker's part in reading, of the record batches that standard input holds: all columns, of two topics.
-READ = """
+#: A worker's part in reading the record batches that standard input holds, all columns, of two topics, and in writing them.
+READ_AND_WRITE = """
 import sys
 import pyspark.worker
+import numpy as np
 import pyarrow as pa
+from pykafka_wire.sink.rows import Rows
 from pykafka_wire.source.read import record_batch
+from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns, RecordSlice, decode
+from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topics import OffsetRange
 
 data = memoryview(sys.stdin.buffer.read())
@@ -71,17 +75,26 @@ schema = pa.schema(
 )
 batch = record_batch(records, ranges, schema)
 batch.validate(full=True)
+rows = Rows(
+    n_rows=6, key=records.key, value=records.value, headers=records.headers, topic=None, partition=None,
+    timestamp_ms=records.timestamp,
+).take(np.arange(6))
+encode_batches(
+    key=rows.key, value=rows.value, headers=rows.headers, timestamp=rows.timestamp_ms, codec=Codec.NONE, max_batch_bytes=1 << 20
+)
 print(batch.num_rows, "pandas" in sys.modules)
 """
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="pandas is not installed")
-def test_a_worker_reads_without_loading_pandas() -> None:
+def test_a_worker_reads_and_writes_without_loading_pandas() -> None:
     values = pa.array([b"a", b"b", None], pa.binary())
     headers = pa.array([[{"key": "h", "value": b"1"}], None, None], pa.list_(HEADER))
     batches = encode_batches(
         key=values, value=values, headers=headers, timestamp=np.arange(3), codec=Codec.NONE, max_batch_bytes=1 << 20
     )
     data = b"".join(bytes(batch.data) for batch in batches)
-    read = subprocess.run([sys.executable, "-c", READ], input=data, capture_output=True, check=True, timeout=120)
+    read = subprocess.run(
+        [sys.executable, "-c", READ_AND_WRITE], input=data, capture_output=True, check=True, timeout=120
+    )
     assert read.stdout.split() == [b"6", b"False"]
