@@ -10,10 +10,9 @@ then keys and values as one Arrow array over all boundaries, of which ``take`` p
 
 from __future__ import annotations
 
-import itertools
 import logging
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -96,29 +95,16 @@ class DecodedRecords:
     unfinished: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Whole batches of one slice, one behind the other.
+@dataclass(slots=True)
+class _Found:
+    """The whole batches of all slices, in order."""
 
-    Attributes:
-        data: what they lie in: the slice itself, or one batch that was made of old messages.
-        starts, ends: where each begins and ends in it.
-    """
-
-    slice_index: int
-    data: memoryview
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-
-    def headers(self) -> Octets:
-        """uint8[n_batches, HEADER_BYTES], a copy."""
-        octets = np.frombuffer(self.data, dtype=np.uint8)
-        return np.lib.stride_tricks.sliding_window_view(octets, batches.HEADER_BYTES)[self.starts]
-
-    def bodies(self) -> Iterator[memoryview]:
-        """What the CRC of each batch covers."""
-        for start, end in zip(self.starts, self.ends, strict=True):
-            yield self.data[start + batches.CRC_COVERS_FROM : end]
+    heads: list[memoryview] = field(default_factory=list)
+    #: What the CRC covers.
+    bodies: list[memoryview] = field(default_factory=list)
+    slice_indexes: list[int] = field(default_factory=list)
+    #: Where records begin in the slice; -1 for what is no part of it, but was made of old messages.
+    positions: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,19 +145,16 @@ def decode(
         CorruptBatchError: a CRC, a length or compressed data does not hold; names the slice's batch by its base offset.
         UnsupportedVersionError: a batch of an unknown format or codec.
     """
-    runs = [
-        run
-        for index, piece in enumerate(slices)
-        for run in _runs(index, piece.records, check_crc, max_decompressed_bytes)
-    ]
+    found = _Found()
+    for index, piece in enumerate(slices):
+        _find(found, index, piece.records, check_crc, max_decompressed_bytes)
     start_offsets = np.array([piece.start_offset for piece in slices], dtype=np.int64)
     end_offsets = np.array([piece.end_offset for piece in slices], dtype=np.int64)
-    slice_indexes = _of_each_batch(runs, [run.slice_index for run in runs]).astype(np.int32)
-    no_headers = np.empty((0, batches.HEADER_BYTES), dtype=np.uint8)
-    headers = np.concatenate([no_headers, *(run.headers() for run in runs)]).view(batches.HEADER_DTYPE)[:, 0]
+    slice_indexes = np.array(found.slice_indexes, dtype=np.int32)
+    headers = np.frombuffer(b"".join(found.heads), dtype=batches.HEADER_DTYPE)
+    crcs = headers["crc"]
     if check_crc:
-        bodies = itertools.chain.from_iterable(run.bodies() for run in runs)
-        for nth, (crc, body) in enumerate(zip(headers["crc"].tolist(), bodies, strict=True)):
+        for nth, (crc, body) in enumerate(zip(crcs.tolist(), found.bodies, strict=True)):
             if crc32c(body) != crc:
                 raise batches.crc_error(crc, crc32c(body), int(headers["base_offset"][nth]))
 
@@ -191,9 +174,9 @@ def decode(
     wanted = (counts > 0) & (attributes & batches.CONTROL == 0)
     wanted &= (last_offsets >= start_offsets[slice_indexes]) & (base_offsets < end_offsets[slice_indexes])
     if read_committed:
-        wanted &= ~_aborted(runs, slices, headers)
+        wanted &= ~_aborted(found, slices, headers)
     rows = np.flatnonzero(wanted)
-    buffer, starts, ends = _payloads(runs, rows, headers, max_decompressed_bytes, budget_bytes)
+    buffer, starts, ends = _payloads(found, slices, rows, headers, max_decompressed_bytes, budget_bytes)
     rows, left = rows[: len(starts)], rows[len(starts) :]
     unfinished, firsts = np.unique(slice_indexes[left], return_index=True)
     next_offsets[unfinished] = np.maximum(base_offsets[left[firsts]], start_offsets[unfinished])
@@ -215,22 +198,14 @@ def decode(
     return replace(decoded, unfinished=frozenset(unfinished.tolist())) if len(left) else decoded
 
 
-def _runs(index: int, view: memoryview, check_crc: bool, max_bytes: int) -> Iterator[_Run]:
-    """The whole batches of one slice: in one run, or in several where old messages stand between them."""
-    run = _Run(index, view)
+def _find(found: _Found, index: int, view: memoryview, check_crc: bool, max_bytes: int) -> None:
+    """Add the whole batches of one slice."""
     size = len(view)
     at = 0
     while size - at > batches.MAGIC_AT:
         base_offset, length, magic = _HEAD.unpack_from(view, at)
         end = at + batches.LOG_OVERHEAD + length
-        if magic == 2:
-            if length < _MIN_LENGTH:
-                raise CorruptBatchError(f"a batch of {length} bytes is shorter than its header", offset=base_offset)
-            if end > size:
-                break  # the last batch of a response may be cut short
-            run.starts.append(at)
-            run.ends.append(end)
-        else:
+        if magic != 2:
             if magic not in (0, 1):
                 raise UnsupportedVersionError(
                     f"a record batch of magic {magic}, which no Kafka release writes", offset=base_offset
@@ -240,23 +215,26 @@ def _runs(index: int, view: memoryview, check_crc: bool, max_bytes: int) -> Iter
             if end > size:
                 break
             batch = legacy.convert(view[at:end], check_crc=check_crc, max_bytes=max_bytes)
-            if batch is not None:
-                if run.starts:
-                    yield run
-                    run = _Run(index, view)
-                yield _Run(index, batch, [0], [len(batch)])
+            at = end
+            if batch is None:
+                continue
+            found.heads.append(batch[: batches.HEADER_BYTES])
+            found.bodies.append(batch[batches.CRC_COVERS_FROM :])
+            found.slice_indexes.append(index)
+            found.positions.append(-1)
+            continue
+        if length < _MIN_LENGTH:
+            raise CorruptBatchError(f"a batch of {length} bytes is shorter than its header", offset=base_offset)
+        if end > size:
+            break  # the last batch of a response may be cut short
+        found.heads.append(view[at : at + batches.HEADER_BYTES])
+        found.bodies.append(view[at + batches.CRC_COVERS_FROM : end])
+        found.slice_indexes.append(index)
+        found.positions.append(at + batches.HEADER_BYTES)
         at = end
-    if run.starts:
-        yield run
 
 
-def _of_each_batch(runs: Sequence[_Run], values: Sequence[int]) -> Ints:
-    """int64[n_batches], from one value for each run."""
-    n_batches = np.array([len(run.starts) for run in runs], dtype=np.int64)
-    return np.repeat(np.array(values, dtype=np.int64), n_batches)
-
-
-def _aborted(runs: Sequence[_Run], slices: Sequence[RecordSlice], headers: Any) -> npt.NDArray[np.bool_]:
+def _aborted(found: _Found, slices: Sequence[RecordSlice], headers: Any) -> npt.NDArray[np.bool_]:
     """Which batches belong to aborted transactions: transactional, of a producer whose aborted transaction has begun and
     is not yet ended by its marker; bool[n_batches].
     """
@@ -266,8 +244,7 @@ def _aborted(runs: Sequence[_Run], slices: Sequence[RecordSlice], headers: Any) 
     index = -1
     rest: list[tuple[int, int]] = []
     aborting: set[int] = set()
-    batches_of = ((run.slice_index, body) for run in runs for body in run.bodies())
-    for nth, ((of, body), header) in enumerate(zip(batches_of, headers, strict=True)):
+    for nth, (of, header) in enumerate(zip(found.slice_indexes, headers, strict=True)):
         if of != index:
             index = of
             rest = sorted(slices[of].aborted, key=lambda transaction: transaction[1], reverse=True)
@@ -277,7 +254,7 @@ def _aborted(runs: Sequence[_Run], slices: Sequence[RecordSlice], headers: Any) 
             aborting.add(rest.pop()[0])
         producer_id, attributes = int(header["producer_id"]), int(header["attributes"])
         if attributes & batches.CONTROL:
-            if producer_id in aborting and _is_abort(body[_RECORDS_AT:], int(header["base_offset"])):
+            if producer_id in aborting and _is_abort(found.bodies[nth][_RECORDS_AT:], int(header["base_offset"])):
                 aborting.discard(producer_id)
         elif attributes & batches.TRANSACTIONAL and producer_id in aborting:
             aborted[nth] = True
@@ -301,7 +278,7 @@ def _is_abort(records: memoryview, offset: int) -> bool:
 
 
 def _payloads(
-    runs: Sequence[_Run], rows: Ints, headers: Any, max_bytes: int, budget_bytes: int
+    found: _Found, slices: Sequence[RecordSlice], rows: Ints, headers: Any, max_bytes: int, budget_bytes: int
 ) -> tuple[Octets, Ints, Ints]:
     """``(buffer, starts, ends)``: the records of the batches ``rows``, unpacked; of the first of them, where they come to
     more than the budget.
@@ -312,21 +289,20 @@ def _payloads(
         CorruptBatchError: a batch cannot be unpacked, or cannot hold the records that it claims.
     """
     codecs = (headers["attributes"][rows] & 0x07).tolist()
-    frame = _frame(runs)
-    if frame is not None and not any(codecs):
+    frame = _frame(slices)
+    positions = np.array(found.positions, dtype=np.int64)[rows]
+    if frame is not None and not any(codecs) and int(positions.min(initial=0)) >= 0:
         buffer = np.frombuffer(frame, dtype=np.uint8)
-        origins = [_address(run.data) - _address(frame) + batches.HEADER_BYTES for run in runs]
-        starts = _of_each_batch(runs, origins) + np.array([at for run in runs for at in run.starts], dtype=np.int64)
-        starts = starts[rows]
+        origins = np.array([_address(piece.records) for piece in slices], dtype=np.int64) - _address(frame)
+        starts = origins[np.array(found.slice_indexes, dtype=np.int32)[rows]] + positions
         sizes = headers["batch_length"][rows].astype(np.int64) - _MIN_LENGTH
     else:
-        bodies = [body for run in runs for body in run.bodies()]
         payloads: list[Any] = []
         unpacker = Decompressor(max_bytes)
         for row, codec in zip(rows.tolist(), codecs, strict=True):
             if budget_bytes <= 0:
                 break
-            packed = bodies[row][_RECORDS_AT:]
+            packed = found.bodies[row][_RECORDS_AT:]
             try:
                 payloads.append(packed if codec == 0 else unpacker.decompress(codec_of(codec), packed))
             except WireError as error:
@@ -348,9 +324,9 @@ def _payloads(
     return buffer, starts, starts + sizes
 
 
-def _frame(runs: Sequence[_Run]) -> Any:  # Any: what gives memory, a NumPy array from the protocol
-    """What all batches are views of, if that is one and the same."""
-    frames = {id(run.data.obj): run.data.obj for run in runs}
+def _frame(slices: Sequence[RecordSlice]) -> Any:  # Any: what gives memory, a NumPy array from the protocol
+    """What all slices are views of, if that is one and the same."""
+    frames = {id(piece.records.obj): piece.records.obj for piece in slices if len(piece.records)}
     return next(iter(frames.values())) if len(frames) == 1 else None
 
 
