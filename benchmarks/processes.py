@@ -62,19 +62,22 @@ class CpuTime:
 
     Attributes:
         seconds: user and system time. Python processes that both came and went in between are missed.
+        python_seconds: what the Python processes used of it.
     """
 
     def __init__(self, jvm_pid: int) -> None:
         self._jvm = psutil.Process(jvm_pid)
         self._before: dict[int, float] = {}
-        self.seconds = 0.0
+        self.seconds = self.python_seconds = 0.0
 
     def __enter__(self) -> CpuTime:
         self._before = self._used()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.seconds = sum(used - self._before.get(pid, 0.0) for pid, used in self._used().items())
+        spent = {pid: used - self._before.get(pid, 0.0) for pid, used in self._used().items()}
+        self.seconds = sum(spent.values())
+        self.python_seconds = self.seconds - spent.get(self._jvm.pid, 0.0)
 
     def _used(self) -> dict[int, float]:
         used = {}
