@@ -149,7 +149,11 @@ def test_produce_sends_each_line_as_it_comes_and_says_on_interrupt_what_was_writ
 ) -> None:
     name = topic(1)
     with subprocess.Popen(
-        [str(SCRIPT), "produce", *at, name], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+        [str(SCRIPT), "produce", *at, name],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell has what it runs in the background ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdin is not None and process.stderr is not None
         try:
