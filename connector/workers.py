@@ -1,4 +1,5 @@
-"""What a user is told where this package, or a Spark that can use it, is missing.
+"""What happens in a Spark worker before it reads or writes; what a user is told where this package, or a Spark that can use
+it, is missing.
 
 Spark pickles readers and writers by reference to their modules, so that a worker without the package would end in a bare
 ModuleNotFoundError. What :class:`SentToWorkers` marks is made there by a function that travels with its code instead.
@@ -15,7 +16,7 @@ _spared = False
 
 
 def make_on_worker(module: str, name: str) -> object:
-    """A new instance of a class, without its state. It uses nothing of this module, which may not be there."""
+    """A new instance of a class, without its state. It travels with its code: this module may not be there, or be older."""
     import importlib
     import importlib.util
     import sys
@@ -28,7 +29,9 @@ def make_on_worker(module: str, name: str) -> object:
             name="pykafka_wire",
         )
     cls = getattr(importlib.import_module(module), name)
-    importlib.import_module("pykafka_wire.workers").spare_collections()
+    spare_collections = getattr(importlib.import_module("pykafka_wire.workers"), "spare_collections", None)
+    if spare_collections is not None:
+        spare_collections()
     return cls.__new__(cls)
 
 

@@ -35,6 +35,7 @@ from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.groups.offsets import fetch_offsets
 from pykafka_wire.wire.produce.batch_limits import BatchLimits
+from pykafka_wire.wire.records.arrays import binary_scalar
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import TopicPartition
@@ -166,10 +167,10 @@ def digest_of(rows: Rows) -> int:
     headers = None if rows.headers is None else pa.array([repr(each) for each in rows.headers.to_pylist()])
     columns = [rows.key, rows.value, rows.topic, partition, headers]
     present = [array.cast(pa.binary()) for array in columns if array is not None]
-    joined = pc.binary_join_element_wise(
-        *present, pa.scalar(b"\0", pa.binary()), null_handling="replace", null_replacement=b"\0null"
+    every = pc.binary_join_element_wise(
+        *present, binary_scalar(b"\0"), null_handling="replace", null_replacement=b"\0null"
     )
-    return sum(map(crc32c, joined.to_pylist()))
+    return sum(map(crc32c, every.to_pylist()))
 
 
 def commit_batch(

@@ -92,7 +92,7 @@ class RecordBatches:
         if len(names) == 1:
             yield from self._route_topic(names[0], rows)
             return
-        for index, indices in _groups(dictionary.indices.to_numpy(zero_copy_only=False)):
+        for index, indices in _groups(to_numpy(dictionary.indices, null=-1)):
             yield from self._route_topic(names[index], rows.take(indices))
 
     def _route_topic(self, topic: str, rows: Rows) -> Iterator[tuple[str, int, Rows]]:

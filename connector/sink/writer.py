@@ -7,7 +7,8 @@ from Spark, when it runs a task or a micro-batch again. A task whose records wer
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timezone
 from typing import Any, Final
@@ -44,6 +45,8 @@ _CHECK_MS: Final = UNKNOWN_TOPIC_GRACE_MS + 3_000
 _ROWS_PER_BATCH: Final = 10_000
 #: Rows are encoded so many bytes at a time: for a few hundred at once, calls of NumPy cost more than the records.
 _JOINED_BYTES: Final = 4 << 20
+#: Rows wait no longer than this for others; a batch that comes later sends them on.
+_JOINED_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Writing:
         """Encodes and hands over all rows, each to its topic-partition."""
         maker = RecordBatches(destination, self._options)
         n_records = n_bytes = 0
-        for batch in joined(batches):
+        for batch in joined(batch.select(self.columns.names) for batch in batches):
             for placed in maker.of(self.columns.rows(batch)):
                 n_records += sum(each.n_records for each in placed.batches)
                 n_bytes += sum(len(each.data) for each in placed.batches)
@@ -144,24 +147,34 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         """Records of tasks that succeeded stay: at least once."""
 
 
-def joined(batches: Iterator[Any]) -> Iterator[Any]:
-    """The same rows in larger Arrow batches, none of them empty: Spark's hold 10,000, of which a topic-partition gets few."""
+def joined(batches: Iterable[Any]) -> Iterator[Any]:
+    """The same rows in larger Arrow batches, none of them empty: Spark's hold 10,000, of which a topic-partition gets few.
+
+    What waits goes on when a batch comes that is large by itself, or that comes late: slow rows are not held back.
+    """
     waiting: list[Any] = []
-    n_bytes = 0
+    n_bytes, since = 0, 0.0
     for batch in batches:
         if batch.num_rows == 0:
             continue
+        large = batch.nbytes >= _JOINED_BYTES
+        if waiting and (large or time.monotonic() - since > _JOINED_S):
+            yield from _join(waiting)
+            waiting, n_bytes = [], 0
+        if large:
+            yield batch
+            continue
+        since = since if waiting else time.monotonic()
         waiting.append(batch)
         n_bytes += batch.nbytes
         if n_bytes >= _JOINED_BYTES:
             yield from _join(waiting)
             waiting, n_bytes = [], 0
-    if waiting:
-        yield from _join(waiting)
+    yield from _join(waiting)
 
 
 def _join(batches: list[Any]) -> list[Any]:
-    found: list[Any] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    found: list[Any] = pa.Table.from_batches(batches).combine_chunks().to_batches() if batches else []
     return found
 
 

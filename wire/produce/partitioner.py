@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.records.arrays import validity
+from pykafka_wire.wire.records.arrays import to_numpy, validity
 from pykafka_wire.wire.records.varints import Ints
 from pykafka_wire.wire.security.references import load_callable
 from pykafka_wire.wire.settings import ClientSettings
@@ -131,7 +131,7 @@ class Partitioner:
 
 
 def _n_bytes(array: Any) -> Ints:
-    sizes: Ints = np.asarray(pc.fill_null(pc.binary_length(array), 0)).astype(np.int64)
+    sizes: Ints = to_numpy(pc.binary_length(array), null=0).astype(np.int64)
     return sizes
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
+import pytest
 
 from pykafka_wire.sink.writer import joined
 
@@ -20,6 +23,20 @@ def test_rows_keep_their_order_and_batches_grow() -> None:
     found = list(joined(iter(batches)))
     assert 2 <= len(found) <= 4
     assert [value for batch in found for value in batch.column("value").to_pylist()] == values
+
+
+def test_a_large_batch_goes_through_untouched_after_what_waited() -> None:
+    small, large = (pa.RecordBatch.from_arrays([pa.array([b"x" * n])], names=["value"]) for n in (10, 5 << 20))
+    found = list(joined(iter([small, small, large, small])))
+    assert [batch.num_rows for batch in found] == [2, 1, 1]
+    assert found[1] is large
+
+
+def test_rows_that_wait_are_sent_on_by_a_late_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 0.1, 0.5, 0.6, 0.7])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    batch = pa.RecordBatch.from_arrays([pa.array([b"x"])], names=["value"])
+    assert [found.num_rows for found in joined(iter([batch] * 4))] == [2, 2]
 
 
 def test_nothing_and_empty_batches() -> None:
