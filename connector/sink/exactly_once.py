@@ -35,7 +35,7 @@ from pykafka_wire.wire.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.groups.offsets import fetch_offsets
 from pykafka_wire.wire.produce.batch_limits import BatchLimits
-from pykafka_wire.wire.records.arrays import binary_scalar
+from pykafka_wire.wire.records.arrays import binary_array, binary_scalar
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import TopicPartition
@@ -164,7 +164,7 @@ def digest_of(rows: Rows) -> int:
     Record timestamps are left out, for a null one is the time of writing. So are partitions that this client chose.
     """
     partition = None if rows.partition is None else rows.partition.cast(pa.string())
-    headers = None if rows.headers is None else pa.array([repr(each) for each in rows.headers.to_pylist()])
+    headers = None if rows.headers is None else binary_array([repr(each).encode() for each in rows.headers.to_pylist()])
     columns = [rows.key, rows.value, rows.topic, partition, headers]
     present = [array.cast(pa.binary()) for array in columns if array is not None]
     every = pc.binary_join_element_wise(

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.wire.records.arrays import binary_scalar, repeated, to_arrow, to_numpy, validity
+from pykafka_wire.wire.records.arrays import binary_array, binary_scalar, repeated, to_arrow, to_numpy, validity
 
 INTEGERS = [
     pa.array([1, None, 3, None, 5, 6, 7, 8, None, 10], pa.int32()),
@@ -29,4 +29,5 @@ def test_integers_and_their_nulls(whole: pa.Array, start: int) -> None:
 def test_other_arrays() -> None:
     assert to_arrow(np.arange(3, dtype=np.int32)).equals(pa.array([0, 1, 2], pa.int32()))
     assert repeated("tøpic", 3).equals(pa.array(["tøpic"] * 3))
+    assert binary_array([b"a", b"", b"bcd"]).equals(pa.array([b"a", b"", b"bcd"]))
     assert binary_scalar(b"\0").equals(pa.scalar(b"\0", pa.binary()))

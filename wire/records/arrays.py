@@ -7,6 +7,7 @@ objects; so do ``fill_null`` and ``to_numpy``. In a Spark worker that costs 0.2 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,13 @@ def repeated(text: str, n: int) -> Any:
     return pa.Array.from_buffers(pa.string(), n, [None, pa.py_buffer(bounds), pa.py_buffer(encoded * n)])
 
 
+def binary_array(values: Sequence[bytes]) -> Any:
+    """pa.BinaryArray of `values`."""
+    bounds = np.zeros(len(values) + 1, dtype=np.int32)
+    np.cumsum([len(value) for value in values], out=bounds[1:])
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(values))])
+
+
 def binary_scalar(value: bytes) -> Any:
     """A pa.BinaryScalar."""
-    bounds = np.array([0, len(value)], dtype=np.int32)
-    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(value)])[0]
+    return binary_array([value])[0]
