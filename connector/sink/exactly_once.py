@@ -167,10 +167,10 @@ def digest_of(rows: Rows) -> int:
     headers = None if rows.headers is None else binary_array([repr(each).encode() for each in rows.headers.to_pylist()])
     columns = [rows.key, rows.value, rows.topic, partition, headers]
     present = [array.cast(pa.binary()) for array in columns if array is not None]
-    every = pc.binary_join_element_wise(
+    joined = pc.binary_join_element_wise(
         *present, binary_scalar(b"\0"), null_handling="replace", null_replacement=b"\0null"
     )
-    return sum(map(crc32c, every.to_pylist()))
+    return sum(map(crc32c, joined.to_pylist()))
 
 
 def commit_batch(

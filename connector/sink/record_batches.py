@@ -116,7 +116,6 @@ class RecordBatches:
         if len(left):
             at = to_arrow(left)
             key = None if rows.key is None else rows.key.take(at)
-            asked = asked.copy()
             asked[left] = self._partitioner.place(topic, key, rows.value.take(at), n_partitions)
         return asked
 

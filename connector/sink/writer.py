@@ -161,10 +161,8 @@ def joined(batches: Iterable[Any]) -> Iterator[Any]:
         if waiting and (large or time.monotonic() - since > _JOINED_S):
             yield from _join(waiting)
             waiting, n_bytes = [], 0
-        if large:
-            yield batch
-            continue
-        since = since if waiting else time.monotonic()
+        if not waiting:
+            since = time.monotonic()
         waiting.append(batch)
         n_bytes += batch.nbytes
         if n_bytes >= _JOINED_BYTES:
@@ -174,7 +172,10 @@ def joined(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _join(batches: list[Any]) -> list[Any]:
-    found: list[Any] = pa.Table.from_batches(batches).combine_chunks().to_batches() if batches else []
+    """One batch of them all, a copy; a single one as it is."""
+    if len(batches) < 2:
+        return batches
+    found: list[Any] = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return found
 
 
