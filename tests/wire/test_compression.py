@@ -13,7 +13,14 @@ import snappy
 import zstandard
 
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
-from pykafka_wire.wire.records.compression import Codec, codec_of, compress, decompress
+from pykafka_wire.wire.records.compression import (
+    MAX_DECOMPRESSED_BYTES,
+    Codec,
+    _zstd_bound,
+    codec_of,
+    compress,
+    decompress,
+)
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 SAMPLES = [b"", b"a", os.urandom(100), b"abc" * 50_000, os.urandom(70_000) + bytes(200_000)]
@@ -81,6 +88,15 @@ def test_many_small_frames_take_time_in_proportion(codec: Codec) -> None:
 def test_zstd_without_content_size_grows_as_needed():
     packed = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(10_000_000))
     assert len(decompress(Codec.ZSTD, packed)) == 10_000_000
+
+
+@pytest.mark.parametrize("level", [-5, 1, 3, 19])
+@pytest.mark.parametrize("sample", [*SAMPLES, bytes(1_000_000), b"ab" * 300_000 + os.urandom(300_000)], ids=len)
+@pytest.mark.parametrize("sized", [True, False])
+def test_zstd_never_unpacks_to_more_than_its_blocks_say(level, sample, sized):
+    packed = zstandard.ZstdCompressor(level=level, write_content_size=sized, write_checksum=sized).compress(sample)
+    assert len(sample) <= _zstd_bound(packed) < MAX_DECOMPRESSED_BYTES
+    assert decompress(Codec.ZSTD, packed, max(1, len(sample))) == sample
 
 
 def test_an_unknown_codec_is_named():

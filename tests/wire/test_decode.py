@@ -14,6 +14,7 @@ from kafka.record import MemoryRecordsBuilder
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.protocol import Connection
 from pykafka_wire.wire.records import decode as decoding
+from pykafka_wire.wire.records.batches import whole_batches
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, RecordSlice, decode
 from tests.wire.oracle import Record, control_batch, decode_batches, encode_batch, varint
@@ -100,6 +101,33 @@ def test_many_slices_come_back_in_their_order():
     assert decoded.slice_index.tolist() == [0, 0, 0, 1, 1, 1, 3, 3, 3, 4, 4, 4, 5, 5, 5]
     assert decoded.offset.tolist() == [100 * i + j for i in range(5) for j in range(3)]
     assert decoded.next_offsets.tolist() == [3, 103, 7, 203, 303, 403]
+
+
+@pytest.mark.parametrize("n_headers", [(2, 2, 2), (0, 0, 0), (3, 1, 3), (0, 2, 0)], ids=str)
+def test_headers_are_read_whether_or_not_all_records_have_as_many(n_headers):
+    records = [
+        Record(i, 1_700_000_000_000, b"k", b"v", [(f"h{i}{nth}", b"x" * nth or None) for nth in range(n)])
+        for i, n in enumerate(n_headers)
+    ]
+    assert records_of(read(encode_batch(records))) == records
+
+
+def test_a_header_count_above_what_the_record_holds_is_corrupt():
+    body = b"\x00\x00\x00" + varint(1) + b"k" + varint(1) + b"v" + varint(2) + varint(1) + b"a" + varint(3) + b"bcd"
+    data = bytearray(encode_batch(plain(1)))
+    payload = varint(len(body)) + body
+    data[61:] = payload
+    struct.pack_into(">i", data, 8, 49 + len(payload))
+    with pytest.raises(CorruptBatchError, match="fewer headers than it says"):
+        decode([RecordSlice(memoryview(bytes(data)), 0, 2**62)], ALL, read_committed=False, check_crc=False)
+
+
+def test_places_that_were_found_before_are_not_looked_for_again():
+    data = b"".join(encode_batch(plain(3, first=10 * i)) for i in range(4))
+    starts, _ = whole_batches(memoryview(data))
+    frame = memoryview(b"frame" + data)[5:]
+    known = RecordSlice(frame, 0, 2**62, batch_starts=starts[:2])
+    assert decode([known], ALL, read_committed=False).offset.tolist() == [0, 1, 2, 10, 11, 12]
 
 
 def test_records_outside_the_range_are_dropped():

@@ -37,7 +37,12 @@ def arrive(progress: RangeProgress, data: bytes | bytearray) -> ChunkPart:
     start, end = progress.position, progress.range.end_offset
     walked = walk_batches(memoryview(data), start, end)
     progress.advance(walked)
-    slice_ = RecordSlice(records=memoryview(data)[: walked.n_bytes], start_offset=start, end_offset=end, aborted=[])
+    slice_ = RecordSlice(
+        records=memoryview(data)[: walked.n_bytes],
+        start_offset=start,
+        end_offset=end,
+        batch_starts=walked.batch_starts,
+    )
     return ChunkPart(progress, slice_, walked.next_offset)
 
 

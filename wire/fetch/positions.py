@@ -20,21 +20,17 @@ lastOffsetDelta        int32   23       kept by compaction, so that a batch's en
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
+from pykafka_wire.wire.records.batches import LOG_OVERHEAD, MIN_LENGTH, MIN_MESSAGE_LENGTH, whole_batches
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 _HEAD: Final = Struct(">qiib")
 _LAST_OFFSET_DELTA: Final = Struct(">i")
 _LAST_OFFSET_DELTA_AT: Final = 23
-#: baseOffset and batchLength, which batchLength does not count.
-_LOG_OVERHEAD: Final = 12
-#: The shortest entry of the old formats, a magic-0 message without key and value, and of the new one, a batch without records:
-#: a smaller length is no batch.
-_MIN_MESSAGE_LENGTH: Final = 14
-_MIN_BATCH_LENGTH: Final = 49
 
 #: The size of a record, batch overhead included, before a range has seen any; it only has to be about right, since it
 #: bounds how much is fetched beyond the end of a short range.
@@ -53,48 +49,78 @@ class Walked(NamedTuple):
         next_offset: the position after them; at least the range's end once a batch beyond it was seen.
         leader_epoch: of the last batch stepped over, -1 if there was none or its format has none.
         needed_bytes: the size of the first batch when it did not fit into the response, else 0.
+        batch_starts: where each of the whole batches begins.
     """
 
     n_bytes: int
     next_offset: int
     leader_epoch: int
     needed_bytes: int
+    batch_starts: Sequence[int]
 
 
 def walk_batches(records: memoryview, position: int, end_offset: int) -> Walked:
     """Steps over the batches of `records` from `position` until a batch lies beyond `end_offset` or is cut short.
 
-    Only headers are read: a malformed batch is met again, and refused, by the decoder. A length that makes no sense
+    Only headers are read: a malformed batch is met again, and refused, by the decoder. One whose length makes no sense
     ends the walk with the rest counted in, so that the decoder gets to see it.
     """
-    size = len(records)
-    at = 0
+    starts, n_bytes = whole_batches(records)
+    if not starts:
+        return Walked(0, position, -1, _needed_bytes(records), starts)
+    # A response holds little beyond the range: it is looked at from its end.
+    n_batches = len(starts)
+    while n_batches > 1 and _read(records, starts[n_batches - 2]).next_offset >= end_offset:
+        n_batches -= 1
+    last = _read(records, starts[n_batches - 1])
+    is_beyond = last.magic >= 2 and last.next_offset > 0 and last.base_offset >= end_offset
+    if is_beyond:
+        n_batches -= 1
+    if n_batches < len(starts):
+        n_bytes = starts[n_batches]
+        del starts[n_batches:]
+    next_offset = max(position, end_offset) if is_beyond else position
     leader_epoch = -1
-    next_offset = position
-    while size - at >= _HEAD.size:
-        base_offset, length, epoch, magic = _HEAD.unpack_from(records, at)
-        if length < (_MIN_BATCH_LENGTH if magic >= 2 else _MIN_MESSAGE_LENGTH):
-            return Walked(size, next_offset, leader_epoch, 0)
-        if at + _LOG_OVERHEAD + length > size:
-            # The last batch of a response may be truncated; the first is whole since Fetch v3 (KIP-74), but not with
-            # every server.
-            return Walked(at, next_offset, leader_epoch, 0 if at else _LOG_OVERHEAD + length)
-        if base_offset >= end_offset and magic >= 2:
-            return Walked(at, max(next_offset, end_offset), leader_epoch, 0)
-        start = at
-        at += _LOG_OVERHEAD + length
-        if magic >= 2:
-            leader_epoch = epoch
-            (last_offset_delta,) = _LAST_OFFSET_DELTA.unpack_from(records, start + _LAST_OFFSET_DELTA_AT)
-            next_offset = max(next_offset, base_offset + last_offset_delta + 1)
-        else:
-            # A filler message of a down-converted answer has offset -1.
-            next_offset = max(next_offset, base_offset + 1)
-        if next_offset >= end_offset:
+    for start in reversed(starts):
+        head = _read(records, start)
+        if head.next_offset > 0:
+            next_offset = max(next_offset, head.next_offset)
+            leader_epoch = head.leader_epoch
             break
-    # Less than a batch's head, and nothing before it: not even its length is there.
-    needed_bytes = _HEAD.size if size and not at else 0
-    return Walked(at, next_offset, leader_epoch, needed_bytes)
+    return Walked(n_bytes, next_offset, leader_epoch, 0, starts)
+
+
+class _Head(NamedTuple):
+    """What the walk looks at of a batch.
+
+    Attributes:
+        next_offset: the offset after it; 0 for what has none: a batch whose length makes no sense, and the filler message of
+            a down-converted answer, whose offset is -1.
+        leader_epoch: -1 where the format has none.
+    """
+
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+    magic: int
+
+
+def _read(records: memoryview, start: int) -> _Head:
+    base_offset, length, epoch, magic = _HEAD.unpack_from(records, start)
+    if length < (MIN_LENGTH if magic >= 2 else MIN_MESSAGE_LENGTH):
+        return _Head(base_offset, 0, -1, magic)
+    if magic < 2:
+        return _Head(base_offset, base_offset + 1, -1, magic)
+    (last_offset_delta,) = _LAST_OFFSET_DELTA.unpack_from(records, start + _LAST_OFFSET_DELTA_AT)
+    return _Head(base_offset, base_offset + last_offset_delta + 1, epoch, magic)
+
+
+def _needed_bytes(records: memoryview) -> int:
+    """How long the first batch is, which was cut short; at least so much of it that its length can be read."""
+    if len(records) < _HEAD.size:
+        return _HEAD.size if records else 0
+    _, length, _, _ = _HEAD.unpack_from(records, 0)
+    return LOG_OVERHEAD + int(length)
 
 
 @dataclass(slots=True, eq=False)

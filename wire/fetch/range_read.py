@@ -397,6 +397,7 @@ class RangeRead:
                 start_offset=start,
                 end_offset=progress.range.end_offset,
                 aborted=aborted,
+                batch_starts=walked.batch_starts,
             )
             chunk.parts.append(ChunkPart(progress, slice_, walked.next_offset))
 

@@ -39,6 +39,15 @@ TIMESTAMP_TYPE: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_AT: Final = 8
+#: The format that this header is of.
+MAGIC: Final = 2
+#: What a batch's length counts at least, without records; and what that of a message of magic 0 does, the shortest of the
+#: formats before it, without key and value.
+MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD
+MIN_MESSAGE_LENGTH: Final = 14
+
 _CRC_AT: Final = 17
 #: The attributes, and all that follows.
 CRC_COVERS_FROM: Final = 21
@@ -101,6 +110,29 @@ class EncodedBatch:
 def read_header(batch: memoryview) -> BatchHeader:
     """The header of the batch at the start of ``batch``, which holds at least 61 bytes."""
     return BatchHeader._make(HEADER.unpack_from(batch))
+
+
+def whole_batches(records: memoryview) -> tuple[list[int], int]:
+    """``(starts, end)``: where each batch of ``records`` begins, of any format, and where the last one ends.
+
+    A batch that is cut short, as the last one of a Fetch response may be, is not among them. One whose length makes no
+    sense is the last and stands for all the rest, for whoever decodes it to refuse.
+    """
+    size = len(records)
+    starts: list[int] = []
+    add, length_at = starts.append, _LENGTH.unpack_from
+    at = 0
+    while size - at > MAGIC_AT:
+        (length,) = length_at(records, at + _LENGTH_AT)
+        if length < MIN_LENGTH and (length < MIN_MESSAGE_LENGTH or records[at + MAGIC_AT] >= 2):
+            add(at)
+            return starts, size
+        end = at + LOG_OVERHEAD + length
+        if end > size:
+            break
+        add(at)
+        at = end
+    return starts, at
 
 
 def crc_error(expected: int, found: int, base_offset: int) -> CorruptBatchError:

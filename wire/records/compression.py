@@ -33,6 +33,12 @@ _GZIP_WINDOW: Final = 31
 _LZ4_MAX_RATIO: Final = 255
 #: What a library is fed at a time, where it may not be all: zstd's has no cap of its own, and four bytes may unpack to 128 KiB.
 _STEP_BYTES: Final = 4096
+#: What a block of zstd data unpacks to at most (RFC 8878, 3.1.1.2.4), and how its header says that it is the last one, or
+#: one octet repeated.
+_ZSTD_BLOCK_BYTES: Final = 128 * 1024
+_ZSTD_LAST_BLOCK: Final = 0b001
+_ZSTD_BLOCK_TYPE: Final = 0b110
+_ZSTD_RLE_BLOCK: Final = 0b010
 
 
 class Codec(IntEnum):
@@ -215,7 +221,26 @@ def _unzstd(context: zstandard.ZstdDecompressor, data: Bytes, max_bytes: int) ->
     def feed(unpacker: Any, octets: memoryview, left: int) -> bytes:
         return bytes(unpacker.decompress(octets))
 
+    # In one piece where that cannot become too large: steps take a tenth longer.
+    if _zstd_bound(data) <= max_bytes:
+        unpacker = context.decompressobj()
+        unpacked = unpacker.decompress(data)
+        if unpacker.eof and not unpacker.unused_data:
+            return bytes(unpacked)
     return _unpack(Codec.ZSTD, data, max_bytes, new=new, feed=feed, first_step_bytes=_STEP_BYTES)
+
+
+def _zstd_bound(data: Bytes) -> int:
+    """What the first frame of ``data`` unpacks to at most, by the number of its blocks. Raises ZstdError if it is none."""
+    n_blocks = 0
+    at = zstandard.frame_header_size(data) if data else 0
+    while at < len(data):
+        n_blocks += 1
+        header = int.from_bytes(data[at : at + 3], "little")
+        if header & _ZSTD_LAST_BLOCK:
+            break
+        at += 3 + (1 if header & _ZSTD_BLOCK_TYPE == _ZSTD_RLE_BLOCK else header >> 3)
+    return n_blocks * _ZSTD_BLOCK_BYTES
 
 
 def _unpack(

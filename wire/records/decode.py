@@ -3,7 +3,7 @@
 Owns what stands inside a batch, and which batches count: CRC, control batches, aborted transactions, offsets outside the
 range. It knows no brokers and no requests. https://kafka.apache.org/documentation/#record
 
-How: batch headers are read one by one; the records of all batches then lie in one buffer. Where each record begins is
+How: the headers of all batches are read at once, and their records lie in one buffer. Where each record begins is
 :mod:`~pykafka_wire.wire.records.boundaries`' matter. Everything else is NumPy over all records: the varints of each field in turn,
 then keys and values as one Arrow array over all boundaries, of which ``take`` picks the pieces.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -33,10 +33,6 @@ _logger = logging.getLogger(__name__)
 #: Arrow's binary arrays have int32 offsets; what one call decodes stays well below.
 _MAX_BUFFER_BYTES: Final = 2**31 - 2**20
 _HEAD: Final = struct.Struct(">qi4xb")
-#: What batch_length counts of a batch without records.
-_MIN_LENGTH: Final = batches.HEADER_BYTES - batches.LOG_OVERHEAD
-#: Where records begin, behind the first byte that the CRC covers.
-_RECORDS_AT: Final = batches.HEADER_BYTES - batches.CRC_COVERS_FROM
 _ABORT: Final = 0
 _CONTROL_KEY: Final = struct.Struct(">hh")
 
@@ -60,12 +56,15 @@ class RecordSlice:
         records: batches one after the other; the last one may be cut short.
         start_offset, end_offset: records outside of ``[start_offset, end_offset)`` are dropped.
         aborted: ``(producer id, first offset)`` of each aborted transaction, as the response lists them.
+        batch_starts: where the whole batches of `records` begin, from whoever has stepped over them already; None if
+            nobody has.
     """
 
     records: memoryview
     start_offset: int
     end_offset: int
     aborted: Sequence[tuple[int, int]] = ()
+    batch_starts: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,16 +94,21 @@ class DecodedRecords:
     unfinished: frozenset[int] = frozenset()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Found:
-    """The whole batches of all slices, in order."""
+    """The whole batches of all slices, in order, in one frame; arrays of one element a batch.
 
-    heads: list[memoryview] = field(default_factory=list)
-    #: What the CRC covers.
-    bodies: list[memoryview] = field(default_factory=list)
-    slice_indexes: list[int] = field(default_factory=list)
-    #: Where records begin in the slice; -1 for what is no part of it, but was made of old messages.
-    positions: list[int] = field(default_factory=list)
+    Attributes:
+        starts, ends: int64, where each batch begins and ends in `frame`.
+        slice_indexes: int32, which slice each is of.
+        headers: of :data:`~pykafka_wire.wire.records.batches.HEADER_DTYPE`.
+    """
+
+    frame: memoryview
+    starts: Ints
+    ends: Ints
+    slice_indexes: npt.NDArray[np.int32]
+    headers: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +149,12 @@ def decode(
         CorruptBatchError: a CRC, a length or compressed data does not hold; names the slice's batch by its base offset.
         UnsupportedVersionError: a batch of an unknown format or codec.
     """
-    found = _Found()
-    for index, piece in enumerate(slices):
-        _find(found, index, piece.records, check_crc, max_decompressed_bytes)
+    found = _find(slices, check_crc, max_decompressed_bytes)
+    headers, slice_indexes = found.headers, found.slice_indexes
     start_offsets = np.array([piece.start_offset for piece in slices], dtype=np.int64)
     end_offsets = np.array([piece.end_offset for piece in slices], dtype=np.int64)
-    slice_indexes = np.array(found.slice_indexes, dtype=np.int32)
-    headers = np.frombuffer(b"".join(found.heads), dtype=batches.HEADER_DTYPE)
-    crcs = headers["crc"]
     if check_crc:
-        for nth, (crc, body) in enumerate(zip(crcs.tolist(), found.bodies, strict=True)):
-            if crc32c(body) != crc:
-                raise batches.crc_error(crc, crc32c(body), int(headers["base_offset"][nth]))
+        _check_crcs(found)
 
     base_offsets = headers["base_offset"].astype(np.int64)
     last_offsets = base_offsets + headers["last_offset_delta"]
@@ -174,9 +172,9 @@ def decode(
     wanted = (counts > 0) & (attributes & batches.CONTROL == 0)
     wanted &= (last_offsets >= start_offsets[slice_indexes]) & (base_offsets < end_offsets[slice_indexes])
     if read_committed:
-        wanted &= ~_aborted(found, slices, headers)
+        wanted &= ~_aborted(found, slices)
     rows = np.flatnonzero(wanted)
-    buffer, starts, ends = _payloads(found, slices, rows, headers, max_decompressed_bytes, budget_bytes)
+    buffer, starts, ends = _payloads(found, rows, max_decompressed_bytes, budget_bytes)
     rows, left = rows[: len(starts)], rows[len(starts) :]
     unfinished, firsts = np.unique(slice_indexes[left], return_index=True)
     next_offsets[unfinished] = np.maximum(base_offsets[left[firsts]], start_offsets[unfinished])
@@ -198,53 +196,117 @@ def decode(
     return replace(decoded, unfinished=frozenset(unfinished.tolist())) if len(left) else decoded
 
 
-def _find(found: _Found, index: int, view: memoryview, check_crc: bool, max_bytes: int) -> None:
-    """Add the whole batches of one slice."""
-    size = len(view)
-    at = 0
-    while size - at > batches.MAGIC_AT:
-        base_offset, length, magic = _HEAD.unpack_from(view, at)
-        end = at + batches.LOG_OVERHEAD + length
-        if magic != 2:
-            if magic not in (0, 1):
-                raise UnsupportedVersionError(
-                    f"a record batch of magic {magic}, which no Kafka release writes", offset=base_offset
-                )
-            if length < legacy.MIN_LENGTH:
-                raise CorruptBatchError(f"a message of {length} bytes is shorter than its header", offset=base_offset)
-            if end > size:
-                break
-            batch = legacy.convert(view[at:end], check_crc=check_crc, max_bytes=max_bytes)
-            at = end
-            if batch is None:
-                continue
-            found.heads.append(batch[: batches.HEADER_BYTES])
-            found.bodies.append(batch[batches.CRC_COVERS_FROM :])
-            found.slice_indexes.append(index)
-            found.positions.append(-1)
-            continue
-        if length < _MIN_LENGTH:
-            raise CorruptBatchError(f"a batch of {length} bytes is shorter than its header", offset=base_offset)
-        if end > size:
-            break  # the last batch of a response may be cut short
-        found.heads.append(view[at : at + batches.HEADER_BYTES])
-        found.bodies.append(view[at + batches.CRC_COVERS_FROM : end])
-        found.slice_indexes.append(index)
-        found.positions.append(at + batches.HEADER_BYTES)
-        at = end
+def _find(slices: Sequence[RecordSlice], check_crc: bool, max_bytes: int) -> _Found:
+    """The whole batches of all slices: where they lie, if that is one frame without old messages, else copied into one.
+
+    Raises:
+        CorruptBatchError: a length makes no sense.
+        UnsupportedVersionError: a batch of an unknown format.
+    """
+    each = [
+        batches.whole_batches(piece.records)[0] if piece.batch_starts is None else piece.batch_starts
+        for piece in slices
+    ]
+    counts = [len(starts) for starts in each]
+    frame = _frame(slices)
+    if frame is not None:
+        starts = np.array([start for starts in each for start in starts], dtype=np.int64)
+        starts += np.repeat(_origins(slices, frame), counts)
+        octets = np.frombuffer(frame, dtype=np.uint8)
+        is_batch = octets.take(starts + batches.MAGIC_AT) == batches.MAGIC
+        if is_batch.all() and int(starts.max(initial=0)) + batches.HEADER_BYTES <= len(octets):
+            return _located(frame, starts, counts)
+    copied: list[memoryview] = []
+    for nth, (piece, places) in enumerate(zip(slices, each, strict=True)):
+        made = [_batch(piece.records, place, check_crc, max_bytes) for place in places]
+        copied += (batch for batch in made if len(batch))
+        counts[nth] = sum(len(batch) > 0 for batch in made)
+    sizes = np.array([len(batch) for batch in copied], dtype=np.int64)
+    return _located(memoryview(b"".join(copied)), np.cumsum(sizes) - sizes, counts)
 
 
-def _aborted(found: _Found, slices: Sequence[RecordSlice], headers: Any) -> npt.NDArray[np.bool_]:
+def _batch(records: memoryview, start: int, check_crc: bool, max_bytes: int) -> memoryview:
+    """One batch; old messages as one, and a filler that stands for none as nothing."""
+    base_offset, length, magic = _HEAD.unpack_from(records, start)
+    if magic not in (0, 1, batches.MAGIC):
+        raise UnsupportedVersionError(
+            f"a record batch of magic {magic}, which no Kafka release writes", offset=base_offset
+        )
+    if length < (batches.MIN_LENGTH if magic == batches.MAGIC else batches.MIN_MESSAGE_LENGTH):
+        raise _too_short(length, base_offset)
+    entry = records[start : start + batches.LOG_OVERHEAD + length]
+    if magic == batches.MAGIC:
+        return entry
+    return legacy.convert(entry, check_crc=check_crc, max_bytes=max_bytes) or memoryview(b"")
+
+
+def _located(frame: memoryview, starts: Ints, counts: Sequence[int]) -> _Found:
+    """The batches that begin at ``starts``, all laid out as magic 2; so many of each slice."""
+    if len(starts):
+        n_places = len(frame) - batches.HEADER_BYTES + 1
+        every = np.ndarray((n_places, batches.HEADER_BYTES), np.uint8, frame, strides=(1, 1))
+        headers = every[starts].view(batches.HEADER_DTYPE)[:, 0]
+    else:
+        headers = np.empty(0, dtype=batches.HEADER_DTYPE)
+    lengths = headers["batch_length"].astype(np.int64)
+    wrong = np.flatnonzero(lengths < batches.MIN_LENGTH)
+    if len(wrong):
+        raise _too_short(int(lengths[wrong[0]]), int(headers["base_offset"][wrong[0]]))
+    return _Found(
+        frame=frame,
+        starts=starts,
+        ends=starts + batches.LOG_OVERHEAD + lengths,
+        slice_indexes=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
+        headers=headers,
+    )
+
+
+def _too_short(length: int, offset: int) -> CorruptBatchError:
+    return CorruptBatchError(f"a batch of {length} bytes is shorter than its header", offset=offset)
+
+
+def _frame(slices: Sequence[RecordSlice]) -> memoryview | None:
+    """What all slices are views of, if that is one and the same."""
+    frames = {id(piece.records.obj): piece.records.obj for piece in slices if len(piece.records)}
+    return memoryview(next(iter(frames.values()))) if len(frames) == 1 else None
+
+
+def _origins(slices: Sequence[RecordSlice], frame: memoryview) -> Ints:
+    """Where each slice begins in the frame."""
+    first = _address(frame)
+    return np.array([_address(piece.records) - first if len(piece.records) else 0 for piece in slices], dtype=np.int64)
+
+
+def _address(view: memoryview) -> int:
+    return int(np.frombuffer(view, dtype=np.uint8).__array_interface__["data"][0])
+
+
+def _check_crcs(found: _Found) -> None:
+    """Every batch against its CRC.
+
+    Raises:
+        CorruptBatchError: one does not hold.
+    """
+    frame = found.frame
+    covered = (found.starts + batches.CRC_COVERS_FROM).tolist()
+    for nth, (start, end, crc) in enumerate(
+        zip(covered, found.ends.tolist(), found.headers["crc"].tolist(), strict=True)
+    ):
+        if crc32c(frame[start:end]) != crc:
+            raise batches.crc_error(crc, crc32c(frame[start:end]), int(found.headers["base_offset"][nth]))
+
+
+def _aborted(found: _Found, slices: Sequence[RecordSlice]) -> npt.NDArray[np.bool_]:
     """Which batches belong to aborted transactions: transactional, of a producer whose aborted transaction has begun and
     is not yet ended by its marker; bool[n_batches].
     """
-    aborted = np.zeros(len(headers), dtype=bool)
+    aborted = np.zeros(len(found.headers), dtype=bool)
     if not any(piece.aborted for piece in slices):
         return aborted
     index = -1
     rest: list[tuple[int, int]] = []
     aborting: set[int] = set()
-    for nth, (of, header) in enumerate(zip(found.slice_indexes, headers, strict=True)):
+    for nth, (of, header) in enumerate(zip(found.slice_indexes.tolist(), found.headers, strict=True)):
         if of != index:
             index = of
             rest = sorted(slices[of].aborted, key=lambda transaction: transaction[1], reverse=True)
@@ -254,7 +316,8 @@ def _aborted(found: _Found, slices: Sequence[RecordSlice], headers: Any) -> npt.
             aborting.add(rest.pop()[0])
         producer_id, attributes = int(header["producer_id"]), int(header["attributes"])
         if attributes & batches.CONTROL:
-            if producer_id in aborting and _is_abort(found.bodies[nth][_RECORDS_AT:], int(header["base_offset"])):
+            records = found.frame[int(found.starts[nth]) + batches.HEADER_BYTES : int(found.ends[nth])]
+            if producer_id in aborting and _is_abort(records, int(header["base_offset"])):
                 aborting.discard(producer_id)
         elif attributes & batches.TRANSACTIONAL and producer_id in aborting:
             aborted[nth] = True
@@ -277,32 +340,27 @@ def _is_abort(records: memoryview, offset: int) -> bool:
     return bool(kind == _ABORT)
 
 
-def _payloads(
-    found: _Found, slices: Sequence[RecordSlice], rows: Ints, headers: Any, max_bytes: int, budget_bytes: int
-) -> tuple[Octets, Ints, Ints]:
+def _payloads(found: _Found, rows: Ints, max_bytes: int, budget_bytes: int) -> tuple[Octets, Ints, Ints]:
     """``(buffer, starts, ends)``: the records of the batches ``rows``, unpacked; of the first of them, where they come to
     more than the budget.
 
-    Where all are uncompressed and in one frame, the buffer is that frame, a view; otherwise their copies, joined.
+    Where all are uncompressed the buffer is the frame, a view; otherwise their copies, joined.
 
     Raises:
         CorruptBatchError: a batch cannot be unpacked, or cannot hold the records that it claims.
     """
+    headers = found.headers
     codecs = (headers["attributes"][rows] & 0x07).tolist()
-    frame = _frame(slices)
-    positions = np.array(found.positions, dtype=np.int64)[rows]
-    if frame is not None and not any(codecs) and int(positions.min(initial=0)) >= 0:
-        buffer = np.frombuffer(frame, dtype=np.uint8)
-        origins = np.array([_address(piece.records) for piece in slices], dtype=np.int64) - _address(frame)
-        starts = origins[np.array(found.slice_indexes, dtype=np.int32)[rows]] + positions
-        sizes = headers["batch_length"][rows].astype(np.int64) - _MIN_LENGTH
+    starts, ends = found.starts[rows] + batches.HEADER_BYTES, found.ends[rows]
+    if not any(codecs):
+        buffer = np.frombuffer(found.frame, dtype=np.uint8)
     else:
         payloads: list[Any] = []
         unpacker = Decompressor(max_bytes)
-        for row, codec in zip(rows.tolist(), codecs, strict=True):
+        for row, codec, start, end in zip(rows.tolist(), codecs, starts.tolist(), ends.tolist(), strict=True):
             if budget_bytes <= 0:
                 break
-            packed = found.bodies[row][_RECORDS_AT:]
+            packed = found.frame[start:end]
             try:
                 payloads.append(packed if codec == 0 else unpacker.decompress(codec_of(codec), packed))
             except WireError as error:
@@ -312,7 +370,9 @@ def _payloads(
         rows = rows[: len(payloads)]
         buffer = np.frombuffer(b"".join(payloads), dtype=np.uint8)
         sizes = np.array([len(payload) for payload in payloads], dtype=np.int64)
-        starts = np.cumsum(sizes) - sizes
+        ends = np.cumsum(sizes)
+        starts = ends - sizes
+    sizes = ends - starts
     short = np.flatnonzero(headers["records_count"][rows] * np.int64(MIN_RECORD_BYTES + 1) > sizes)
     if len(short):
         header = headers[rows[short[0]]]
@@ -321,17 +381,7 @@ def _payloads(
         )
     if len(buffer) > _MAX_BUFFER_BYTES:
         raise CorruptBatchError(f"{len(buffer)} bytes of records in one response, more than can be decoded at once")
-    return buffer, starts, starts + sizes
-
-
-def _frame(slices: Sequence[RecordSlice]) -> Any:  # Any: what gives memory, a NumPy array from the protocol
-    """What all slices are views of, if that is one and the same."""
-    frames = {id(piece.records.obj): piece.records.obj for piece in slices if len(piece.records)}
-    return next(iter(frames.values())) if len(frames) == 1 else None
-
-
-def _address(view: Any) -> int:
-    return int(np.frombuffer(view, dtype=np.uint8).__array_interface__["data"][0]) if len(view) else 0
+    return buffer, starts, ends
 
 
 def _decode_records(
@@ -447,22 +497,31 @@ def _headers(buffer: Octets, data: Any, positions: Ints, ends: Ints) -> Any:
         raise CorruptBatchError("a record's header count does not fit its length")
     offsets = np.zeros(n_records + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
-    n_headers = int(offsets[-1])
-    key_start, key_size, value_start, value_size = np.empty((4, n_headers), dtype=np.int64)
-    record = np.flatnonzero(counts)
-    position, last, left, slot = position[record], ends[record], counts[record], offsets[record]
-    while len(slot):
-        key_size[slot], key_start[slot] = size, start = read_varints(buffer, position)
-        if ((size < 0) | (size >= last - start)).any():
-            raise CorruptBatchError("a header's key does not fit its record")
-        value_size[slot], value_start[slot] = size, start = read_varints(buffer, start + size)
-        if ((size < -1) | (size > last - start)).any():
-            raise CorruptBatchError("a header's value does not fit its record")
-        more = np.flatnonzero(left > 1)
-        position = (start + np.maximum(size, 0))[more]
-        last, left, slot = last[more], left[more] - 1, slot[more] + 1
+    key_start, key_size, value_start, value_size = np.empty((4, int(offsets[-1])), dtype=np.int64)
+
+    def read(slots: Any, position: Ints, last: Ints) -> Ints:  # Any: an index of NumPy's
+        """Read the header at each position into its slot; the positions behind them."""
         if (position >= last).any():
             raise CorruptBatchError("a record has fewer headers than it says")
+        key_size[slots], key_start[slots] = size, start = read_varints(buffer, position)
+        if ((size < 0) | (size >= last - start)).any():
+            raise CorruptBatchError("a header's key does not fit its record")
+        value_size[slots], value_start[slots] = size, start = read_varints(buffer, start + size)
+        if ((size < -1) | (size > last - start)).any():
+            raise CorruptBatchError("a header's value does not fit its record")
+        return start + np.maximum(size, 0)
+
+    most = int(counts.max(initial=0))
+    if most and int(counts.min()) == most:
+        for nth in range(most):
+            position = read(slice(nth, None, most), position, ends)
+    elif most:
+        record = np.flatnonzero(counts)
+        position, last, left, slot = position[record], ends[record], counts[record], offsets[record]
+        while len(slot):
+            position = read(slot, position, last)
+            more = np.flatnonzero(left > 1)
+            position, last, left, slot = position[more], last[more], left[more] - 1, slot[more] + 1
     entries = pa.StructArray.from_arrays(
         [_text(_binary(data, key_start, key_size)), _binary(data, value_start, value_size)], names=["key", "value"]
     )

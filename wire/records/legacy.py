@@ -27,9 +27,6 @@ from pykafka_wire.wire.errors import CorruptBatchError, WireError
 from pykafka_wire.wire.records import batches
 from pykafka_wire.wire.records.compression import Codec, codec_of, decompress
 
-#: The shortest message's size: CRC, magic, attributes, two lengths.
-MIN_LENGTH: Final = 14
-
 _HEAD: Final = struct.Struct(">qiIbb")
 _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
@@ -97,11 +94,11 @@ def _unwrap(outer: _Message, check_crc: bool, max_bytes: int) -> list[_Message]:
     messages: list[_Message] = []
     at = 0
     while at < len(payload):
-        if len(payload) - at < batches.LOG_OVERHEAD + MIN_LENGTH:
+        if len(payload) - at < batches.LOG_OVERHEAD + batches.MIN_MESSAGE_LENGTH:
             raise CorruptBatchError("a wrapper's messages end early")
         (size,) = _INT32.unpack_from(payload, at + 8)
         end = at + batches.LOG_OVERHEAD + size
-        if size < MIN_LENGTH or end > len(payload):
+        if size < batches.MIN_MESSAGE_LENGTH or end > len(payload):
             raise CorruptBatchError(f"a message of {size} bytes in a wrapper of {len(payload)}")
         message = _read(payload, at, end, check_crc)
         if message.magic != outer.magic or codec_of(message.attributes) is not Codec.NONE:
