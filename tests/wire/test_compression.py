@@ -16,7 +16,7 @@ from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
 from pykafka_wire.wire.records.compression import (
     MAX_DECOMPRESSED_BYTES,
     Codec,
-    _zstd_bound,
+    _zstd_fits,
     codec_of,
     compress,
     decompress,
@@ -95,8 +95,39 @@ def test_zstd_without_content_size_grows_as_needed():
 @pytest.mark.parametrize("sized", [True, False])
 def test_zstd_never_unpacks_to_more_than_its_blocks_say(level, sample, sized):
     packed = zstandard.ZstdCompressor(level=level, write_content_size=sized, write_checksum=sized).compress(sample)
-    assert len(sample) <= _zstd_bound(packed) < MAX_DECOMPRESSED_BYTES
+    assert _zstd_fits(packed, MAX_DECOMPRESSED_BYTES)
+    assert not _zstd_fits(packed, len(sample) - 1)
+    assert decompress(Codec.ZSTD, packed) == sample
     assert decompress(Codec.ZSTD, packed, max(1, len(sample))) == sample
+
+
+def zstd_frame(*blocks: tuple[int, int, bytes]) -> bytes:
+    """A frame of a 128-KiB window, of blocks of ``(type, size, content)``."""
+    frame = b"\x28\xb5\x2f\xfd\x00" + bytes([7 << 3])
+    for nth, (kind, size, content) in enumerate(blocks, 1):
+        frame += ((nth == len(blocks)) | kind << 1 | size << 3).to_bytes(3, "little") + content
+    return frame
+
+
+@pytest.mark.parametrize("cap", [200_000, 10_000_000], ids=["in steps", "in one piece"])
+def test_zstd_blocks_of_each_type_and_frames_of_each_kind(cap):
+    repeated, raw, reserved = (1, 1000, b"x"), (0, 3, b"abc"), (3, 1, b"x")
+    skippable = b"\x50\x2a\x4d\x18" + struct.pack("<I", 5) + b"12345"
+    plain = b"x" * 1000 + b"abc"
+    assert decompress(Codec.ZSTD, zstd_frame(repeated, raw), cap) == plain
+    assert decompress(Codec.ZSTD, skippable + zstd_frame(repeated, raw), cap) == plain
+    assert decompress(Codec.ZSTD, zstd_frame(repeated, raw) + skippable + zstd_frame(raw), cap) == plain + b"abc"
+    with pytest.raises(CorruptBatchError):
+        decompress(Codec.ZSTD, zstd_frame(repeated, reserved), cap)
+    with pytest.raises(CorruptBatchError):
+        decompress(Codec.ZSTD, zstd_frame((1, 2**21 - 1, b"x")), cap)
+
+
+def test_zstd_of_blocks_without_number_is_looked_at_no_longer_than_needed():
+    packed = zstd_frame(*[(0, 0, b"")] * 300_000)
+    started = time.process_time()
+    assert not _zstd_fits(packed, MAX_DECOMPRESSED_BYTES)
+    assert time.process_time() - started < 0.1
 
 
 def test_an_unknown_codec_is_named():

@@ -112,11 +112,13 @@ def test_headers_are_read_whether_or_not_all_records_have_as_many(n_headers):
     assert records_of(read(encode_batch(records))) == records
 
 
-def test_a_header_count_above_what_the_record_holds_is_corrupt():
+@pytest.mark.parametrize("others", [0, 2], ids=["equal counts", "unequal counts"])
+def test_a_header_count_above_what_the_record_holds_is_corrupt(others):
     body = b"\x00\x00\x00" + varint(1) + b"k" + varint(1) + b"v" + varint(2) + varint(1) + b"a" + varint(3) + b"bcd"
-    data = bytearray(encode_batch(plain(1)))
+    data = bytearray(encode_batch(plain(1 + others)))
     payload = varint(len(body)) + body
-    data[61:] = payload
+    data[61 : 61 + 1 + data[61] // 2] = payload
+    payload = data[61:]
     struct.pack_into(">i", data, 8, 49 + len(payload))
     with pytest.raises(CorruptBatchError, match="fewer headers than it says"):
         decode([RecordSlice(memoryview(bytes(data)), 0, 2**62)], ALL, read_committed=False, check_crc=False)
@@ -128,6 +130,16 @@ def test_places_that_were_found_before_are_not_looked_for_again():
     frame = memoryview(b"frame" + data)[5:]
     known = RecordSlice(frame, 0, 2**62, batch_starts=starts[:2])
     assert decode([known], ALL, read_committed=False).offset.tolist() == [0, 1, 2, 10, 11, 12]
+
+
+@pytest.mark.parametrize("base_offset", [10, 49])
+def test_a_batch_whose_offsets_go_back_is_corrupt_and_repeats_nothing(base_offset):
+    # The CRC does not cover the base offset.
+    data = bytearray(encode_batch(plain(50)) + encode_batch(plain(10, first=50)))
+    at = whole_batches(memoryview(data))[0][1]
+    struct.pack_into(">q", data, at, base_offset)
+    with pytest.raises(CorruptBatchError, match=f"offsets from {base_offset} follows one up to 49"):
+        read(bytes(data))
 
 
 def test_records_outside_the_range_are_dropped():
@@ -291,7 +303,9 @@ def test_what_kafka_python_builds_is_read(codec):
     assert records_of(read(bytes(builder.buffer()))) == rows
 
 
-def test_slices_of_one_frame_are_read_where_they_lie():
+def test_slices_of_one_frame_are_read_where_they_lie(monkeypatch):
+    copied = []
+    monkeypatch.setattr(decoding, "_batch", lambda *_: copied.append(1))
     rows = [plain(60, first=100 * i) for i in range(4)]
     batches = [encode_batch(row[:30]) + encode_batch(row[30:]) for row in rows]
     frame = bytearray(b"\x01response head\x00")
@@ -304,6 +318,7 @@ def test_slices_of_one_frame_are_read_where_they_lie():
     slices = [RecordSlice(view[a:b], 100 * i, 2**62) for i, (a, b) in enumerate(spans)]
     slices.append(RecordSlice(view[0:0], 7, 9))
     decoded = decode(slices, ALL, read_committed=False)
+    assert not copied
     assert records_of(decoded) == [row for part in rows for row in part]
     assert decoded.next_offsets.tolist() == [60, 160, 260, 360, 7]
     view.release()
@@ -318,12 +333,13 @@ def test_a_frame_as_the_protocol_receives_it_is_read_where_it_lies(monkeypatch):
     protocol.received(4)
     frame = protocol.buffer()
     frame[:] = batches
-    joined = []
-    monkeypatch.setattr(decoding, "Decompressor", lambda _: joined.append(1))
+    copied = []
+    monkeypatch.setattr(decoding, "_batch", lambda *_: copied.append(1))
+    monkeypatch.setattr(decoding, "Decompressor", lambda _: copied.append(1))
     decoded = decode([RecordSlice(frame, 0, 60)], ALL, read_committed=False)
     frame[:] = bytes(len(frame))
     assert records_of(decoded) == plain(60)
-    assert not joined  # made only where batches are copied together
+    assert not copied  # both are for batches that are copied together
 
 
 def test_compressed_and_uncompressed_batches_mix():

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.fetch.positions import walk_batches
 from pykafka_wire.wire.records.compression import Codec, compress, decompress
 from pykafka_wire.wire.records.decode import Columns, RecordSlice, decode
 from pykafka_wire.wire.records.varints import read_varints
@@ -74,7 +75,9 @@ def of_batches(rng: random.Random) -> Iterator[Case]:
             check = rng.random() < 0.1
 
             def read(data: bytes, check: bool = check) -> object:
-                pieces = [RecordSlice(memoryview(data), 0, 2**62, [(1, 0)])]
+                walked = walk_batches(memoryview(data), 0, 2**62)
+                records = memoryview(data)[: walked.n_bytes]
+                pieces = [RecordSlice(records, 0, 2**62, [(1, 0)], walked.batch_starts)]
                 return decode(
                     pieces,
                     Columns(headers=True),

@@ -183,3 +183,19 @@ def test_damage_ends_in_a_typed_error_or_in_records(data, codec, magic):
         read(bytes(whole), check_crc=False)
     except WireError:
         pass
+
+
+def test_old_messages_beyond_the_budget_are_left_for_the_next_time():
+    data = b"".join(message(offset, b"k", b"v" * 30) for offset in range(3))
+    pieces = [RecordSlice(memoryview(data), 0, 9)]
+    decoded = decode(pieces, Columns(), read_committed=True, budget_bytes=60)
+    assert decoded.offset.tolist() == [0, 1]
+    assert decoded.unfinished == {0}
+    assert decoded.next_offsets.tolist() == [2]
+
+
+def test_a_wrapper_whose_messages_have_negative_offsets_is_corrupt():
+    inner = message(0, b"k", b"v") + message(5, b"k", b"v")
+    wrapper = message(-(2**63), None, compress(Codec.LZ4, inner), attributes=int(Codec.LZ4))
+    with pytest.raises(CorruptBatchError):
+        read(wrapper)

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.records.batches import LOG_OVERHEAD, MIN_LENGTH, MIN_MESSAGE_LENGTH, whole_batches
+from pykafka_wire.wire.records.batches import LOG_OVERHEAD, MAGIC, MIN_LENGTH, MIN_MESSAGE_LENGTH, whole_batches
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
-_HEAD: Final = Struct(">qiib")
+_HEAD: Final = Struct(">qiiB")
 _LAST_OFFSET_DELTA: Final = Struct(">i")
 _LAST_OFFSET_DELTA_AT: Final = 23
 
@@ -49,7 +49,7 @@ class Walked(NamedTuple):
         next_offset: the position after them; at least the range's end once a batch beyond it was seen.
         leader_epoch: of the last batch stepped over, -1 if there was none or its format has none.
         needed_bytes: the size of the first batch when it did not fit into the response, else 0.
-        batch_starts: where each of the whole batches begins.
+        batch_starts: where each of them begins, and one whose length makes no sense.
     """
 
     n_bytes: int
@@ -62,8 +62,9 @@ class Walked(NamedTuple):
 def walk_batches(records: memoryview, position: int, end_offset: int) -> Walked:
     """Steps over the batches of `records` from `position` until a batch lies beyond `end_offset` or is cut short.
 
-    Only headers are read: a malformed batch is met again, and refused, by the decoder. One whose length makes no sense
-    ends the walk with the rest counted in, so that the decoder gets to see it.
+    Only lengths are read, and the headers of the last batches, since offsets ascend: a malformed batch, or one whose offsets
+    do not, is met again and refused by the decoder. One whose length makes no sense ends the walk with the rest counted in,
+    so that the decoder gets to see it.
     """
     starts, n_bytes = whole_batches(records)
     if not starts:
@@ -73,7 +74,7 @@ def walk_batches(records: memoryview, position: int, end_offset: int) -> Walked:
     while n_batches > 1 and _read(records, starts[n_batches - 2]).next_offset >= end_offset:
         n_batches -= 1
     last = _read(records, starts[n_batches - 1])
-    is_beyond = last.magic >= 2 and last.next_offset > 0 and last.base_offset >= end_offset
+    is_beyond = last.magic >= MAGIC and last.next_offset > 0 and last.base_offset >= end_offset
     if is_beyond:
         n_batches -= 1
     if n_batches < len(starts):
@@ -107,9 +108,9 @@ class _Head(NamedTuple):
 
 def _read(records: memoryview, start: int) -> _Head:
     base_offset, length, epoch, magic = _HEAD.unpack_from(records, start)
-    if length < (MIN_LENGTH if magic >= 2 else MIN_MESSAGE_LENGTH):
+    if length < (MIN_LENGTH if magic >= MAGIC else MIN_MESSAGE_LENGTH):
         return _Head(base_offset, 0, -1, magic)
-    if magic < 2:
+    if magic < MAGIC:
         return _Head(base_offset, base_offset + 1, -1, magic)
     (last_offset_delta,) = _LAST_OFFSET_DELTA.unpack_from(records, start + _LAST_OFFSET_DELTA_AT)
     return _Head(base_offset, base_offset + last_offset_delta + 1, epoch, magic)

@@ -43,9 +43,9 @@ _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
 #: The format that this header is of.
 MAGIC: Final = 2
-#: What a batch's length counts at least, without records; and what that of a message of magic 0 does, the shortest of the
-#: formats before it, without key and value.
+#: The length of a batch without records.
 MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD
+#: That of a message of magic 0 without key and value, the shortest of the formats before.
 MIN_MESSAGE_LENGTH: Final = 14
 
 _CRC_AT: Final = 17
@@ -124,7 +124,7 @@ def whole_batches(records: memoryview) -> tuple[list[int], int]:
     at = 0
     while size - at > MAGIC_AT:
         (length,) = length_at(records, at + _LENGTH_AT)
-        if length < MIN_LENGTH and (length < MIN_MESSAGE_LENGTH or records[at + MAGIC_AT] >= 2):
+        if length < MIN_LENGTH and (length < MIN_MESSAGE_LENGTH or records[at + MAGIC_AT] >= MAGIC):
             add(at)
             return starts, size
         end = at + LOG_OVERHEAD + length

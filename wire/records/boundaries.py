@@ -266,9 +266,9 @@ def _rejoin(
 def _lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """Where lanes begin, ascending, and which of them are the first of each batch; int64 both."""
     n_records = int(counts.sum())
-    # With short batches nothing need be guessed: each is a lane.
-    is_long = n_records >= _MANY_RECORDS or n_records <= _LANE_RECORDS * len(counts)
-    per_lane = _LANE_RECORDS if is_long else _SHORT_LANE_RECORDS
+    # Where batches are short, each can be a lane: nothing need be guessed.
+    long_lanes = n_records >= _MANY_RECORDS or n_records <= _LANE_RECORDS * len(counts)
+    per_lane = _LANE_RECORDS if long_lanes else _SHORT_LANE_RECORDS
     n_lanes = -(-counts // per_lane)
     sizes = batch_ends - batch_starts
     batch = np.repeat(np.arange(len(counts)), n_lanes)

@@ -33,8 +33,9 @@ _GZIP_WINDOW: Final = 31
 _LZ4_MAX_RATIO: Final = 255
 #: What a library is fed at a time, where it may not be all: zstd's has no cap of its own, and four bytes may unpack to 128 KiB.
 _STEP_BYTES: Final = 4096
-#: What a block of zstd data unpacks to at most (RFC 8878, 3.1.1.2.4), and how its header says that it is the last one, or
-#: one octet repeated.
+#: How a frame of zstd data begins (RFC 8878, 3.1.1), what a block of it unpacks to at most (3.1.1.2.4), and how its header
+#: says that it is the last one, or one octet repeated.
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK_BYTES: Final = 128 * 1024
 _ZSTD_LAST_BLOCK: Final = 0b001
 _ZSTD_BLOCK_TYPE: Final = 0b110
@@ -222,25 +223,28 @@ def _unzstd(context: zstandard.ZstdDecompressor, data: Bytes, max_bytes: int) ->
         return bytes(unpacker.decompress(octets))
 
     # In one piece where that cannot become too large: steps take a tenth longer.
-    if _zstd_bound(data) <= max_bytes:
+    if _zstd_fits(data, max_bytes):
         unpacker = context.decompressobj()
         unpacked = unpacker.decompress(data)
-        if unpacker.eof and not unpacker.unused_data:
+        if not unpacker.eof:
+            raise CorruptBatchError("zstd data ends early")
+        if not unpacker.unused_data:
             return bytes(unpacked)
+        del unpacked  # more frames follow
     return _unpack(Codec.ZSTD, data, max_bytes, new=new, feed=feed, first_step_bytes=_STEP_BYTES)
 
 
-def _zstd_bound(data: Bytes) -> int:
-    """What the first frame of ``data`` unpacks to at most, by the number of its blocks. Raises ZstdError if it is none."""
-    n_blocks = 0
-    at = zstandard.frame_header_size(data) if data else 0
-    while at < len(data):
-        n_blocks += 1
+def _zstd_fits(data: Bytes, max_bytes: int) -> bool:
+    """Whether ``data`` begins with a frame that has too few blocks to unpack to more than ``max_bytes``."""
+    if bytes(data[:4]) != _ZSTD_MAGIC:
+        return False
+    at = zstandard.frame_header_size(data)
+    for _ in range(max_bytes // _ZSTD_BLOCK_BYTES):
         header = int.from_bytes(data[at : at + 3], "little")
-        if header & _ZSTD_LAST_BLOCK:
-            break
         at += 3 + (1 if header & _ZSTD_BLOCK_TYPE == _ZSTD_RLE_BLOCK else header >> 3)
-    return n_blocks * _ZSTD_BLOCK_BYTES
+        if header & _ZSTD_LAST_BLOCK or at >= len(data):
+            return True
+    return False
 
 
 def _unpack(

@@ -56,8 +56,8 @@ class RecordSlice:
         records: batches one after the other; the last one may be cut short.
         start_offset, end_offset: records outside of ``[start_offset, end_offset)`` are dropped.
         aborted: ``(producer id, first offset)`` of each aborted transaction, as the response lists them.
-        batch_starts: where the whole batches of `records` begin, from whoever has stepped over them already; None if
-            nobody has.
+        batch_starts: where the batches of `records` begin, from whoever has stepped over them already; None if nobody has.
+            See :func:`~pykafka_wire.wire.records.batches.whole_batches`.
     """
 
     records: memoryview
@@ -99,12 +99,14 @@ class _Found:
     """The whole batches of all slices, in order, in one frame; arrays of one element a batch.
 
     Attributes:
+        is_copy: whether they were copied into `frame`, and are not where they came in.
         starts, ends: int64, where each batch begins and ends in `frame`.
         slice_indexes: int32, which slice each is of.
         headers: of :data:`~pykafka_wire.wire.records.batches.HEADER_DTYPE`.
     """
 
     frame: memoryview
+    is_copy: bool
     starts: Ints
     ends: Ints
     slice_indexes: npt.NDArray[np.int32]
@@ -165,6 +167,12 @@ def decode(
             f"a batch of {counts[wrong[0]]} records up to offset delta {headers['last_offset_delta'][wrong[0]]}",
             offset=int(base_offsets[wrong[0]]),
         )
+    back = np.flatnonzero((base_offsets[1:] <= last_offsets[:-1]) & (slice_indexes[1:] == slice_indexes[:-1])) + 1
+    if len(back):
+        raise CorruptBatchError(
+            f"a batch of offsets from {base_offsets[back[0]]} follows one up to {last_offsets[back[0] - 1]}",
+            offset=int(base_offsets[back[0]]),
+        )
     next_offsets = start_offsets.copy()
     np.maximum.at(next_offsets, slice_indexes, last_offsets + 1)
 
@@ -200,8 +208,8 @@ def _find(slices: Sequence[RecordSlice], check_crc: bool, max_bytes: int) -> _Fo
     """The whole batches of all slices: where they lie, if that is one frame without old messages, else copied into one.
 
     Raises:
-        CorruptBatchError: a length makes no sense.
-        UnsupportedVersionError: a batch of an unknown format.
+        CorruptBatchError: a length makes no sense, or old messages do not hold.
+        UnsupportedVersionError: a batch of an unknown format, or old messages of an unknown codec.
     """
     each = [
         batches.whole_batches(piece.records)[0] if piece.batch_starts is None else piece.batch_starts
@@ -215,14 +223,14 @@ def _find(slices: Sequence[RecordSlice], check_crc: bool, max_bytes: int) -> _Fo
         octets = np.frombuffer(frame, dtype=np.uint8)
         is_batch = octets.take(starts + batches.MAGIC_AT) == batches.MAGIC
         if is_batch.all() and int(starts.max(initial=0)) + batches.HEADER_BYTES <= len(octets):
-            return _located(frame, starts, counts)
+            return _located(frame, starts, counts, is_copy=False)
     copied: list[memoryview] = []
     for nth, (piece, places) in enumerate(zip(slices, each, strict=True)):
         made = [_batch(piece.records, place, check_crc, max_bytes) for place in places]
         copied += (batch for batch in made if len(batch))
         counts[nth] = sum(len(batch) > 0 for batch in made)
     sizes = np.array([len(batch) for batch in copied], dtype=np.int64)
-    return _located(memoryview(b"".join(copied)), np.cumsum(sizes) - sizes, counts)
+    return _located(memoryview(b"".join(copied)), np.cumsum(sizes) - sizes, counts, is_copy=True)
 
 
 def _batch(records: memoryview, start: int, check_crc: bool, max_bytes: int) -> memoryview:
@@ -240,12 +248,12 @@ def _batch(records: memoryview, start: int, check_crc: bool, max_bytes: int) -> 
     return legacy.convert(entry, check_crc=check_crc, max_bytes=max_bytes) or memoryview(b"")
 
 
-def _located(frame: memoryview, starts: Ints, counts: Sequence[int]) -> _Found:
-    """The batches that begin at ``starts``, all laid out as magic 2; so many of each slice."""
+def _located(frame: memoryview, starts: Ints, counts: Sequence[int], *, is_copy: bool) -> _Found:
+    """The batches that begin at ``starts``, all laid out as magic 2; ``counts`` of each slice."""
     if len(starts):
         n_places = len(frame) - batches.HEADER_BYTES + 1
-        every = np.ndarray((n_places, batches.HEADER_BYTES), np.uint8, frame, strides=(1, 1))
-        headers = every[starts].view(batches.HEADER_DTYPE)[:, 0]
+        octets = np.ndarray((n_places,), f"V{batches.HEADER_BYTES}", frame, strides=(1,))
+        headers = octets[starts].view(batches.HEADER_DTYPE)
     else:
         headers = np.empty(0, dtype=batches.HEADER_DTYPE)
     lengths = headers["batch_length"].astype(np.int64)
@@ -254,6 +262,7 @@ def _located(frame: memoryview, starts: Ints, counts: Sequence[int]) -> _Found:
         raise _too_short(int(lengths[wrong[0]]), int(headers["base_offset"][wrong[0]]))
     return _Found(
         frame=frame,
+        is_copy=is_copy,
         starts=starts,
         ends=starts + batches.LOG_OVERHEAD + lengths,
         slice_indexes=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
@@ -344,7 +353,8 @@ def _payloads(found: _Found, rows: Ints, max_bytes: int, budget_bytes: int) -> t
     """``(buffer, starts, ends)``: the records of the batches ``rows``, unpacked; of the first of them, where they come to
     more than the budget.
 
-    Where all are uncompressed the buffer is the frame, a view; otherwise their copies, joined.
+    Where all are uncompressed and where they came in, the buffer is the frame, a view; otherwise their copies, joined. Old
+    messages are unpacked already, to any size.
 
     Raises:
         CorruptBatchError: a batch cannot be unpacked, or cannot hold the records that it claims.
@@ -352,7 +362,7 @@ def _payloads(found: _Found, rows: Ints, max_bytes: int, budget_bytes: int) -> t
     headers = found.headers
     codecs = (headers["attributes"][rows] & 0x07).tolist()
     starts, ends = found.starts[rows] + batches.HEADER_BYTES, found.ends[rows]
-    if not any(codecs):
+    if not any(codecs) and not found.is_copy:
         buffer = np.frombuffer(found.frame, dtype=np.uint8)
     else:
         payloads: list[Any] = []

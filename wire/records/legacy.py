@@ -64,7 +64,7 @@ def convert(entry: memoryview, *, check_crc: bool, max_bytes: int) -> memoryview
         raise
     base_offset = messages[0].offset if messages else outer.offset
     base_timestamp = messages[0].timestamp if messages else outer.timestamp
-    if not 0 <= outer.offset - base_offset <= _MAX_INT32:
+    if base_offset < 0 or not 0 <= outer.offset - base_offset <= _MAX_INT32:
         raise CorruptBatchError(
             f"messages from offset {base_offset} in a wrapper of offset {outer.offset}", offset=outer.offset
         )
