@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.records.batches import LOG_OVERHEAD, MAGIC, MIN_LENGTH, MIN_MESSAGE_LENGTH, whole_batches
+from pykafka_wire.wire.records.batches import LOG_OVERHEAD, MAGIC, least_length, whole_batches
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 _HEAD: Final = Struct(">qiiB")
@@ -108,7 +108,7 @@ class _Head(NamedTuple):
 
 def _read(records: memoryview, start: int) -> _Head:
     base_offset, length, epoch, magic = _HEAD.unpack_from(records, start)
-    if length < (MIN_LENGTH if magic >= MAGIC else MIN_MESSAGE_LENGTH):
+    if length < least_length(magic):
         return _Head(base_offset, 0, -1, magic)
     if magic < MAGIC:
         return _Head(base_offset, base_offset + 1, -1, magic)

@@ -112,6 +112,11 @@ def read_header(batch: memoryview) -> BatchHeader:
     return BatchHeader._make(HEADER.unpack_from(batch))
 
 
+def least_length(magic: int) -> int:
+    """The smallest length that a batch, or a message of an old format, can have."""
+    return MIN_LENGTH if magic >= MAGIC else MIN_MESSAGE_LENGTH
+
+
 def whole_batches(records: memoryview) -> tuple[list[int], int]:
     """``(starts, end)``: where each batch of ``records`` begins, of any format, and where the last one ends.
 
@@ -124,7 +129,7 @@ def whole_batches(records: memoryview) -> tuple[list[int], int]:
     at = 0
     while size - at > MAGIC_AT:
         (length,) = length_at(records, at + _LENGTH_AT)
-        if length < MIN_LENGTH and (length < MIN_MESSAGE_LENGTH or records[at + MAGIC_AT] >= MAGIC):
+        if length < MIN_LENGTH and length < least_length(records[at + MAGIC_AT]):
             add(at)
             return starts, size
         end = at + LOG_OVERHEAD + length

@@ -240,7 +240,7 @@ def _batch(records: memoryview, start: int, check_crc: bool, max_bytes: int) -> 
         raise UnsupportedVersionError(
             f"a record batch of magic {magic}, which no Kafka release writes", offset=base_offset
         )
-    if length < (batches.MIN_LENGTH if magic == batches.MAGIC else batches.MIN_MESSAGE_LENGTH):
+    if length < batches.least_length(magic):
         raise _too_short(length, base_offset)
     entry = records[start : start + batches.LOG_OVERHEAD + length]
     if magic == batches.MAGIC:
