@@ -278,6 +278,9 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
+        # Else the JVM connector's producers ask for the tests' deleted topics every second, and warn of each.
+        "spark.kafka.producer.cache.timeout": "2s",
+        "spark.kafka.producer.cache.evictorThreadRunInterval": "2s",
         "spark.databricks.delta.snapshotPartitions": "2",  # 50 tasks for a log of ten lines else
         "spark.sql.session.timeZone": "UTC",
     }.items():

@@ -133,7 +133,9 @@ def _run(drive: Drive) -> None:
     strike, stack = drive.strike, contextlib.ExitStack()
     if strike is not None:
         stack.enter_context(arm(strike, lambda: current, lambda: os.kill(os.getpid(), strike.signal)))
-    given = {"bootstrap.servers": drive.servers, "retry.backoff.ms": "20", "retry.backoff.max.ms": "200"}
+    # The time that a process is stopped counts for its deadlines.
+    waits = {"retry.backoff.ms": "20", "retry.backoff.max.ms": "200", "default.api.timeout.ms": "300000"}
+    given = {"bootstrap.servers": drive.servers, **waits}
     with stack, Cluster(ClientSettings.from_options(given)) as cluster:
         for batch_id in range(done(drive.log), drive.n_batches):
             current = batch_id
