@@ -127,12 +127,20 @@ class Logs:
         lost(
             Loss.PARTITIONS_DELETED,
             [(tp, begins[tp], -1) for tp in sorted(begins.keys() - current)],
-            f"the query reads no topic {strangers} now; is it the checkpoint of another query?" if strangers else "",
+            f"the query reads no topic {strangers} now; was it deleted, or is the checkpoint another query's?"
+            if strangers
+            else "",
         )
         added = [tp for tp in partitions if tp not in begins]
         try:
             latest = latest_offsets(self._cluster, partitions, self._options.client.isolation_level)
             earliest = earliest_offsets(self._cluster, added) if added else {}
+            begins = {tp: begins[tp] if tp in begins else earliest[tp] for tp in partitions}
+            truncated = self._truncated(start, begins, latest)
+            ends = {tp: latest[tp].offset for tp in partitions}
+            ends |= self._open_transactions(
+                {tp: begins[tp] for tp in partitions if ends[tp] < begins[tp] and tp not in truncated}
+            )
         except UnknownTopicError as error:
             if afresh:
                 raise
@@ -140,20 +148,14 @@ class Logs:
             if not self._options.subscription.pattern:
                 self._missing = error  # its grace is over: from now on one look at all topics
             return self.look(start, afresh=True)
-        lost(
-            Loss.ADDED_PARTITION_DOES_NOT_START_FROM_ZERO,
-            [(tp, 0, offset) for tp, offset in earliest.items() if offset > 0 and tp.topic not in recreated],
-        )
-        begins = {tp: begins[tp] if tp in begins else earliest[tp] for tp in partitions}
-        truncated = self._truncated(start, begins, latest)
-        ends = {tp: latest[tp].offset for tp in partitions}
-        ends |= self._open_transactions(
-            {tp: begins[tp] for tp in partitions if ends[tp] < begins[tp] and tp not in truncated}
-        )
         shorter = {tp: end for tp, end in ends.items() if end < begins[tp] and tp not in truncated}
         cut = truncated | shorter
         if cut and not afresh:
             return self.look(start, afresh=True)
+        lost(
+            Loss.ADDED_PARTITION_DOES_NOT_START_FROM_ZERO,
+            [(tp, 0, offset) for tp, offset in earliest.items() if offset > 0 and tp.topic not in recreated],
+        )
         lost(Loss.LOG_TRUNCATED, [(tp, end, begins[tp]) for tp, end in truncated.items()])
         lost(Loss.OFFSETS_CHANGED, [(tp, end, begins[tp]) for tp, end in shorter.items()])
         begins |= cut

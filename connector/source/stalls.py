@@ -13,6 +13,7 @@ from pykafka_wire.source.resolve import latest_offsets
 from pykafka_wire.wire.admin import ListedOffset
 from pykafka_wire.wire.cluster import Cluster, Deadline
 from pykafka_wire.wire.describe import open_transactions
+from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.topics import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -33,11 +34,18 @@ class StallWatch:
         self._held: dict[TopicPartition, int] = {}
 
     def look(self, stable: Mapping[TopicPartition, ListedOffset]) -> None:
-        """Warn of open transactions that have kept the last ``stable`` offsets where they were at the last look."""
+        """Warn of open transactions that have kept the last ``stable`` offsets where they were at the last look.
+
+        A look that fails is left out: it is the next one of the logs that judges what has become of them.
+        """
         now = time.monotonic()
         if now - self._looked_at < _STALL_S:
             return
-        written = latest_offsets(self._cluster, stable, "read_uncommitted")
+        try:
+            written = latest_offsets(self._cluster, stable, "read_uncommitted")
+        except WireError as error:
+            _log.debug("No look at open transactions: %s", error)
+            return
         held = {tp: found.offset for tp, found in stable.items() if found.offset < written[tp].offset}
         stalled = {tp: offset for tp, offset in held.items() if self._held.get(tp) == offset}
         if stalled:
