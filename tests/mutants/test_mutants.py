@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.switched_off import MUTANTS
-
-pytestmark = [pytest.mark.long, pytest.mark.broker]
+from tests.mutants.switched_off import MUTANTS, changed_source
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +33,13 @@ def run(tests: tuple[str, ...], mutant: str | None) -> subprocess.CompletedProce
 
 
 @pytest.mark.parametrize("name", MUTANTS)
+def test_what_is_to_be_switched_off_is_there(name: str) -> None:
+    changed_source(ROOT / "wire" / Path(*MUTANTS[name].module.split(".")).with_suffix(".py"), MUTANTS[name].changes)
+
+
+@pytest.mark.long
+@pytest.mark.broker
+@pytest.mark.parametrize("name", MUTANTS)
 def test_switched_off_it_is_missed(name: str) -> None:
     done = run(MUTANTS[name].tests, name)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
@@ -42,6 +47,8 @@ def test_switched_off_it_is_missed(name: str) -> None:
     assert " error" not in done.stdout.splitlines()[-1]
 
 
+@pytest.mark.long
+@pytest.mark.broker
 @pytest.mark.parametrize("tests", sorted({mutant.tests for mutant in MUTANTS.values()}))
 def test_switched_on_these_tests_pass(tests: tuple[str, ...]) -> None:
     done = run(tests, None)

@@ -16,7 +16,8 @@ from pykafka_wire.wire.protocol import Connection
 from pykafka_wire.wire.records import decode as decoding
 from pykafka_wire.wire.records.batches import whole_batches
 from pykafka_wire.wire.records.compression import Codec
-from pykafka_wire.wire.records.decode import Columns, DecodedRecords, RecordSlice, decode
+from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
+from pykafka_wire.wire.records.framing import RecordSlice
 from tests.wire.oracle import Record, control_batch, decode_batches, encode_batch, varint
 
 ALL = Columns(headers=True)

@@ -14,7 +14,8 @@ from kafka.record import MemoryRecordsBuilder
 
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.records.compression import Codec, compress
-from pykafka_wire.wire.records.decode import Columns, DecodedRecords, RecordSlice, decode
+from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
+from pykafka_wire.wire.records.framing import RecordSlice
 from pykafka_wire.wire.records.legacy import _mend_lz4, _xxh32
 from tests.wire.oracle import Record, encode_batch
 

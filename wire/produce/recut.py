@@ -18,8 +18,9 @@ from pykafka_wire.wire.records import batches
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.batches import EncodedBatch, read_header
 from pykafka_wire.wire.records.compression import codec_of
-from pykafka_wire.wire.records.decode import Columns, DecodedRecords, RecordSlice, decode
+from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
 from pykafka_wire.wire.records.encode import encode_batches
+from pykafka_wire.wire.records.framing import RecordSlice
 from pykafka_wire.wire.records.varints import Ints
 from pykafka_wire.wire.topics import TopicPartition
 

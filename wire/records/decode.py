@@ -1,7 +1,8 @@
 """Record batches to columns: every batch of a Fetch response at once, with no Python object per record.
 
-Owns what stands inside a batch, and which batches count: CRC, control batches, aborted transactions, offsets outside the
-range. It knows no brokers and no requests. https://kafka.apache.org/documentation/#record
+Owns which batches count (control batches, aborted transactions, offsets outside the range) and what stands inside them. What
+frames a batch, its CRC too, is :mod:`~pykafka_wire.wire.records.framing`'s. It knows no brokers and no requests.
+https://kafka.apache.org/documentation/#record
 
 How: the headers of all batches are read at once, and their records lie in one buffer. Where each record begins is
 :mod:`~pykafka_wire.wire.records.boundaries`' matter. Everything else is NumPy over all records: the varints of each field in turn,
@@ -19,20 +20,19 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from crc32c import crc32c
 
-from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
-from pykafka_wire.wire.records import batches, legacy
+from pykafka_wire.wire.errors import CorruptBatchError, WireError
+from pykafka_wire.wire.records import batches
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.boundaries import MIN_RECORD_BYTES, record_bounds
 from pykafka_wire.wire.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor, codec_of
+from pykafka_wire.wire.records.framing import FramedBatches, RecordSlice, check_crcs, frame_batches
 from pykafka_wire.wire.records.varints import Ints, Octets, read_varints
 
 _logger = logging.getLogger(__name__)
 
 #: Arrow's binary arrays have int32 offsets; what one call decodes stays well below.
 _MAX_BUFFER_BYTES: Final = 2**31 - 2**20
-_HEAD: Final = struct.Struct(">qi4xb")
 _ABORT: Final = 0
 _CONTROL_KEY: Final = struct.Struct(">hh")
 
@@ -46,25 +46,6 @@ class Columns:
     headers: bool = False
     timestamp: bool = True
     timestamp_type: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class RecordSlice:
-    """The record bytes that a Fetch response holds for one topic-partition.
-
-    Attributes:
-        records: batches one after the other; the last one may be cut short.
-        start_offset, end_offset: records outside of ``[start_offset, end_offset)`` are dropped.
-        aborted: ``(producer id, first offset)`` of each aborted transaction, as the response lists them.
-        batch_starts: where the batches of `records` begin, from whoever has stepped over them already; None if nobody has.
-            See :func:`~pykafka_wire.wire.records.batches.whole_batches`.
-    """
-
-    records: memoryview
-    start_offset: int
-    end_offset: int
-    aborted: Sequence[tuple[int, int]] = ()
-    batch_starts: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,25 +73,6 @@ class DecodedRecords:
     headers: Any
     next_offsets: Ints
     unfinished: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The whole batches of all slices, in order, in one frame; arrays of one element a batch.
-
-    Attributes:
-        is_copy: whether they were copied into `frame`, and are not where they came in.
-        starts, ends: int64, where each batch begins and ends in `frame`.
-        slice_indexes: int32, which slice each is of.
-        headers: of :data:`~pykafka_wire.wire.records.batches.HEADER_DTYPE`.
-    """
-
-    frame: memoryview
-    is_copy: bool
-    starts: Ints
-    ends: Ints
-    slice_indexes: npt.NDArray[np.int32]
-    headers: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +113,12 @@ def decode(
         CorruptBatchError: a CRC, a length or compressed data does not hold; names the slice's batch by its base offset.
         UnsupportedVersionError: a batch of an unknown format or codec.
     """
-    found = _find(slices, check_crc, max_decompressed_bytes)
-    headers, slice_indexes = found.headers, found.slice_indexes
+    framed = frame_batches(slices, check_crc=check_crc, max_bytes=max_decompressed_bytes)
+    headers, slice_indexes = framed.headers, framed.slice_indexes
     start_offsets = np.array([piece.start_offset for piece in slices], dtype=np.int64)
     end_offsets = np.array([piece.end_offset for piece in slices], dtype=np.int64)
     if check_crc:
-        _check_crcs(found)
+        check_crcs(framed)
 
     base_offsets = headers["base_offset"].astype(np.int64)
     last_offsets = base_offsets + headers["last_offset_delta"]
@@ -180,9 +142,9 @@ def decode(
     wanted = (counts > 0) & (attributes & batches.CONTROL == 0)
     wanted &= (last_offsets >= start_offsets[slice_indexes]) & (base_offsets < end_offsets[slice_indexes])
     if read_committed:
-        wanted &= ~_aborted(found, slices)
+        wanted &= ~_aborted(framed, slices)
     rows = np.flatnonzero(wanted)
-    buffer, starts, ends = _payloads(found, rows, max_decompressed_bytes, budget_bytes)
+    buffer, starts, ends = _payloads(framed, rows, max_decompressed_bytes, budget_bytes)
     rows, left = rows[: len(starts)], rows[len(starts) :]
     unfinished, firsts = np.unique(slice_indexes[left], return_index=True)
     next_offsets[unfinished] = np.maximum(base_offsets[left[firsts]], start_offsets[unfinished])
@@ -204,118 +166,17 @@ def decode(
     return replace(decoded, unfinished=frozenset(unfinished.tolist())) if len(left) else decoded
 
 
-def _find(slices: Sequence[RecordSlice], check_crc: bool, max_bytes: int) -> _Found:
-    """The whole batches of all slices: where they lie, if that is one frame without old messages, else copied into one.
-
-    Raises:
-        CorruptBatchError: a length makes no sense, or old messages do not hold.
-        UnsupportedVersionError: a batch of an unknown format, or old messages of an unknown codec.
-    """
-    each = [
-        batches.whole_batches(piece.records)[0] if piece.batch_starts is None else piece.batch_starts
-        for piece in slices
-    ]
-    counts = [len(starts) for starts in each]
-    frame = _frame(slices)
-    if frame is not None:
-        starts = np.array([start for starts in each for start in starts], dtype=np.int64)
-        starts += np.repeat(_origins(slices, frame), counts)
-        octets = np.frombuffer(frame, dtype=np.uint8)
-        is_batch = octets.take(starts + batches.MAGIC_AT) == batches.MAGIC
-        if is_batch.all() and int(starts.max(initial=0)) + batches.HEADER_BYTES <= len(octets):
-            return _located(frame, starts, counts, is_copy=False)
-    copied: list[memoryview] = []
-    for nth, (piece, places) in enumerate(zip(slices, each, strict=True)):
-        made = [_batch(piece.records, place, check_crc, max_bytes) for place in places]
-        copied += (batch for batch in made if len(batch))
-        counts[nth] = sum(len(batch) > 0 for batch in made)
-    sizes = np.array([len(batch) for batch in copied], dtype=np.int64)
-    return _located(memoryview(b"".join(copied)), np.cumsum(sizes) - sizes, counts, is_copy=True)
-
-
-def _batch(records: memoryview, start: int, check_crc: bool, max_bytes: int) -> memoryview:
-    """One batch; old messages as one, and a filler that stands for none as nothing."""
-    base_offset, length, magic = _HEAD.unpack_from(records, start)
-    if magic not in (0, 1, batches.MAGIC):
-        raise UnsupportedVersionError(
-            f"a record batch of magic {magic}, which no Kafka release writes", offset=base_offset
-        )
-    if length < batches.least_length(magic):
-        raise _too_short(length, base_offset)
-    entry = records[start : start + batches.LOG_OVERHEAD + length]
-    if magic == batches.MAGIC:
-        return entry
-    return legacy.convert(entry, check_crc=check_crc, max_bytes=max_bytes) or memoryview(b"")
-
-
-def _located(frame: memoryview, starts: Ints, counts: Sequence[int], *, is_copy: bool) -> _Found:
-    """The batches that begin at ``starts``, all laid out as magic 2; ``counts`` of each slice."""
-    if len(starts):
-        n_places = len(frame) - batches.HEADER_BYTES + 1
-        octets = np.ndarray((n_places,), f"V{batches.HEADER_BYTES}", frame, strides=(1,))
-        headers = octets[starts].view(batches.HEADER_DTYPE)
-    else:
-        headers = np.empty(0, dtype=batches.HEADER_DTYPE)
-    lengths = headers["batch_length"].astype(np.int64)
-    wrong = np.flatnonzero(lengths < batches.MIN_LENGTH)
-    if len(wrong):
-        raise _too_short(int(lengths[wrong[0]]), int(headers["base_offset"][wrong[0]]))
-    return _Found(
-        frame=frame,
-        is_copy=is_copy,
-        starts=starts,
-        ends=starts + batches.LOG_OVERHEAD + lengths,
-        slice_indexes=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
-        headers=headers,
-    )
-
-
-def _too_short(length: int, offset: int) -> CorruptBatchError:
-    return CorruptBatchError(f"a batch of {length} bytes is shorter than its header", offset=offset)
-
-
-def _frame(slices: Sequence[RecordSlice]) -> memoryview | None:
-    """What all slices are views of, if that is one and the same."""
-    frames = {id(piece.records.obj): piece.records.obj for piece in slices if len(piece.records)}
-    return memoryview(next(iter(frames.values()))) if len(frames) == 1 else None
-
-
-def _origins(slices: Sequence[RecordSlice], frame: memoryview) -> Ints:
-    """Where each slice begins in the frame."""
-    first = _address(frame)
-    return np.array([_address(piece.records) - first if len(piece.records) else 0 for piece in slices], dtype=np.int64)
-
-
-def _address(view: memoryview) -> int:
-    return int(np.frombuffer(view, dtype=np.uint8).__array_interface__["data"][0])
-
-
-def _check_crcs(found: _Found) -> None:
-    """Every batch against its CRC.
-
-    Raises:
-        CorruptBatchError: one does not hold.
-    """
-    frame = found.frame
-    covered = (found.starts + batches.CRC_COVERS_FROM).tolist()
-    for nth, (start, end, crc) in enumerate(
-        zip(covered, found.ends.tolist(), found.headers["crc"].tolist(), strict=True)
-    ):
-        if crc32c(frame[start:end]) != crc:
-            raise batches.crc_error(crc, crc32c(frame[start:end]), int(found.headers["base_offset"][nth]))
-
-
-def _aborted(found: _Found, slices: Sequence[RecordSlice]) -> npt.NDArray[np.bool_]:
+def _aborted(framed: FramedBatches, slices: Sequence[RecordSlice]) -> npt.NDArray[np.bool_]:
     """Which batches belong to aborted transactions: transactional, of a producer whose aborted transaction has begun and
     is not yet ended by its marker; bool[n_batches].
     """
-    aborted = np.zeros(len(found.headers), dtype=bool)
+    aborted = np.zeros(len(framed.headers), dtype=bool)
     if not any(piece.aborted for piece in slices):
         return aborted
     index = -1
     rest: list[tuple[int, int]] = []
     aborting: set[int] = set()
-    for nth, (of, header) in enumerate(zip(found.slice_indexes.tolist(), found.headers, strict=True)):
+    for nth, (of, header) in enumerate(zip(framed.slice_indexes.tolist(), framed.headers, strict=True)):
         if of != index:
             index = of
             rest = sorted(slices[of].aborted, key=lambda transaction: transaction[1], reverse=True)
@@ -325,7 +186,7 @@ def _aborted(found: _Found, slices: Sequence[RecordSlice]) -> npt.NDArray[np.boo
             aborting.add(rest.pop()[0])
         producer_id, attributes = int(header["producer_id"]), int(header["attributes"])
         if attributes & batches.CONTROL:
-            records = found.frame[int(found.starts[nth]) + batches.HEADER_BYTES : int(found.ends[nth])]
+            records = framed.frame[int(framed.starts[nth]) + batches.HEADER_BYTES : int(framed.ends[nth])]
             if producer_id in aborting and _is_abort(records, int(header["base_offset"])):
                 aborting.discard(producer_id)
         elif attributes & batches.TRANSACTIONAL and producer_id in aborting:
@@ -349,7 +210,7 @@ def _is_abort(records: memoryview, offset: int) -> bool:
     return bool(kind == _ABORT)
 
 
-def _payloads(found: _Found, rows: Ints, max_bytes: int, budget_bytes: int) -> tuple[Octets, Ints, Ints]:
+def _payloads(framed: FramedBatches, rows: Ints, max_bytes: int, budget_bytes: int) -> tuple[Octets, Ints, Ints]:
     """``(buffer, starts, ends)``: the records of the batches ``rows``, unpacked; of the first of them, where they come to
     more than the budget.
 
@@ -359,18 +220,18 @@ def _payloads(found: _Found, rows: Ints, max_bytes: int, budget_bytes: int) -> t
     Raises:
         CorruptBatchError: a batch cannot be unpacked, or cannot hold the records that it claims.
     """
-    headers = found.headers
+    headers = framed.headers
     codecs = (headers["attributes"][rows] & 0x07).tolist()
-    starts, ends = found.starts[rows] + batches.HEADER_BYTES, found.ends[rows]
-    if not any(codecs) and not found.is_copy:
-        buffer = np.frombuffer(found.frame, dtype=np.uint8)
+    starts, ends = framed.starts[rows] + batches.HEADER_BYTES, framed.ends[rows]
+    if not any(codecs) and not framed.is_copy:
+        buffer = np.frombuffer(framed.frame, dtype=np.uint8)
     else:
         payloads: list[Any] = []
         unpacker = Decompressor(max_bytes)
         for row, codec, start, end in zip(rows.tolist(), codecs, starts.tolist(), ends.tolist(), strict=True):
             if budget_bytes <= 0:
                 break
-            packed = found.frame[start:end]
+            packed = framed.frame[start:end]
             try:
                 payloads.append(packed if codec == 0 else unpacker.decompress(codec_of(codec), packed))
             except WireError as error:
