@@ -144,10 +144,12 @@ class Logs:
         except UnknownTopicError as error:
             if afresh:
                 raise
-            lost(Loss.INITIAL_OFFSET_NOT_FOUND, [(tp, 0, -1) for tp in added if tp.topic == error.topic])
             if not self._options.subscription.pattern:
                 self._missing = error  # its grace is over: from now on one look at all topics
-            return self.look(start, afresh=True)
+            ahead = self.look(start, afresh=True)
+            gone = [(tp, 0, -1) for tp in added if tp.topic == error.topic and tp not in ahead.latest]
+            lost(Loss.INITIAL_OFFSET_NOT_FOUND, gone)
+            return ahead
         shorter = {tp: end for tp, end in ends.items() if end < begins[tp] and tp not in truncated}
         cut = truncated | shorter
         if cut and not afresh:

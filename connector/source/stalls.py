@@ -30,17 +30,18 @@ class StallWatch:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._looked_at = 0.0
+        self._looked_at = self._tried_at = 0.0
         self._held: dict[TopicPartition, int] = {}
 
     def look(self, stable: Mapping[TopicPartition, ListedOffset]) -> None:
         """Warn of open transactions that have kept the last ``stable`` offsets where they were at the last look.
 
-        A look that fails is left out: it is the next one of the logs that judges what has become of them.
+        A look that fails is skipped; what is wrong the query's own next look at its logs will say.
         """
         now = time.monotonic()
-        if now - self._looked_at < _STALL_S:
+        if now - self._tried_at < _STALL_S:
             return
+        self._tried_at = now
         try:
             written = latest_offsets(self._cluster, stable, "read_uncommitted")
         except WireError as error:

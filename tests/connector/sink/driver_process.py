@@ -133,9 +133,9 @@ def _run(drive: Drive) -> None:
     strike, stack = drive.strike, contextlib.ExitStack()
     if strike is not None:
         stack.enter_context(arm(strike, lambda: current, lambda: os.kill(os.getpid(), strike.signal)))
-    # The time that a process is stopped counts for its deadlines.
-    waits = {"retry.backoff.ms": "20", "retry.backoff.max.ms": "200", "default.api.timeout.ms": "300000"}
-    given = {"bootstrap.servers": drive.servers, **waits}
+    given = {"bootstrap.servers": drive.servers, "retry.backoff.ms": "20", "retry.backoff.max.ms": "200"}
+    if strike is not None and strike.signal == signal.SIGSTOP:  # the time that it is stopped counts for its deadlines
+        given |= dict.fromkeys(["default.api.timeout.ms", "request.timeout.ms", "delivery.timeout.ms"], "300000")
     with stack, Cluster(ClientSettings.from_options(given)) as cluster:
         for batch_id in range(done(drive.log), drive.n_batches):
             current = batch_id
@@ -146,24 +146,26 @@ def _run(drive: Drive) -> None:
 
 @contextlib.contextmanager
 def arm(strike: Strike, batch_id: Callable[[], int], act: Callable[[], None]) -> Iterator[None]:
-    """Calls `act` where a strike is due; `batch_id` says which micro-batch is being committed."""
+    """Calls `act` where a strike is first due; `batch_id` says which micro-batch is being committed."""
     send, result = Cluster.send, Pending.result
+    struck = False
 
-    def due(request: Any, moment: str) -> bool:
-        return batch_id() == strike.batch_id and type(request).name == strike.api and moment == strike.moment
+    def strike_if_due(request: Any, moment: str) -> None:
+        nonlocal struck
+        due = batch_id() == strike.batch_id and type(request).name == strike.api and moment == strike.moment
+        if due and not struck:
+            struck = True  # a request that is repeated, as while the transaction before is being ended, strikes no more
+            act()
 
     def send_and_strike(self: Any, node_id: int, request: Any, **options: Any) -> Any:
-        if due(request, BEFORE_SEND):
-            act()
+        strike_if_due(request, BEFORE_SEND)
         pending = send(self, node_id, request, **options)
-        if due(request, AFTER_SEND):
-            act()
+        strike_if_due(request, AFTER_SEND)
         return pending
 
     def answer_and_strike(self: Any, *deadlines: Any) -> Any:
         answer = result(self, *deadlines)
-        if due(self.sent.request, AFTER_RESPONSE):
-            act()
+        strike_if_due(self.sent.request, AFTER_RESPONSE)
         return answer
 
     Cluster.send = send_and_strike  # type: ignore[method-assign]
