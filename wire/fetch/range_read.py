@@ -47,7 +47,8 @@ from pykafka_wire.wire.fetch.range_errors import (
 )
 from pykafka_wire.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from pykafka_wire.wire.pending import first_to_arrive
-from pykafka_wire.wire.records.decode import Columns, RecordSlice
+from pykafka_wire.wire.records.decode import Columns
+from pykafka_wire.wire.records.framing import RecordSlice
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
 
 logger = logging.getLogger(__name__)
