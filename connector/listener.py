@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +68,8 @@ class LagListener(StreamingQueryListener):
     def __init__(self, on_lag: Callable[[QueryLag], None] | None = None) -> None:
         self._on_lag = on_lag or _log_lag
         self.latest: dict[tuple[str, int], QueryLag] = {}
+        self._ended_runs: set[str] = set()
+        self._told = threading.Condition()
 
     def onQueryStarted(self, event: Any) -> None:  # Any: Spark's events, which differ between classic and Connect
         """Nothing is known yet."""
@@ -84,6 +87,20 @@ class LagListener(StreamingQueryListener):
         """A query that has ended is behind no more."""
         for key in [key for key in self.latest if key[0] == str(event.id)]:
             del self.latest[key]
+        with self._told:
+            self._ended_runs.add(str(event.runId))
+            self._told.notify_all()
+
+    def wait_for_end(
+        self, query: Any, timeout_s: float = 60.0
+    ) -> bool:  # Any: a StreamingQuery of either kind of session
+        """Wait until this listener was told that a run of a query has ended; False where it was not within ``timeout_s``.
+
+        Through Spark Connect call it before ``spark.streams.removeListener``: as of Spark 4.2 that never returns while an
+        event is on its way to the listener, and the last one comes after ``query.awaitTermination()`` has returned.
+        """
+        with self._told:
+            return self._told.wait_for(lambda: str(query.runId) in self._ended_runs, timeout_s)
 
 
 def lags_of(progress: Any) -> Iterator[QueryLag]:  # Any: a StreamingQueryProgress of either kind of session

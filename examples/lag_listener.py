@@ -49,7 +49,8 @@ def main() -> None:
             .start()
         )
         query.awaitTermination()
-    spark.streams.removeListener(listener)
+    if listener.wait_for_end(query):  # while an event is on its way, Spark Connect would not come back from removing it
+        spark.streams.removeListener(listener)
     spark.stop()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,8 @@ def test_each_micro_batch_tells_the_lag_that_it_leaves(
         query = queries.run(startingOffsets=f'{{"{name}":{{"0":0,"1":0}}}}', **options)
         batches = len(query.recentProgress)
         until(lambda: len(told) >= batches, what="the progress of every batch")
-        until(lambda: not listener.latest, what="the query's end")
+        assert listener.wait_for_end(query)
+        assert not listener.latest
     finally:
         spark.streams.removeListener(listener)
     first, last = told[0], told[-1]
@@ -47,6 +49,10 @@ def test_each_micro_batch_tells_the_lag_that_it_leaves(
     assert (last.total_offsets_behind, last.bytes_behind) == (0, 0)
     assert last.commit_successes >= len(told) - 1 and last.commit_failures == 0
     assert (last.lost_ranges, last.lost_offsets) == (1, 2)
+
+
+def test_an_end_that_does_not_come_is_not_waited_for_long() -> None:
+    assert not LagListener().wait_for_end(SimpleNamespace(runId="1"), timeout_s=0.01)
 
 
 def progress_of(latest_offset: str) -> Any:
