@@ -96,11 +96,13 @@ class LagListener(StreamingQueryListener):
     ) -> bool:  # Any: a StreamingQuery of either kind of session
         """Wait until this listener was told that a run of a query has ended; False where it was not within ``timeout_s``.
 
-        Through Spark Connect call it before ``spark.streams.removeListener``: as of Spark 4.2 that never returns while an
-        event is on its way to the listener, and the last one comes after ``query.awaitTermination()`` has returned.
+        Through Spark Connect remove a listener (``spark.streams.removeListener``) only where this was True of each of the
+        session's queries: as of Spark 4.2 the removal never returns while an event of any is on its way, and a query's last
+        one comes after its ``awaitTermination()`` has returned.
         """
+        run_id = str(query.runId)
         with self._told:
-            return self._told.wait_for(lambda: str(query.runId) in self._ended_runs, timeout_s)
+            return self._told.wait_for(lambda: run_id in self._ended_runs, timeout_s)
 
 
 def lags_of(progress: Any) -> Iterator[QueryLag]:  # Any: a StreamingQueryProgress of either kind of session

@@ -49,8 +49,11 @@ def main() -> None:
             .start()
         )
         query.awaitTermination()
-    if listener.wait_for_end(query):  # while an event is on its way, Spark Connect would not come back from removing it
+    # While an event is on its way, Spark Connect would not come back from removing a listener.
+    if listener.wait_for_end(query):
         spark.streams.removeListener(listener)
+    else:
+        print("the query's end was not told within a minute", flush=True)
     spark.stop()
 
 

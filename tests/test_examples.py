@@ -117,6 +117,7 @@ def test_the_lag_is_told_through_spark_connect(
     told = run("lag_listener.py", *arguments, environment=environment | {"SPARK_REMOTE": "local[1]"}, folder=tmp_path)
     behind = [int(line.split()[2]) for line in told.splitlines() if line.startswith("batch ")]
     assert behind[:3] == [6, 2, 0]
+    assert "was not told" not in told
 
 
 @pytest.mark.timeout(900)

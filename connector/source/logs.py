@@ -19,7 +19,7 @@ from pykafka_wire.source.losses import Losses, LostRange
 from pykafka_wire.source.resolve import earliest_offsets, find_topics, latest_offsets, topic_partitions
 from pykafka_wire.wire.admin import ListedOffset, offsets_for_leader_epoch
 from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.errors import UnknownTopicError
+from pykafka_wire.wire.errors import UnknownTopicError, WireError
 from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
 
 #: New partitions and topics are looked for this often at most; a refresh that takes long is done less often still.
@@ -146,9 +146,13 @@ class Logs:
                 raise
             if not self._options.subscription.pattern:
                 self._missing = error  # its grace is over: from now on one look at all topics
-            ahead = self.look(start, afresh=True)
-            gone = [(tp, 0, -1) for tp in added if tp.topic == error.topic and tp not in ahead.latest]
-            lost(Loss.INITIAL_OFFSET_NOT_FOUND, gone)
+            never_seen = [(tp, 0, -1) for tp in added if tp.topic == error.topic]
+            try:
+                ahead = self.look(start, afresh=True)
+            except WireError:
+                lost(Loss.INITIAL_OFFSET_NOT_FOUND, never_seen)
+                raise
+            lost(Loss.INITIAL_OFFSET_NOT_FOUND, [each for each in never_seen if each[0] not in ahead.latest])
             return ahead
         shorter = {tp: end for tp, end in ends.items() if end < begins[tp] and tp not in truncated}
         cut = truncated | shorter

@@ -33,7 +33,8 @@ APIS = {
 }
 MOMENTS = [BEFORE_SEND, AFTER_SEND, AFTER_RESPONSE]
 N_PARTITIONS = 2
-TIMEOUT_S = 60.0
+#: More than a driver takes to give up by itself and to say why.
+TIMEOUT_S = 90.0
 
 
 class Reader(threading.Thread):

@@ -19,6 +19,7 @@ import pytest
 
 from pykafka_wire.errors import DataLossError, Loss
 from pykafka_wire.source import logs
+from pykafka_wire.wire.errors import UnknownTopicError
 from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import TopicPartition
 
@@ -300,8 +301,9 @@ def test_a_topic_that_is_deleted_between_two_requests_of_one_look(
         if asked == 2:
             outside.delete(goes)
             deadline = time.monotonic() + 60
-            while time.monotonic() < deadline:  # the leader hears of it last, and `real` raises then
+            while True:  # the leader hears of it last, and `real` raises then
                 real(*arguments)
+                assert time.monotonic() < deadline, "the leader still knows the topic"
                 time.sleep(0.02)
         return real(*arguments)
 
@@ -310,6 +312,26 @@ def test_a_topic_that_is_deleted_between_two_requests_of_one_look(
     assert json.loads(brave.latest(start))["offsets"] == {stays: {"0": 3}}
     assert asked > 2
     assert ledger(tmp_path) == [("PARTITIONS_DELETED", 0, 3, None)]
+
+
+def test_a_topic_that_is_known_at_the_second_look_is_no_loss(
+    process: Any, two_topics: tuple[str, str, str], monkeypatch: Any, tmp_path: Path
+) -> None:
+    """As where the leader of a new topic-partition hears of it later than of the time that it is given for that."""
+    _, stays, late = two_topics
+    start = read_all(process, subscribe=stays)
+    brave = process(subscribe=f"{stays},{late}", dataLossLedger=str(tmp_path), **BRAVE)
+    answers = iter([UnknownTopicError(3, topic=late)])
+
+    def latest_offsets(*arguments: Any) -> Any:
+        for error in answers:
+            raise error
+        return real(*arguments)
+
+    real = logs.latest_offsets
+    monkeypatch.setattr(logs, "latest_offsets", latest_offsets)
+    assert json.loads(brave.latest(start))["offsets"] == {stays: {"0": 2}, late: {"0": 2}}
+    assert ledger(tmp_path) == []
 
 
 @pytest.mark.timeout(600)  # four starts of brokers
