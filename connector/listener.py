@@ -91,9 +91,7 @@ class LagListener(StreamingQueryListener):
             self._ended_runs.add(str(event.runId))
             self._told.notify_all()
 
-    def wait_for_end(
-        self, query: Any, timeout_s: float = 60.0
-    ) -> bool:  # Any: a StreamingQuery of either kind of session
+    def wait_for_end(self, query: Any, timeout_s: float = 60.0) -> bool:  # Any: classic's or Connect's StreamingQuery
         """Wait until this listener was told that a run of a query has ended; False where it was not within ``timeout_s``.
 
         Through Spark Connect remove a listener (``spark.streams.removeListener``) only where this was True of each of the

@@ -123,14 +123,10 @@ class Logs:
             [(tp, start.offsets[tp], -1) for tp in sorted(tp for tp in start.offsets if tp.topic in recreated)],
         )
         strangers = ", ".join(sorted({tp.topic for tp in begins if tp.topic not in topics}))
+        why = f"the query reads no topic {strangers} now; was it deleted, or is the checkpoint another query's?"
         current = set(partitions)
-        lost(
-            Loss.PARTITIONS_DELETED,
-            [(tp, begins[tp], -1) for tp in sorted(begins.keys() - current)],
-            f"the query reads no topic {strangers} now; was it deleted, or is the checkpoint another query's?"
-            if strangers
-            else "",
-        )
+        deleted = [(tp, begins[tp], -1) for tp in sorted(begins.keys() - current)]
+        lost(Loss.PARTITIONS_DELETED, deleted, why if strangers else "")
         added = [tp for tp in partitions if tp not in begins]
         try:
             latest = latest_offsets(self._cluster, partitions, self._options.client.isolation_level)
