@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.jars import delta_jars, jvm_connector_jars
 from pykafka_wire.local.java import ensure_java, export_java_home
-from pykafka_wire.wire.admin import LATEST, list_offsets
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 

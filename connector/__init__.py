@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "pyspark":
                 raise
-            from pykafka_wire.workers import spark_missing
+            from pykafka_wire.pickling import spark_missing
 
             raise spark_missing(error) from error
         return PykafkaWireDataSource

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options import parse_sink_options, parse_source_options
+from pykafka_wire.options.options import parse_sink_options, parse_source_options
 from pykafka_wire.schema import source_schema
 
 
@@ -37,7 +37,7 @@ class PykafkaWireDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming reader for ``schema``, fit for the running Spark version."""
-        from pykafka_wire.source.admission import HAS_ADMISSION_CONTROL
+        from pykafka_wire.source.planning.admission import HAS_ADMISSION_CONTROL
         from pykafka_wire.source.stream import KafkaStreamReader, KafkaStreamReaderWithoutLimits
 
         options = parse_source_options(self.options, "stream")
@@ -75,7 +75,7 @@ class PykafkaWireDataSource(DataSource):
         if parsed.exactly_once is None:
             writer = KafkaStreamWriter(parsed, schema)
         else:
-            from pykafka_wire.sink.exactly_once import ExactlyOnceStreamWriter
+            from pykafka_wire.sink.exactly_once.writer import ExactlyOnceStreamWriter
 
             writer = ExactlyOnceStreamWriter(parsed, parsed.exactly_once, schema)
         check_stream_write(parsed)

@@ -37,8 +37,8 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_transactions.py::test_a_transaction_outlives_its_coordinator",
     ),
     "a broker is older than the client, or lacks an API: an older version is spoken, or the API is named": (
-        "wire/test_protocol.py::test_an_older_broker_is_asked_again_in_the_version_that_it_declares",
-        "wire/test_protocol.py::test_a_missing_api_and_versions_that_do_not_meet_are_named",
+        "wire/test_state_machine.py::test_an_older_broker_is_asked_again_in_the_version_that_it_declares",
+        "wire/test_state_machine.py::test_a_missing_api_and_versions_that_do_not_meet_are_named",
     ),
     "a broker throttles: the client waits as told, within its deadline": (
         "wire/test_throttling.py::test_a_client_above_its_quota_waits_as_long_as_it_is_told_to",
@@ -69,16 +69,16 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_transport.py::test_a_connection_that_the_broker_closed_meanwhile_is_not_usable",
         "wire/test_cluster.py::test_a_broken_connection_is_made_again",
         "wire/test_cluster.py::test_a_forked_child_opens_connections_of_its_own",
-        "wire/test_shared.py::test_equal_settings_share_a_cluster_and_other_credentials_do_not",
+        "wire/test_process_clients.py::test_equal_settings_share_a_cluster_and_other_credentials_do_not",
     ),
     "a clock jumps: deadlines do not": ("wire/test_deadline.py::test_a_deadline_runs_on_the_monotonic_clock",),
     "a frame is cut short, or has bytes to spare: it is refused": (
-        "wire/test_protocol.py::test_a_body_that_does_not_fit_its_message_ends_the_connection",
+        "wire/test_state_machine.py::test_a_body_that_does_not_fit_its_message_ends_the_connection",
         "wire/test_codec.py::test_every_truncation_and_every_excess_is_refused",
     ),
     "a frame is of negative or enormous length: nothing is allocated for it": (
-        "wire/test_protocol.py::test_an_impossible_length_is_refused_before_anything_is_allocated",
-        "wire/test_protocol.py::test_a_handshake_frame_has_a_small_cap",
+        "wire/test_state_machine.py::test_an_impossible_length_is_refused_before_anything_is_allocated",
+        "wire/test_state_machine.py::test_a_handshake_frame_has_a_small_cap",
     ),
     "a correlation id is wrong: the connection is closed, the request sent on another": (
         "wire/test_cluster.py::test_a_wrong_correlation_id_closes_the_connection_and_is_retried",

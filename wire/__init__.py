@@ -6,7 +6,7 @@ It knows nothing of Spark and can be used alone. What most need, importable from
 - :class:`RecordProducer`: send records or Arrow columns, flush
 - :class:`ClientSettings`, :class:`TopicPartition`, :class:`WireError`; :data:`EARLIEST` and :data:`LATEST` to seek to
 
-Below them: :class:`~pykafka_wire.wire.cluster.Cluster` and what is asked of brokers (``admin``, ``fetch``, ``produce``,
+Below them: :class:`~pykafka_wire.wire.cluster.cluster.Cluster` and what is asked of brokers (``admin``, ``fetch``, ``produce``,
 ``groups``, ``transactions``).
 """
 
@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from pykafka_wire.wire.admin import EARLIEST, LATEST
+    from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
     from pykafka_wire.wire.consumer import Consumer, Polled, Record
     from pykafka_wire.wire.errors import WireError
     from pykafka_wire.wire.record_producer import RecordProducer
@@ -36,8 +36,8 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "EARLIEST": "admin",
-    "LATEST": "admin",
+    "EARLIEST": "cluster.admin",
+    "LATEST": "cluster.admin",
     "ClientSettings": "settings",
     "Consumer": "consumer",
     "Polled": "consumer",

@@ -23,8 +23,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
-from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import OffsetOutOfRangeError, SettingsError, WireError, broker_error
 from pykafka_wire.wire.fetch.fetched import FetchedRecords, partition_column, topic_column
 from pykafka_wire.wire.fetch.live_read import LiveRead

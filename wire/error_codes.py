@@ -1,7 +1,7 @@
 """What each of Kafka's error codes means, and what it asks of a client.
 
 Owns the table of error codes (https://kafka.apache.org/protocol#protocol_error_codes, as Kafka 4.3.1 has it). It acts on
-none of them: retries, metadata refreshes and coordinator look-ups happen in one place, :mod:`pykafka_wire.wire.cluster`,
+none of them: retries, metadata refreshes and coordinator look-ups happen in one place, :mod:`pykafka_wire.wire.cluster.cluster`,
 driven by :class:`Action`.
 """
 

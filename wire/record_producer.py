@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import SettingsError, WireError
-from pykafka_wire.wire.produce.delivered import Delivered
 from pykafka_wire.wire.produce.partitioner import Partitioner
 from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.produce.write_results import Delivered
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
@@ -69,7 +69,7 @@ class RecordProducer:
             raise SettingsError(
                 "transactional.id is set, and RecordProducer writes outside of transactions.",
                 setting="transactional.id",
-                remedy="Leave it out, or use pykafka_wire.wire.transactions.",
+                remedy="Leave it out, or use pykafka_wire.wire.transactions.transaction.",
             )
         self._cluster = Cluster(self._settings)
         self._producer = Producer(self._cluster)

@@ -1,7 +1,7 @@
 """Client settings under Kafka's own names: strings in, one frozen dataclass out, with errors that name the remedy.
 
 Owns which names have an effect, their types and defaults (those of Kafka 4.3's Java clients, unless a comment says why
-not); :mod:`~pykafka_wire.wire.foreign_settings` has those that have none. A field of :class:`ClientSettings` is the row of
+not); :mod:`~pykafka_wire.wire.unsupported_settings` has those that have none. A field of :class:`ClientSettings` is the row of
 a setting: its name with dots for underscores, its type, default and meaning. It opens no file and no socket: secrets given by
 reference stay references (:mod:`~pykafka_wire.wire.security.references`).
 https://kafka.apache.org/documentation/#consumerconfigs and #producerconfigs
@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.foreign_settings import IGNORED, REFUSED
+from pykafka_wire.wire.unsupported_settings import IGNORED, REFUSED
 
 #: Kafka's default port; a bootstrap server must still name one, as with Java's client.
 Address = tuple[str, int]
@@ -135,7 +135,7 @@ class ClientSettings:
     """Settings of one client, by Kafka's names with underscores; picklable and hashable. Its repr masks secrets.
 
     ``None`` in a numeric field means that this client chooses. ``unknown`` holds the names that were given and that no
-    client here knows, ``ignored`` those of :data:`~pykafka_wire.wire.foreign_settings.IGNORED`.
+    client here knows, ``ignored`` those of :data:`~pykafka_wire.wire.unsupported_settings.IGNORED`.
     """
 
     # fmt: off

@@ -9,7 +9,7 @@ import uuid
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pykafka_wire.wire.primitives import ZERO_UUID as ZERO_UUID
+from pykafka_wire.wire.protocol.primitives import ZERO_UUID as ZERO_UUID
 
 
 class TopicPartition(NamedTuple):

@@ -1,7 +1,7 @@
 """Kafka's protocol from the handshake to leaving a group, one step after the other, with the trace of each.
 
 Every step is one call of this package's own client, in the order in which a consumer's and a producer's lives go; the lines
-between the sentences are the trace's (:mod:`~pykafka_wire.wire.trace`). ``pykafka-wire walkthrough`` and
+between the sentences are the trace's (:mod:`~pykafka_wire.wire.connection.trace`). ``pykafka-wire walkthrough`` and
 ``examples/protocol_walkthrough.py`` run it.
 """
 
@@ -15,8 +15,10 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.wire.admin import EARLIEST, LATEST, create_topics, delete_topics, list_offsets
-from pykafka_wire.wire.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, create_topics, delete_topics, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.connection.transport import Channel
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
 from pykafka_wire.wire.groups.member import GroupMember, membership
 from pykafka_wire.wire.groups.membership import MemberState
@@ -27,8 +29,6 @@ from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
-from pykafka_wire.wire.trace import Trace
-from pykafka_wire.wire.transport import Channel
 
 
 def run_walkthrough(settings: ClientSettings) -> None:

@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final, Literal
 
+from pykafka_wire.wire.cluster.metadata import Node
+from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.connection.transport import Channel
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, WireError
-from pykafka_wire.wire.messages.fetch import FetchRequest
-from pykafka_wire.wire.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
-from pykafka_wire.wire.messages.list_offsets import ListOffsetsRequest
-from pykafka_wire.wire.messages.metadata import MetadataRequest
-from pykafka_wire.wire.messages.produce import ProduceRequest
-from pykafka_wire.wire.messages.sasl import SaslHandshakeRequest
-from pykafka_wire.wire.metadata import Node
+from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
+from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
+from pykafka_wire.wire.protocol.messages.list_offsets import ListOffsetsRequest
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
+from pykafka_wire.wire.protocol.messages.produce import ProduceRequest
+from pykafka_wire.wire.protocol.messages.sasl import SaslHandshakeRequest
 from pykafka_wire.wire.security import tls
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.trace import Trace
-from pykafka_wire.wire.transport import Channel
 
 Result = Literal["ok", "warn", "fail"]
 

@@ -15,7 +15,7 @@ import click
 
 from pykafka_wire.cli.output import Output
 from pykafka_wire.cli.properties import parse_properties
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings, unknown_settings
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])

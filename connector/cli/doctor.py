@@ -16,11 +16,11 @@ from rich.text import Text
 from pykafka_wire.cli.checks import Check, advertised, failed, reach, timed
 from pykafka_wire.cli.connection import connection_options, output, settings
 from pykafka_wire.cli.output import console, printable
-from pykafka_wire.wire.cluster import Cluster, Deadline
-from pykafka_wire.wire.describe import Operation, describe_group, describe_transaction, topic_operations
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.describe import Operation, describe_group, describe_transaction, topic_operations
+from pykafka_wire.wire.cluster.metadata import TopicMetadata
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
-from pykafka_wire.wire.metadata import TopicMetadata
 from pykafka_wire.wire.settings import ClientSettings
 
 #: For all looks inside the cluster together.

@@ -19,9 +19,9 @@ from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.output import console, sparkline, table_of
 from pykafka_wire.cli.times import place_of
 from pykafka_wire.cli.topics import partitions_of
-from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
-from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.describe import describe_group
+from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.describe import describe_group
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.topics import TopicPartition
 

@@ -16,8 +16,8 @@ from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.output import printable, text_of
 from pykafka_wire.cli.times import moment, place_of
 from pykafka_wire.cli.topics import partitions_of
-from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
 from pykafka_wire.wire.record_producer import RecordProducer

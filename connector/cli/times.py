@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 import click
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.starting import parse_timestamp
-from pykafka_wire.wire.admin import EARLIEST, LATEST
+from pykafka_wire.options.starting_offsets import parse_timestamp
+from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
 
 
 def timestamp_of(text: str) -> int:

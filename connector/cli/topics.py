@@ -6,8 +6,8 @@ import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.times import moment, timestamp_of
-from pykafka_wire.wire.admin import EARLIEST, LATEST, list_offsets
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.topics import TopicPartition
 
 

@@ -15,9 +15,9 @@ import click
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.times import moment
 from pykafka_wire.cli.topics import partitions_of
-from pykafka_wire.wire.admin import list_topics
-from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.describe import list_transactions, open_producers
+from pykafka_wire.wire.cluster.admin import list_topics
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.describe import list_transactions, open_producers
 
 
 @click.command()

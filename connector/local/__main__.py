@@ -16,8 +16,8 @@ from pykafka_wire.local.cluster import LocalCluster
 from pykafka_wire.local.jars import KAFKA_VERSION, JarResolutionError
 from pykafka_wire.local.java import JavaNotFoundError
 from pykafka_wire.local.process import LocalClusterError
-from pykafka_wire.wire.admin import create_topics
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.admin import create_topics
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.settings import ClientSettings
 

@@ -11,21 +11,21 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import Loss, OffsetsError
-from pykafka_wire.options import SourceOptions
+from pykafka_wire.options.options import SourceOptions
+from pykafka_wire.pickling import SentToWorkers
 from pykafka_wire.schema import arrow_schema, check_source_schema
-from pykafka_wire.source.losses import Losses
 from pykafka_wire.source.partition import KafkaInputPartition
-from pykafka_wire.source.plan import pack_ranges, split_ranges, spread_leaders
-from pykafka_wire.source.pushdown import EVERYTHING, prune
+from pykafka_wire.source.planning.filter_pushdown import EVERYTHING, prune
+from pykafka_wire.source.planning.plan import pack_ranges, split_ranges, spread_leaders
+from pykafka_wire.source.planning.record_size_estimates import BytesPerOffset
+from pykafka_wire.source.planning.resolve import earliest_offsets, find_topics, resolve, topic_partitions
+from pykafka_wire.source.progress.data_loss import Losses
 from pykafka_wire.source.read import read_ranges
-from pykafka_wire.source.resolve import earliest_offsets, find_topics, resolve, topic_partitions
-from pykafka_wire.source.sizing import BytesPerOffset
-from pykafka_wire.wire.admin import list_offsets
-from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.admin import list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.process_clients import shared_cluster
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
-from pykafka_wire.workers import SentToWorkers
 
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """The planning of one streaming query, in Spark's driver: its start, the next micro-batch, its tasks, its progress told.
 
 Owns the query's state there and how much a micro-batch takes (trigger limits). Where the logs stand is
-:mod:`~pykafka_wire.source.logs`'s; what Spark wants to hear is :mod:`~pykafka_wire.source.stream`'s.
+:mod:`~pykafka_wire.source.progress.logs`'s; what Spark wants to hear is :mod:`~pykafka_wire.source.stream`'s.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from pyspark.sql.datasource import InputPartition
 
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.offsets import QueryOffsets, nest_by_topic
-from pykafka_wire.options import SourceOptions
-from pykafka_wire.source.admission import AdmissionControl, reads_all_available
+from pykafka_wire.options.options import SourceOptions
 from pykafka_wire.source.batch import plan_input_partitions, skip_aged_out
-from pykafka_wire.source.commit import GroupCommitter
-from pykafka_wire.source.logs import Ahead, Logs, topic_ids
-from pykafka_wire.source.losses import Losses
-from pykafka_wire.source.member import StaticMember
-from pykafka_wire.source.plan import share_bytes, share_offsets
-from pykafka_wire.source.resolve import latest_offsets, resolve
-from pykafka_wire.source.sizing import ASSUMED_BYTES, BytesPerOffset
-from pykafka_wire.source.stalls import StallWatch
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.source.planning.admission import AdmissionControl, reads_all_available
+from pykafka_wire.source.planning.plan import share_bytes, share_offsets
+from pykafka_wire.source.planning.record_size_estimates import ASSUMED_BYTES, BytesPerOffset
+from pykafka_wire.source.planning.resolve import latest_offsets, resolve
+from pykafka_wire.source.progress.commit import GroupCommitter
+from pykafka_wire.source.progress.data_loss import Losses
+from pykafka_wire.source.progress.hanging_transactions import StallWatch
+from pykafka_wire.source.progress.logs import Ahead, Logs, topic_ids
+from pykafka_wire.source.progress.member import StaticMember
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.process_clients import shared_cluster
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
-from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.errors import Loss, RecordError
-from pykafka_wire.options import SourceOptions
+from pykafka_wire.options.options import SourceOptions
 from pykafka_wire.schema import decoded_columns
-from pykafka_wire.source.losses import Losses, LostRange
+from pykafka_wire.source.progress.data_loss import Losses, LostRange
+from pykafka_wire.wire.cluster.process_clients import shared_cluster
 from pykafka_wire.wire.errors import (
     LogEndError,
     LogTruncatedError,
@@ -28,7 +29,6 @@ from pykafka_wire.wire.fetch.fetched import partition_column, topic_column
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import DecodedRecords
-from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import OffsetRange
 
 #: Spark keeps a timestamp as microseconds in an int64.

@@ -19,12 +19,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pykafka_wire.offsets import QueryOffsets
-from pykafka_wire.options import SourceOptions
+from pykafka_wire.options.options import SourceOptions
+from pykafka_wire.pickling import SentToWorkers
 from pykafka_wire.schema import arrow_schema, check_source_schema
-from pykafka_wire.source.admission import AvailableNow, read_limit
 from pykafka_wire.source.partition import KafkaInputPartition
+from pykafka_wire.source.planning.admission import AvailableNow, read_limit
 from pykafka_wire.source.read import read_ranges
-from pykafka_wire.workers import SentToWorkers
 
 if TYPE_CHECKING:
     from pykafka_wire.source.driver import QueryDriver

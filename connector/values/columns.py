@@ -12,9 +12,9 @@ from typing import Any, Final, Literal, Protocol
 import pyarrow as pa
 
 from pykafka_wire.errors import OptionError, PoisonError, ValueFormatError
-from pykafka_wire.values.fitting import fitting
-from pykafka_wire.values.plain import plain
-from pykafka_wire.workers import SentToWorkers
+from pykafka_wire.pickling import SentToWorkers
+from pykafka_wire.values.arrow_conversion import fitting
+from pykafka_wire.values.json_values import plain
 
 OnError = Literal["fail", "null", "divert"]
 _POLICIES: Final = ("fail", "null", "divert")

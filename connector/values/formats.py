@@ -13,10 +13,10 @@ from typing import Any
 
 from pykafka_wire.errors import OptionError, PoisonError
 from pykafka_wire.values.caching import cached
-from pykafka_wire.values.framing import frame, unframe
+from pykafka_wire.values.json_values import json_text
 from pykafka_wire.values.libraries import library
-from pykafka_wire.values.plain import json_text
 from pykafka_wire.values.registry import Registry, Schema
+from pykafka_wire.values.wire_format import frame, unframe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,10 @@ from typing import Any, Final
 from pykafka_wire.errors import OptionError, PoisonError
 from pykafka_wire.values.caching import cached
 from pykafka_wire.values.formats import Writer, referenced, schema_of
-from pykafka_wire.values.framing import decode_message_place, encode_message_place, frame
+from pykafka_wire.values.json_values import json_text
 from pykafka_wire.values.libraries import library
-from pykafka_wire.values.plain import json_text
 from pykafka_wire.values.registry import Registry, Schema
+from pykafka_wire.values.wire_format import decode_message_place, encode_message_place, frame
 
 #: A file of a hundred messages takes protoc a tenth of a second; the rest is Python starting on a busy machine.
 _PROTOC_TIMEOUT_S: Final = 120

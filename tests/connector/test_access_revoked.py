@@ -16,8 +16,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.describe import Operation, topic_operations
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.describe import Operation, topic_operations
 from pykafka_wire.wire.settings import ClientSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

@@ -24,13 +24,13 @@ from pyspark.sql.types import StructType
 from pykafka_wire import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, DataLossError
 from pykafka_wire.offsets import QueryOffsets
-from pykafka_wire.source.commit import GroupCommitter
+from pykafka_wire.source.progress.commit import GroupCommitter
 from pykafka_wire.source.stream import KafkaStreamReader
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
-from pykafka_wire.wire.transactions import Transaction
+from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.wire.secured import PASSWORDS, Secured
 
 pytestmark = pytest.mark.broker
@@ -130,7 +130,7 @@ def test_an_advertised_listener_that_cannot_be_reached(unreachable_kafka: Any) -
 
 
 def _any_request() -> Any:
-    from pykafka_wire.wire.messages.list_offsets import ListOffsetsRequest
+    from pykafka_wire.wire.protocol.messages.list_offsets import ListOffsetsRequest
 
     return ListOffsetsRequest
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.option_table import OPTIONS
-from pykafka_wire.options import ExactlyOnce, SourceOptions, parse_sink_options, parse_source_options
+from pykafka_wire.options.options import ExactlyOnce, SourceOptions, parse_sink_options, parse_source_options
+from pykafka_wire.options.table import OPTIONS
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.topics import TopicPartition
 

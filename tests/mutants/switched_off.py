@@ -27,7 +27,7 @@ class Mutant(NamedTuple):
 
 MUTANTS: Final[dict[str, Mutant]] = {
     "crc": Mutant(
-        "records.framing", (("if crc32c(frame[start:end]) != crc:", "if False:"),), ("tests/wire/test_decode.py",)
+        "records.batch_framing", (("if crc32c(frame[start:end]) != crc:", "if False:"),), ("tests/wire/test_decode.py",)
     ),
     "aborted transactions": Mutant(
         "records.decode", (("wanted &= ~_aborted(framed, slices)", "pass"),), ("tests/wire/test_decode.py",)
@@ -41,7 +41,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ("tests/wire/test_fetcher.py::test_an_end_above_the_last_stable_offset_names_the_open_transaction",),
     ),
     "last stable offset in ListOffsets": Mutant(
-        "admin",
+        "cluster.admin",
         (('isolation_level=int(isolation_level == "read_committed")', "isolation_level=0"),),
         ("tests/wire/test_admin.py::test_a_committed_read_ends_before_an_open_transaction",),
     ),

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pykafka_wire.wire.transport import Channel
+from pykafka_wire.wire.connection.transport import Channel
 
 
 class _Fault(NamedTuple):

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
-from pykafka_wire.wire.messages import api, request_header_version, response_header_version
-from pykafka_wire.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from pykafka_wire.wire.messages.header import RequestHeader, ResponseHeader
-from pykafka_wire.wire.messages.metadata import (
+from pykafka_wire.wire.protocol.messages import api, request_header_version, response_header_version
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from pykafka_wire.wire.protocol.messages.header import RequestHeader, ResponseHeader
+from pykafka_wire.wire.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from pykafka_wire.wire.schema import Message, Request
+from pykafka_wire.wire.protocol.schema import Message, Request
 
 #: What the fakes speak unless told otherwise: API key -> versions.
 VERSIONS: Final[Mapping[int, tuple[int, int]]] = {

@@ -10,7 +10,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from pykafka_wire.wire.admin import (
+from pykafka_wire.wire.cluster.admin import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
@@ -24,10 +24,10 @@ from pykafka_wire.wire.admin import (
     list_topics,
     offsets_for_leader_epoch,
 )
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, UnknownTopicError, UnsupportedVersionError
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets
-from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 from tests.broker_features import lacking

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire import bootstrap
-from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster import bootstrap
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
-from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
-from pykafka_wire.wire.messages.metadata import MetadataRequest, MetadataResponse
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import CLOSE, VERSIONS, FakeBroker, versions_response
 
@@ -120,7 +120,7 @@ def test_a_refusal_is_final(brokers: list[FakeBroker]) -> None:
     """No other server is tried with credentials that one refused: accounts get locked."""
     brokers[0].on[ApiVersionsRequest] = lambda request, version: versions_response()
     settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
-    from pykafka_wire.wire.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+    from pykafka_wire.wire.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 
     brokers[0].on[SaslHandshakeRequest] = lambda request, version: SaslHandshakeResponse(error_code=33)
     cluster = cluster_of(brokers[0].address, brokers[1].address, sasl_username="u", sasl_password="p", **settings)

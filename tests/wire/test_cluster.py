@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import error_codes
-from pykafka_wire.wire.admin import LATEST, list_offsets
-from pykafka_wire.wire.cluster import ANY, CONTROLLER, Cluster, Deadline
+from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
+from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -21,20 +21,24 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
 )
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets
-from pykafka_wire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from pykafka_wire.wire.messages.group_offsets import (
+from pykafka_wire.wire.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from pykafka_wire.wire.messages.list_offsets import (
+from pykafka_wire.wire.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from pykafka_wire.wire.messages.metadata import MetadataRequest
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 from tests.wire.fake_broker import FakeBroker, frame_of

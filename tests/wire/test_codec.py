@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from pykafka_wire.wire import codec, primitives
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
-from pykafka_wire.wire.primitives import ZERO_UUID
-from pykafka_wire.wire.schema import (
+from pykafka_wire.wire.protocol import codec, primitives
+from pykafka_wire.wire.protocol.primitives import ZERO_UUID
+from pykafka_wire.wire.protocol.schema import (
     Message,
     Records,
     Struct,

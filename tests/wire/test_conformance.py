@@ -13,12 +13,12 @@ from itertools import islice
 
 import pytest
 
-from pykafka_wire.wire import messages
 from pykafka_wire.wire.errors import ProtocolError, WireError
-from pykafka_wire.wire.messages import consumer_protocol
-from pykafka_wire.wire.messages.header import RequestHeader, ResponseHeader
-from pykafka_wire.wire.schema import Message
-from pykafka_wire.wire.structure import Struct
+from pykafka_wire.wire.protocol import messages
+from pykafka_wire.wire.protocol.messages import consumer_protocol
+from pykafka_wire.wire.protocol.messages.header import RequestHeader, ResponseHeader
+from pykafka_wire.wire.protocol.schema import Message
+from pykafka_wire.wire.protocol.structure import Struct
 from tests.conformance import generate, kafka
 
 #: Of each (message, version): the default message, one with every field set, and random ones.

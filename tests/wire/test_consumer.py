@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.wire import EARLIEST, LATEST, ClientSettings, Consumer, Polled, Record, TopicPartition, WireError
-from pykafka_wire.wire.admin import create_partitions, create_topics, delete_topics
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.admin import create_partitions, create_topics, delete_topics
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, OffsetOutOfRangeError, SettingsError, TopicRecreatedError
 
 pytestmark = pytest.mark.broker

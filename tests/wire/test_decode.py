@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecordsBuilder
 
+from pykafka_wire.wire.connection.state_machine import Connection
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
-from pykafka_wire.wire.protocol import Connection
+from pykafka_wire.wire.records import batch_framing
 from pykafka_wire.wire.records import decode as decoding
-from pykafka_wire.wire.records import framing
+from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.batches import whole_batches
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
-from pykafka_wire.wire.records.framing import RecordSlice
 from tests.wire.oracle import Record, control_batch, decode_batches, encode_batch, varint
 
 ALL = Columns(headers=True)
@@ -307,7 +307,7 @@ def test_what_kafka_python_builds_is_read(codec):
 
 def test_slices_of_one_frame_are_read_where_they_lie(monkeypatch):
     copied = []
-    monkeypatch.setattr(framing, "_batch", lambda *_: copied.append(1))
+    monkeypatch.setattr(batch_framing, "_batch", lambda *_: copied.append(1))
     rows = [plain(60, first=100 * i) for i in range(4)]
     batches = [encode_batch(row[:30]) + encode_batch(row[30:]) for row in rows]
     frame = bytearray(b"\x01response head\x00")
@@ -336,7 +336,7 @@ def test_a_frame_as_the_protocol_receives_it_is_read_where_it_lies(monkeypatch):
     frame = protocol.buffer()
     frame[:] = batches
     copied = []
-    monkeypatch.setattr(framing, "_batch", lambda *_: copied.append(1))
+    monkeypatch.setattr(batch_framing, "_batch", lambda *_: copied.append(1))
     monkeypatch.setattr(decoding, "Decompressor", lambda _: copied.append(1))
     decoded = decode([RecordSlice(frame, 0, 60)], ALL, read_committed=False)
     frame[:] = bytes(len(frame))

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
+from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.batches import HEADER_BYTES, read_header, stamp_producer
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns, decode
 from pykafka_wire.wire.records.encode import encode_batches
-from pykafka_wire.wire.records.framing import RecordSlice
 from tests.wire.oracle import Record, decode_batches, encode_batch
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.wire import error_codes
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import LogEndError
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
-from pykafka_wire.wire.messages.fetch import (
+from pykafka_wire.wire.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,

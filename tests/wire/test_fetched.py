@@ -12,10 +12,10 @@ from crc32c import crc32c
 from pykafka_wire.wire.errors import CorruptBatchError
 from pykafka_wire.wire.fetch.fetched import Chunk, ChunkDecoder, ChunkPart, FetchCounters
 from pykafka_wire.wire.fetch.positions import RangeProgress, walk_batches
+from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
-from pykafka_wire.wire.records.framing import RecordSlice
 from pykafka_wire.wire.topics import OffsetRange
 
 VALUE_ONLY = Columns(key=False, value=True, headers=False, timestamp=False, timestamp_type=False)

@@ -15,8 +15,9 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from pykafka_wire.wire.admin import LATEST, list_offsets
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.connection.state_machine import Connection
 from pykafka_wire.wire.errors import (
     LogEndError,
     OffsetOutOfRangeError,
@@ -26,7 +27,6 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.fetch.fetcher import FetchCounters, FetchedRecords, fetch_ranges
-from pykafka_wire.wire.protocol import Connection
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition

@@ -9,12 +9,12 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, UnknownTopicError
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
-from pykafka_wire.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from pykafka_wire.wire.messages.group_offsets import (
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponsePartition,

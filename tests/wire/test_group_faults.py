@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire import ClientSettings, Consumer, TopicPartition
-from pykafka_wire.wire.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.member import GroupMember, LiveMember, membership
 from pykafka_wire.wire.groups.membership import Identity

@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import NoBrokerAvailableError, WireError
 from pykafka_wire.wire.groups.member import GroupMember, LiveMember, membership
 from pykafka_wire.wire.groups.membership import MemberState, encode_assignment
-from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
-from pykafka_wire.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_versioned
-from pykafka_wire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from pykafka_wire.wire.messages.group import (
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, encode_versioned
+from pykafka_wire.wire.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -26,7 +30,7 @@ from pykafka_wire.wire.messages.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from pykafka_wire.wire.messages.metadata import MetadataRequest
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 from tests.wire.fake_broker import CLOSE, VERSIONS, FakeBroker, versions_response

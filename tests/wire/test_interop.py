@@ -21,8 +21,8 @@ import pytest
 
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.jars import release
-from pykafka_wire.wire.admin import LATEST, list_offsets
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.records.batches import EncodedBatch
@@ -31,7 +31,7 @@ from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
-from pykafka_wire.wire.transactions import Transaction
+from pykafka_wire.wire.transactions.transaction import Transaction
 
 pytestmark = pytest.mark.broker
 

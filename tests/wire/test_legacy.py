@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecordsBuilder
 
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
+from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.compression import Codec, compress
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
-from pykafka_wire.wire.records.framing import RecordSlice
 from pykafka_wire.wire.records.legacy import _mend_lz4, _xxh32
 from tests.wire.oracle import Record, encode_batch
 

@@ -6,12 +6,12 @@ import pytest
 
 from pykafka_wire.wire.errors import BrokerError, ProtocolError
 from pykafka_wire.wire.groups.membership import Membership, MemberState, decode_assignment, encode_assignment
-from pykafka_wire.wire.messages.consumer_protocol import (
+from pykafka_wire.wire.protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     decode_versioned,
     encode_versioned,
 )
-from pykafka_wire.wire.messages.group import (
+from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,

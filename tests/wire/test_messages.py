@@ -12,23 +12,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pykafka_wire.wire import messages
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
-from pykafka_wire.wire.fields import Field
-from pykafka_wire.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from pykafka_wire.wire.messages.consumer_protocol import (
+from pykafka_wire.wire.protocol import messages
+from pykafka_wire.wire.protocol.fields import Field
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from pykafka_wire.wire.protocol.messages.consumer_protocol import (
     AssignedTopicPartitions,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     decode_versioned,
     encode_versioned,
 )
-from pykafka_wire.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from pykafka_wire.wire.messages.metadata import MetadataRequest, MetadataResponse
-from pykafka_wire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from pykafka_wire.wire.messages.sasl import SaslHandshakeRequest
-from pykafka_wire.wire.schema import Message
-from pykafka_wire.wire.structure import Struct
+from pykafka_wire.wire.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykafka_wire.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pykafka_wire.wire.protocol.messages.sasl import SaslHandshakeRequest
+from pykafka_wire.wire.protocol.schema import Message
+from pykafka_wire.wire.protocol.structure import Struct
 
 CLASSES = [cls for key in messages.APIS for cls in (messages.api(key), messages.api(key).response)]
 
@@ -138,12 +138,13 @@ def test_api_finds_the_request_class_of_every_key() -> None:
 
 def test_importing_one_family_imports_no_other() -> None:
     script = (
-        "import sys, pykafka_wire.wire.messages.fetch as fetch; "
-        "print(sorted(m for m in sys.modules if m.startswith('pykafka_wire.wire.messages.')), 'dataclasses' in sys.modules)"
+        "import sys, pykafka_wire.wire.protocol.messages.fetch as fetch; "
+        "print(sorted(m for m in sys.modules if m.startswith('pykafka_wire.wire.protocol.messages.')), "
+        "'dataclasses' in sys.modules)"
     )
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert printed.split("] ") == [
-        "['pykafka_wire.wire.messages.fetch', 'pykafka_wire.wire.messages.header'",
+        "['pykafka_wire.wire.protocol.messages.fetch', 'pykafka_wire.wire.protocol.messages.header'",
         "False\n",
     ]
 

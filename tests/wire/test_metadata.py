@@ -7,13 +7,13 @@ import uuid
 
 import pytest
 
-from pykafka_wire.wire.messages.metadata import (
+from pykafka_wire.wire.cluster.metadata import MetadataView, Node
+from pykafka_wire.wire.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from pykafka_wire.wire.metadata import MetadataView, Node
 from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
 
 ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)

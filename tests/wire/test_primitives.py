@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.wire import primitives
 from pykafka_wire.wire.errors import ProtocolError
-from pykafka_wire.wire.primitives import ZERO_UUID
+from pykafka_wire.wire.protocol import primitives
+from pykafka_wire.wire.protocol.primitives import ZERO_UUID
 
 
 @pytest.mark.parametrize(

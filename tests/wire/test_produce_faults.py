@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProtocolError, WireError
-from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykafka_wire.wire.messages.produce import (
+from pykafka_wire.wire.produce.produce_errors import refused_error
+from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykafka_wire.wire.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from pykafka_wire.wire.produce.producer import Producer
-from pykafka_wire.wire.produce.refusals import refused_error
 from pykafka_wire.wire.records.batches import read_header
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import CLOSE, FakeBroker, Mangled, Reply

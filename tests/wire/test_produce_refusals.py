@@ -11,27 +11,27 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from pykafka_wire.wire.admin import LATEST, list_offsets
-from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.process_clients import shared_producer
 from pykafka_wire.wire.errors import DeadlineExceededError, RecordTooLargeError, TransportError, WireError
-from pykafka_wire.wire.messages.configs import (
+from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykafka_wire.wire.messages.produce import (
+from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykafka_wire.wire.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.records.batches import EncodedBatch, read_header
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.shared import shared_producer
 from pykafka_wire.wire.topics import TopicPartition
 from tests.broker_features import lacking
 from tests.wire.cutting_proxy import CuttingProxy

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from pykafka_wire.wire.admin import LATEST, list_offsets
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import (
     DeadlineExceededError,
     RecordTooLargeError,
@@ -23,8 +23,8 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
-from pykafka_wire.wire.messages.produce import ProduceRequest
 from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.protocol.messages.produce import ProduceRequest
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns

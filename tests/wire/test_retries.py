@@ -7,6 +7,7 @@ import time
 import pytest
 
 from pykafka_wire.wire import error_codes
+from pykafka_wire.wire.cluster.retries import Graces, tries
 from pykafka_wire.wire.deadline import Backoff, Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,
@@ -20,7 +21,6 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
-from pykafka_wire.wire.retries import Graces, tries
 from pykafka_wire.wire.settings import ClientSettings
 
 QUICK = Backoff(ClientSettings(bootstrap_servers=(("h", 1),), retry_backoff_ms=1, retry_backoff_max_ms=2))

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from pykafka_wire.wire import messages
-from pykafka_wire.wire.fields import Field
-from pykafka_wire.wire.messages import consumer_protocol
-from pykafka_wire.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
-from pykafka_wire.wire.messages.header import RequestHeader, ResponseHeader
-from pykafka_wire.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from pykafka_wire.wire.messages.produce import PartitionProduceData
-from pykafka_wire.wire.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
-from pykafka_wire.wire.primitives import ZERO_UUID
-from pykafka_wire.wire.schema import Message
-from pykafka_wire.wire.structure import Struct
+from pykafka_wire.wire.protocol import messages
+from pykafka_wire.wire.protocol.fields import Field
+from pykafka_wire.wire.protocol.messages import consumer_protocol
+from pykafka_wire.wire.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from pykafka_wire.wire.protocol.messages.header import RequestHeader, ResponseHeader
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykafka_wire.wire.protocol.messages.produce import PartitionProduceData
+from pykafka_wire.wire.protocol.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
+from pykafka_wire.wire.protocol.primitives import ZERO_UUID
+from pykafka_wire.wire.protocol.schema import Message
+from pykafka_wire.wire.protocol.structure import Struct
 from tests.conformance import kafka
 
 CLASSES: dict[str, type[Message]] = {

@@ -21,17 +21,17 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options import parse_sink_options
+from pykafka_wire.options.options import parse_sink_options
 from pykafka_wire.wire import Consumer, TopicPartition, WireError
-from pykafka_wire.wire.admin import EARLIEST, list_offsets
+from pykafka_wire.wire.cluster.admin import EARLIEST, list_offsets
+from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.connection.transport import Channel
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import CorruptBatchError, SettingsError
-from pykafka_wire.wire.foreign_settings import IGNORED, REFUSED
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.settings import SETTINGS, ClientSettings
-from pykafka_wire.wire.trace import Trace
-from pykafka_wire.wire.transactions import Transaction
-from pykafka_wire.wire.transport import Channel
+from pykafka_wire.wire.transactions.transaction import Transaction
+from pykafka_wire.wire.unsupported_settings import IGNORED, REFUSED
 from tests.wire import test_bootstrap, test_kerberos, test_produce_faults, test_producer, test_security
 from tests.wire.effects import ROWS, TIMEOUT_S, Rig, row, seconds
 from tests.wire.secured import Secured

@@ -12,8 +12,8 @@ import pytest
 from pykafka_wire.local.jars import KAFKA_VERSION, classpath, kafka_jars
 from pykafka_wire.local.java import ensure_java
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.foreign_settings import IGNORED, REFUSED
 from pykafka_wire.wire.settings import SETTINGS, ClientSettings, settings_table, unknown_settings
+from pykafka_wire.wire.unsupported_settings import IGNORED, REFUSED
 
 CANARY = "canary-4711"
 CONFIGS = Path(__file__).parent.parent / "conformance" / "ClientConfigs.java"

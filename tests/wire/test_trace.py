@@ -9,26 +9,26 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.connection.state_machine import Received, Sent
+from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.connection.transport import Channel
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, UnknownTopicError
-from pykafka_wire.wire.messages.metadata import (
+from pykafka_wire.wire.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from pykafka_wire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from pykafka_wire.wire.messages.sasl import (
+from pykafka_wire.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pykafka_wire.wire.protocol.messages.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from pykafka_wire.wire.protocol import Received, Sent
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.trace import Trace
-from pykafka_wire.wire.transport import Channel
 from tests.wire.fake_broker import FakeBroker
 
 PASSWORD = "correct-horse-battery-staple"

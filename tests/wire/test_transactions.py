@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.local import LocalCluster
-from pykafka_wire.wire.cluster import Cluster, CoordinatorKind, Deadline
-from pykafka_wire.wire.describe import describe_transaction, open_producers
+from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.describe import describe_transaction, open_producers
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -26,10 +26,14 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.groups.offsets import CommittedOffset, fetch_offsets
-from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
-from pykafka_wire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykafka_wire.wire.messages.transaction_admin import (
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykafka_wire.wire.protocol.messages.transaction_admin import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TransactionState,
@@ -39,7 +43,7 @@ from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
-from pykafka_wire.wire.transactions import Transaction
+from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.broker_features import lacking
 from tests.wire.cutting_proxy import CuttingProxy
 from tests.wire.fake_broker import VERSIONS, FakeBroker, versions_response

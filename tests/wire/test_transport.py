@@ -12,16 +12,21 @@ from typing import Any
 
 import pytest
 
+from pykafka_wire.wire.connection.state_machine import State
+from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.connection.transport import Channel
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import CorrelationError, DeadlineExceededError, ProtocolError, TransportError, WireError
-from pykafka_wire.wire.messages.api_versions import ApiVersionsRequest
-from pykafka_wire.wire.messages.find_coordinator import FindCoordinatorRequest
-from pykafka_wire.wire.messages.metadata import MetadataRequest, MetadataResponse
-from pykafka_wire.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from pykafka_wire.wire.protocol import State
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykafka_wire.wire.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.trace import Trace
-from pykafka_wire.wire.transport import Channel
 from tests.wire.fake_broker import CLOSE, FakeBroker, frame_of, versions_response
 
 ASK = MetadataRequest(topics=[])

@@ -18,8 +18,8 @@ import pyarrow as pa
 from pykafka_wire.wire.errors import CorruptBatchError, WireError
 from pykafka_wire.wire.fetch.positions import RangeProgress
 from pykafka_wire.wire.records.arrays import repeated, to_arrow
+from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
-from pykafka_wire.wire.records.framing import RecordSlice
 from pykafka_wire.wire.topics import OffsetRange
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.fetch.fetched import FetchCounters, FetchedRecords
 from pykafka_wire.wire.fetch.range_read import RangeRead
 from pykafka_wire.wire.records.decode import Columns

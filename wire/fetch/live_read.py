@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.fetch.fetched import Chunk, FetchCounters, FetchedRecords
 from pykafka_wire.wire.fetch.fetcher import DEFAULT_MAX_BYTES, DEFAULT_MAX_PARTITION_BYTES
 from pykafka_wire.wire.fetch.positions import RangeProgress
 from pykafka_wire.wire.fetch.range_read import Asked, InFlight, RangeRead
-from pykafka_wire.wire.messages.fetch import PartitionData
+from pykafka_wire.wire.protocol.messages.fetch import PartitionData
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 

@@ -2,7 +2,7 @@
 
 Owns the Fetch requests of reads (https://kafka.apache.org/protocol#The_Messages_Fetch): which partitions stand in a request,
 how much is asked for, what each partition's answer means, and when a range has ended. It knows nothing of sockets
-(:mod:`~pykafka_wire.wire.cluster`), of what is inside a batch (:mod:`~pykafka_wire.wire.records.decode`) or of Spark.
+(:mod:`~pykafka_wire.wire.cluster.cluster`), of what is inside a batch (:mod:`~pykafka_wire.wire.records.decode`) or of Spark.
 
 How a read goes: one Fetch per leader over all of its unfinished ranges; when its answer is there, batch headers give
 the next positions, the next Fetch leaves, and only then is the answer decoded, so that broker and network work
@@ -21,7 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from pykafka_wire.wire.cluster import Backoff, Cluster, Deadline, Pending
+from pykafka_wire.wire.cluster.cluster import Backoff, Cluster, Deadline, Pending
+from pykafka_wire.wire.connection.pending import first_to_arrive
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.error_codes import Action, error_info
 from pykafka_wire.wire.errors import (
@@ -34,9 +35,7 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
-from pykafka_wire.wire.fetch.fetched import Chunk, ChunkDecoder, ChunkPart, FetchCounters, FetchedRecords
-from pykafka_wire.wire.fetch.positions import RangeProgress, walk_batches
-from pykafka_wire.wire.fetch.range_errors import (
+from pykafka_wire.wire.fetch.fetch_errors import (
     log_end_error,
     oversize_error,
     recreated_error,
@@ -45,10 +44,17 @@ from pykafka_wire.wire.fetch.range_errors import (
     truncated_error,
     with_log_bounds,
 )
-from pykafka_wire.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from pykafka_wire.wire.pending import first_to_arrive
+from pykafka_wire.wire.fetch.fetched import Chunk, ChunkDecoder, ChunkPart, FetchCounters, FetchedRecords
+from pykafka_wire.wire.fetch.positions import RangeProgress, walk_batches
+from pykafka_wire.wire.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.decode import Columns
-from pykafka_wire.wire.records.framing import RecordSlice
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.fetch.positions import walk_batches
-from pykafka_wire.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from pykafka_wire.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
 
 #: Four batches of Java's default batch.size tell enough; the first batch of all comes whole, whatever its size (KIP-74).

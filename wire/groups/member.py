@@ -3,7 +3,7 @@
 :class:`GroupMember` does one step at a time, in the caller's thread. :class:`LiveMember` keeps one alive with a thread: it
 sends heartbeats in time whatever the caller is busy with, and joins in the background, so that nobody waits for the other
 members longer than he wants to. What the requests say is :mod:`~pykafka_wire.wire.groups.membership`'s, retries while the
-coordinator moves or loads are :mod:`~pykafka_wire.wire.cluster`'s.
+coordinator moves or loads are :mod:`~pykafka_wire.wire.cluster.cluster`'s.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import threading
 import time
 from typing import Final, TypeVar
 
-from pykafka_wire.wire.cluster import COORDINATOR_LANE, Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.cluster import COORDINATOR_LANE, Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.deadline import Backoff
 from pykafka_wire.wire.errors import NoBrokerAvailableError, SettingsError, TransportError, WireError, broker_error
 from pykafka_wire.wire.groups.membership import ILLEGAL_GENERATION, Membership, MemberState
-from pykafka_wire.wire.messages.group import (
+from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
     SyncGroupResponse,
 )
-from pykafka_wire.wire.schema import Request
+from pykafka_wire.wire.protocol.schema import Request
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 

@@ -25,14 +25,14 @@ from typing import Final, NoReturn
 
 from pykafka_wire.wire.errors import ProtocolError, broker_error
 from pykafka_wire.wire.groups.assignors import ASSIGNORS, Subscriber
-from pykafka_wire.wire.messages.consumer_protocol import (
+from pykafka_wire.wire.protocol.messages.consumer_protocol import (
     AssignedTopicPartitions,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     decode_versioned,
     encode_versioned,
 )
-from pykafka_wire.wire.messages.group import (
+from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,

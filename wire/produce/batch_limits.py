@@ -9,8 +9,8 @@ import logging
 import time
 from typing import Final
 
-from pykafka_wire.wire.admin import describe_topic_configs
-from pykafka_wire.wire.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.admin import describe_topic_configs
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.settings import ClientSettings
 

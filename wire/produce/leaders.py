@@ -9,8 +9,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
-from pykafka_wire.wire.cluster import Cluster, Deadline
-from pykafka_wire.wire.messages.produce import LeaderIdAndEpoch
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.protocol.messages.produce import LeaderIdAndEpoch
 from pykafka_wire.wire.topics import TopicPartition
 
 

@@ -3,7 +3,7 @@
 Owns Produce requests (https://kafka.apache.org/protocol#The_Messages_Produce) and what their answers ask for: retries
 of identical batches, leader changes, delivery timeouts, bounded memory. Order and sequences are
 :mod:`~pykafka_wire.wire.produce.inflight`'s, encoding is :mod:`~pykafka_wire.wire.records.encode`'s, connections are
-:mod:`~pykafka_wire.wire.cluster`'s. No thread: requests leave and answers are read inside the caller's calls, so that a
+:mod:`~pykafka_wire.wire.cluster.cluster`'s. No thread: requests leave and answers are read inside the caller's calls, so that a
 caller who encodes between two `append` calls overlaps with the brokers' work.
 
 A batch of several records that a broker finds too large is cut in two and sent again, as Java's producer does. What a broker
@@ -24,7 +24,8 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NoReturn
 
-from pykafka_wire.wire.cluster import ANY, Backoff, Cluster, Deadline
+from pykafka_wire.wire.cluster.cluster import ANY, Backoff, Cluster, Deadline
+from pykafka_wire.wire.connection.pending import first_to_arrive
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.error_codes import UNKNOWN_TOPIC_GRACE_MS, Action, error_info
 from pykafka_wire.wire.errors import (
@@ -38,15 +39,10 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
-from pykafka_wire.wire.messages.init_producer_id import InitProducerIdRequest
-from pykafka_wire.wire.messages.produce import PartitionProduceResponse
-from pykafka_wire.wire.pending import first_to_arrive
 from pykafka_wire.wire.produce.batch_limits import BatchLimits
-from pykafka_wire.wire.produce.delivered import Delivered, ProducerCounters
 from pykafka_wire.wire.produce.inflight import PartitionQueue, ProducerIdentity, QueuedBatch, TransactionScope
 from pykafka_wire.wire.produce.leaders import Leaders
-from pykafka_wire.wire.produce.recut import RefusedRecords, halves, take_out
-from pykafka_wire.wire.produce.refusals import (
+from pykafka_wire.wire.produce.produce_errors import (
     AFTER_APPEND,
     RECORD_ERRORS,
     expired_error,
@@ -55,6 +51,10 @@ from pykafka_wire.wire.produce.refusals import (
     undecided_error,
 )
 from pykafka_wire.wire.produce.request import InFlight, produce_request
+from pykafka_wire.wire.produce.split_batches import RefusedRecords, halves, take_out
+from pykafka_wire.wire.produce.write_results import Delivered, ProducerCounters
+from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from pykafka_wire.wire.protocol.messages.produce import PartitionProduceResponse
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
@@ -72,12 +72,13 @@ _ELECTION_WAIT_MS: Final = 1_000
 
 
 class Producer:
-    """Writes batches to topic-partitions. One per process and settings is enough (:mod:`~pykafka_wire.wire.shared`).
+    """Writes batches to topic-partitions. One per process and settings is enough
+    (:mod:`~pykafka_wire.wire.cluster.process_clients`).
 
     Not thread-safe. After an error every call raises that error until :meth:`reset`.
 
     Args:
-        transaction: what is written belongs to this one transaction, which :mod:`~pykafka_wire.wire.transactions` has
+        transaction: what is written belongs to this one transaction, which :mod:`~pykafka_wire.wire.transactions.transaction` has
             begun and ends; ``acks`` and ``enable.idempotence`` are then what a transaction needs, whatever they say.
     """
 

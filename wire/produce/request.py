@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pykafka_wire.wire.messages.produce import (
+from pykafka_wire.wire.connection.pending import Pending
+from pykafka_wire.wire.produce.inflight import QueuedBatch, TransactionScope
+from pykafka_wire.wire.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from pykafka_wire.wire.pending import Pending
-from pykafka_wire.wire.produce.inflight import QueuedBatch, TransactionScope
 from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
 
 #: The first version that names topics by id (KIP-516).

@@ -1,12 +1,12 @@
 """Record batches to columns: every batch of a Fetch response at once, with no Python object per record.
 
 Owns which batches count (control batches, aborted transactions, offsets outside the range) and what stands inside them. What
-frames a batch, its CRC too, is :mod:`~pykafka_wire.wire.records.framing`'s. It knows no brokers and no requests.
+frames a batch, its CRC too, is :mod:`~pykafka_wire.wire.records.batch_framing`'s. It knows no brokers and no requests.
 https://kafka.apache.org/documentation/#record
 
 How: the headers of all batches are read at once, and their records lie in one buffer. Where each record begins is
-:mod:`~pykafka_wire.wire.records.boundaries`' matter. Everything else is NumPy over all records: the varints of each field in turn,
-then keys and values as one Arrow array over all boundaries, of which ``take`` picks the pieces.
+:mod:`~pykafka_wire.wire.records.record_scanner`' matter. Everything else is NumPy over all records: the varints of each field
+in turn, then keys and values as one Arrow array over all boundaries, of which ``take`` picks the pieces.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import pyarrow as pa
 from pykafka_wire.wire.errors import CorruptBatchError, WireError
 from pykafka_wire.wire.records import batches
 from pykafka_wire.wire.records.arrays import to_arrow
-from pykafka_wire.wire.records.boundaries import MIN_RECORD_BYTES, record_bounds
+from pykafka_wire.wire.records.batch_framing import FramedBatches, RecordSlice, check_crcs, frame_batches
 from pykafka_wire.wire.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor, codec_of
-from pykafka_wire.wire.records.framing import FramedBatches, RecordSlice, check_crcs, frame_batches
+from pykafka_wire.wire.records.record_scanner import MIN_RECORD_BYTES, record_bounds
 from pykafka_wire.wire.records.varints import Ints, Octets, read_varints
 
 _logger = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """Varints by the thousand: whole arrays read out of a buffer, or written into one, at once.
 
 Records use zigzag varints (a length is never one byte for more than 63); Kafka's messages use unsigned ones, which are
-:mod:`~pykafka_wire.wire.primitives`' matter.
+:mod:`~pykafka_wire.wire.protocol.primitives`' matter.
 """
 
 from __future__ import annotations

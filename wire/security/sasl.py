@@ -2,8 +2,8 @@
 
 Owns the choice of a mechanism and its credentials, PLAIN (RFC 4616) and OAUTHBEARER (RFC 7628); SCRAM is
 :mod:`~pykafka_wire.wire.security.scram`'s, GSSAPI :mod:`~pykafka_wire.wire.security.kerberos`'s, and how a bearer token is had
-:mod:`~pykafka_wire.wire.security.oauth`'s. It knows no connection: :mod:`~pykafka_wire.wire.protocol` carries the tokens.
-https://kafka.apache.org/documentation/#security_sasl
+:mod:`~pykafka_wire.wire.security.oauth`'s. It knows no connection: :mod:`~pykafka_wire.wire.connection.state_machine` carries
+the tokens. https://kafka.apache.org/documentation/#security_sasl
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
-from pykafka_wire.wire.protocol import SaslMechanism
 from pykafka_wire.wire.security import jaas
+from pykafka_wire.wire.security.mechanism import SaslMechanism
 from pykafka_wire.wire.security.references import resolve
 from pykafka_wire.wire.security.scram import HASHES, Scram
 from pykafka_wire.wire.settings import ClientSettings

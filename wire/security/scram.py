@@ -1,8 +1,8 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512: both sides prove that they know the password, and neither sends it.
 
 Owns the client's side of RFC 5802 and RFC 7677 without channel binding, and what it refuses of a broker. It knows no
-connection: :mod:`~pykafka_wire.wire.protocol` carries the messages. Kafka prepares neither user nor password (RFC 4013,
-SASLprep): it stores what it was given as UTF-8, so preparing them here would lock users out whose passwords it changes.
+connection: :mod:`~pykafka_wire.wire.connection.state_machine` carries the messages. Kafka prepares neither user nor password
+(RFC 4013, SASLprep): it stores what it was given as UTF-8, so preparing them here would lock users out whose passwords it changes.
 """
 
 from __future__ import annotations

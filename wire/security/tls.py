@@ -1,7 +1,8 @@
 """TLS contexts from Kafka's ``ssl.*`` settings: certificate and host name are checked unless a user says otherwise.
 
-Owns how trust and identity are loaded; sockets are :mod:`~pykafka_wire.wire.transport`'s, which gives the host that was asked
-for, or that a broker advertises, as the name to check. PEM as value or file, PKCS12 with the extra ``pkcs12``. What a file
+Owns how trust and identity are loaded; sockets are :mod:`~pykafka_wire.wire.connection.transport`'s, which gives the host that
+was asked for, or that a broker advertises, as the name to check. PEM as value or file, PKCS12 with the extra
+``pkcs12``. What a file
 holds is told by its content, for Java's clients take PKCS12 under the type JKS as well.
 https://kafka.apache.org/documentation/#security_ssl
 """

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.options import ExactlyOnce
-from pykafka_wire.sink.exactly_once import EncodedTask, commit_batch
-from pykafka_wire.sink.marker import Marker
-from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.pending import Pending
+from pykafka_wire.options.options import ExactlyOnce
+from pykafka_wire.sink.exactly_once.marker import Marker
+from pykafka_wire.sink.exactly_once.writer import EncodedTask, commit_batch
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.connection.pending import Pending
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
-from pykafka_wire.wire.transactions import Transaction
+from pykafka_wire.wire.transactions.transaction import Transaction
 
 N_TASKS = 2
 #: Of each task, in each topic-partition.

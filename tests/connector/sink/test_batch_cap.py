@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykafka_wire.sink.batch_cap import default_max_bytes, max_bytes_of, unguarded
+from pykafka_wire.sink.exactly_once.size_limit import default_max_bytes, max_bytes_of, unguarded
 
 MIB = 1 << 20
 
@@ -26,7 +26,9 @@ def test_an_eighth_of_the_heap_and_half_of_the_results(command_line: list[str], 
 
 
 def test_where_no_driver_is_above_spark_s_defaults_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykafka_wire.sink.batch_cap._command_line_of_jvm", list)  # a build server's may be above
+    monkeypatch.setattr(
+        "pykafka_wire.sink.exactly_once.size_limit._command_line_of_jvm", list
+    )  # a build server's may be above
     assert default_max_bytes() == 128 * MIB
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 import pytest
 
-from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.describe import describe_transaction
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.describe import describe_transaction
 from pykafka_wire.wire.settings import ClientSettings
 from tests.connector.sink.driver_process import AFTER_RESPONSE, AFTER_SEND, BEFORE_SEND, Strike
 from tests.connector.sink.drivers import TIMEOUT_S, Driver, Drivers, fill, on_two_hosts, task_ends

@@ -12,15 +12,15 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from pykafka_wire.errors import ExactlyOnceError
-from pykafka_wire.options import ExactlyOnce
-from pykafka_wire.sink.exactly_once import EncodedTask, commit_batch, digest_of, marker_group
+from pykafka_wire.options.options import ExactlyOnce
+from pykafka_wire.sink.exactly_once.writer import EncodedTask, commit_batch, digest_of, marker_group
 from pykafka_wire.sink.rows import Rows
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import ProducerFencedError
 from pykafka_wire.wire.groups.offsets import CommittedOffset
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
-from pykafka_wire.wire.transactions import Transaction
+from pykafka_wire.wire.transactions.transaction import Transaction
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pykafka_wire.errors import ExactlyOnceError
-from pykafka_wire.sink.marker import Marker
+from pykafka_wire.sink.exactly_once.marker import Marker
 from pykafka_wire.wire.groups.offsets import CommittedOffset
 
 SEVEN = Marker(query_id="q", batch_id=7, n_records=3, digest="00000000000000ff")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from pykafka_wire.source.admission import AdmissionControl, read_limit, reads_all_available
+from pykafka_wire.source.planning.admission import AdmissionControl, read_limit, reads_all_available
 
 
 class Clock:

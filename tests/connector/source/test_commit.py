@@ -12,11 +12,15 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as Place
 
 from pykafka_wire.offsets import QueryOffsets
-from pykafka_wire.source.commit import GroupCommitter
-from pykafka_wire.source.member import StaticMember
-from pykafka_wire.wire.cluster import Cluster
-from pykafka_wire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from pykafka_wire.wire.messages.group import (
+from pykafka_wire.source.progress.commit import GroupCommitter
+from pykafka_wire.source.progress.member import StaticMember
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -26,7 +30,7 @@ from pykafka_wire.wire.messages.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from pykafka_wire.wire.messages.group_offsets import (
+from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,

@@ -18,9 +18,9 @@ import pyarrow.parquet
 import pytest
 
 from pykafka_wire.errors import DataLossError, Loss
-from pykafka_wire.source import logs
+from pykafka_wire.source.progress import logs
+from pykafka_wire.wire.cluster.process_clients import shared_cluster
 from pykafka_wire.wire.errors import UnknownTopicError
-from pykafka_wire.wire.shared import shared_cluster
 from pykafka_wire.wire.topics import TopicPartition
 
 pytestmark = pytest.mark.broker
@@ -259,7 +259,7 @@ def test_a_query_that_becomes_read_committed_has_lost_nothing(
     assert json.loads(start)["offsets"] == {name: {"0": 5}}
     committed = {"subscribe": name, "kafka.isolation.level": "read_committed"}
     one = process(**committed)
-    monkeypatch.setattr("pykafka_wire.source.stalls._STALL_S", 0.0)
+    monkeypatch.setattr("pykafka_wire.source.progress.hanging_transactions._STALL_S", 0.0)
     for _ in range(2):
         assert "held up" not in caplog.text
         assert one.latest(start) == start  # the last stable offset is 2: an open transaction, not a lost tail

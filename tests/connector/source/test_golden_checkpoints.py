@@ -16,7 +16,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from pykafka_wire.offsets import encode_uuid
-from pykafka_wire.wire.cluster import Cluster
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from pykafka_wire.errors import DataLossError, LedgerError, Loss, OptionError
-from pykafka_wire.options import parse_source_options
-from pykafka_wire.source.losses import LEDGER_SCHEMA, Losses
+from pykafka_wire.options.options import parse_source_options
+from pykafka_wire.source.progress.data_loss import LEDGER_SCHEMA, Losses
 from pykafka_wire.wire.topics import TopicPartition
 
 AGED = [(TopicPartition("orders", 0), 5, 9), (TopicPartition("orders", 2), 0, 1)]

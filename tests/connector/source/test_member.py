@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructType
 
-from pykafka_wire.options import parse_source_options
+from pykafka_wire.options.options import parse_source_options
 from pykafka_wire.source.stream import KafkaStreamReader
 
 pytestmark = pytest.mark.broker
@@ -174,7 +174,7 @@ def test_new_topics_of_a_pattern_are_joined_for(reader: Any, topic: Any, outside
 def test_leaving_is_not_cut_short_by_the_second_signal_that_spark_sends() -> None:
     reader_process = """
 import time
-from pykafka_wire.source import member
+from pykafka_wire.source.progress import member
 member._exit_on_sigterm()
 try:
     print("up", flush=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.source.plan import (
+from pykafka_wire.source.planning.plan import (
     TASK_BYTES,
     TASK_OFFSETS,
     pack_ranges,

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pykafka_wire.source.pushdown import EVERYTHING, prune
+from pykafka_wire.source.planning.filter_pushdown import EVERYTHING, prune
 from pykafka_wire.wire.topics import TopicPartition
 
 CONF = "spark.sql.python.filterPushdown.enabled"

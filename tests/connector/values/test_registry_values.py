@@ -26,9 +26,9 @@ from pykafka_wire.values import OnError, Registry, Schema
 from pykafka_wire.values import registry as registry_module
 from pykafka_wire.values.columns import Converter, Format
 from pykafka_wire.values.formats import Avro, JsonSchema, Writer
-from pykafka_wire.values.framing import frame
 from pykafka_wire.values.protobuf import Protobuf, _file
 from pykafka_wire.values.registry import Reference
+from pykafka_wire.values.wire_format import frame
 
 ORDER = json.dumps(
     {

@@ -1,0 +1,1 @@
+"""Options as strings to frozen dataclasses."""

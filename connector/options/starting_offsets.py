@@ -1,0 +1,159 @@
+"""Where a read starts and ends, as the user wrote it: earliest, latest, offsets, timestamps or the group's offsets.
+
+Owns the parsing of those option values; resolving them against brokers is :mod:`pykafka_wire.source.planning.resolve`'s work.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any, Literal
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.wire.topics import TopicPartition
+
+#: ListOffsets' own words for the log's ends, used in offset JSON too (the JVM connector's convention).
+LATEST = -1
+EARLIEST = -2
+
+#: Kafka keeps milliseconds in an int64.
+_MAX_MS = 2**63 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+#: Units of a length of time, by the names that Spark's own connector takes, too.
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetSpec:
+    """One end of a read.
+
+    Attributes:
+        kind: ``offsets`` uses ``by_partition`` (offsets, -1 latest, -2 earliest); ``timestamp`` uses ``timestamp_ms``
+            for every partition, ``timestamps`` uses ``by_partition`` in ms.
+        on_missing: what to do where no record is as late as the timestamp, or the group has committed nothing.
+    """
+
+    kind: Literal["earliest", "latest", "offsets", "timestamp", "timestamps", "group"]
+    by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamp_ms: int = 0
+    on_missing: str = "error"
+
+    def refuse(self, special: int, option: str, reason: str) -> None:
+        """Raise OptionError where this end is, or names for any partition, ``special`` (-1 latest, -2 earliest)."""
+        word = {LATEST: "latest", EARLIEST: "earliest"}[special]
+        if self.kind == word:
+            raise OptionError(f"{option} is {word}: {reason}.")
+        if self.kind == "offsets":
+            for topic_partition, offset in self.by_partition.items():
+                if offset == special:
+                    raise OptionError(f"{option} has {special} ({word}) for {topic_partition}: {reason}.")
+
+
+def parse_offset_spec(value: str, option: str) -> OffsetSpec:
+    """``earliest``, ``latest``, ``group`` (whatever the case) or JSON of offsets."""
+    word = value.strip().lower()
+    if word == "earliest":
+        return OffsetSpec(kind="earliest")
+    if word == "latest":
+        return OffsetSpec(kind="latest")
+    if word == "group":
+        return OffsetSpec(kind="group")
+    example = '{"topic":{"0":23,"1":-2}}, where -2 is earliest and -1 is latest'
+
+    def offset(raw: Any) -> int:  # Any: out of the user's JSON
+        if isinstance(raw, bool) or not isinstance(raw, int) or raw < EARLIEST:
+            raise ValueError(f"{raw!r} is no offset")
+        return raw
+
+    return OffsetSpec(kind="offsets", by_partition=_parse_by_partition(value, option, example, offset))
+
+
+def parse_timestamp_spec(value: str, option: str, on_missing: str) -> OffsetSpec:
+    """JSON of timestamps, in ms since the epoch, ISO-8601 or relative to now, which is the same moment for all."""
+    now_ms = _now_ms()
+    example = '{"topic":{"0":1700000000000,"1":"2026-01-01T00:00:00Z"}}'
+
+    def timestamp(raw: Any) -> int:  # Any: out of the user's JSON
+        if isinstance(raw, bool) or not isinstance(raw, int | str):
+            raise ValueError(f"{raw!r} is no timestamp")
+        return parse_timestamp(str(raw), option, now_ms)
+
+    by_partition = _parse_by_partition(value, option, example, timestamp)
+    return OffsetSpec(kind="timestamps", by_partition=by_partition, on_missing=on_missing)
+
+
+def parse_timestamp(value: str, option: str, now_ms: int | None = None) -> int:
+    """Milliseconds since the epoch from a number of them, an ISO-8601 time (UTC where it names no zone), or ``-10m``.
+
+    Raises:
+        OptionError: it is none of the three, negative, or too large for Kafka.
+    """
+    text = value.strip()
+    if re.fullmatch(r"\d+", text):
+        if int(text) > _MAX_MS:
+            raise OptionError(f"{option} has {value!r}, more milliseconds than Kafka can count (at most {_MAX_MS}).")
+        return int(text)
+    if relative := re.fullmatch(r"-(\d+)(ms|s|m|min|h|d)", text):
+        found = (_now_ms() if now_ms is None else now_ms) - int(relative[1]) * UNITS_MS[relative[2]]
+    else:
+        try:
+            moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+        except ValueError:
+            raise OptionError(
+                f"{option} has {value!r}: use milliseconds since the epoch (1700000000000), an ISO-8601 time "
+                "(2026-01-31T12:00:00Z), or a time before now (-10m)."
+            ) from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=timezone.utc)
+        found = (moment - _EPOCH) // timedelta(milliseconds=1)  # whole numbers: a float loses milliseconds
+    if found < 0:  # -1 and -2 would mean latest and earliest to ListOffsets
+        raise OptionError(f"{option} has {value!r}, a time before 1970: Kafka has no records of that time.")
+    return found
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def parse_partitions(value: str) -> tuple[TopicPartition, ...]:
+    """Topic-partitions from ``{"topic":[0,1]}``, sorted."""
+    problem = f'assign is {value!r}: use JSON such as {{"topic":[0,1]}}.'
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        raise OptionError(problem) from None
+    if not isinstance(parsed, dict) or not parsed:
+        raise OptionError(problem)
+    found = []
+    for topic, partitions in parsed.items():
+        if not isinstance(partitions, list) or not partitions:
+            raise OptionError(problem)
+        for partition in partitions:
+            if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
+                raise OptionError(problem)
+            found.append(TopicPartition(topic, partition))
+    return tuple(sorted(set(found)))
+
+
+def _parse_by_partition(
+    value: str, option: str, example: str, convert: Callable[[Any], int]
+) -> dict[TopicPartition, int]:
+    try:
+        parsed = json.loads(value)
+        if not isinstance(parsed, dict) or not parsed:
+            raise ValueError("it is no object of topics")
+        found = {}
+        for topic, partitions in parsed.items():
+            if not isinstance(partitions, dict):
+                raise ValueError(f"topic {topic!r} has no object of partitions")
+            for partition, raw in partitions.items():
+                if not re.fullmatch(r"\d+", partition):
+                    raise ValueError(f"{partition!r} is no partition number")
+                found[TopicPartition(topic, int(partition))] = convert(raw)
+    except ValueError as error:
+        raise OptionError(f"{option} is malformed ({error}): use JSON such as {example}.") from error
+    return found

@@ -1,0 +1,1 @@
+"""Streaming writes in transactions."""

@@ -1,0 +1,79 @@
+"""How many bytes of the log one offset takes, so that planning knows a small range from a large one.
+
+Offsets say nothing of bytes: 1,000 of them may be 100 kB or 1 GB. Where it matters, one small Fetch per topic looks at
+the first batches of a range. An estimate steers only how work is shared out, never what is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.fetch.sampling import sample_batches
+from pykafka_wire.wire.topics import OffsetRange
+
+_log = logging.getLogger(__name__)
+
+#: Assumed where nothing was looked at: an ordinary record.
+ASSUMED_BYTES: Final = 1024.0
+#: Below so many offsets in all, a look costs more than a badly balanced plan: 32 records of 1 MiB, the brokers' default
+#: limit for a batch, are what one task takes anyway.
+_WORTH_A_LOOK: Final = 32
+#: A topic's records seldom change their size: look again after this long.
+_REMEMBER_S: Final = 300.0
+
+
+class BytesPerOffset:
+    """Estimates per topic, remembered for some minutes."""
+
+    def __init__(self, cluster: Cluster, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._known: dict[str, tuple[float, float]] = {}
+
+    def estimate(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
+        """Estimated bytes per offset for each topic in ``ranges``, for sharing out work."""
+        if len(ranges) > 1 and sum(r.n_offsets for r in ranges) > _WORTH_A_LOOK:
+            self.observe(ranges)
+        return {r.topic: self.known(r.topic) or ASSUMED_BYTES for r in ranges}
+
+    def known(self, topic: str) -> float | None:
+        """Bytes per offset as last observed in a topic, None if never."""
+        return self._known[topic][0] if topic in self._known else None
+
+    def observe(self, ranges: Sequence[OffsetRange], *, afresh: bool = False) -> None:
+        """Look at the beginning of each topic's largest range, unless that was done some minutes ago."""
+        now = self._clock()
+        unknown = [r for r in _largest(ranges) if afresh or self._age(r.topic, now) > _REMEMBER_S]
+        self._known |= {topic: (size, now) for topic, size in self._look(unknown).items()}
+
+    def observe_ends(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
+        """Look at the end of each topic's largest range; the mean of that and what is known, by topic, for records may change
+        their size within it."""
+        ends = self._look([replace(r, start_offset=r.end_offset - 1) for r in _largest(ranges)])
+        return {topic: (size + ends.get(topic, size)) / 2 for topic, (size, _) in self._known.items()}
+
+    def _look(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
+        try:
+            samples = sample_batches(self._cluster, ranges)
+        except WireError as error:
+            _log.debug("No look at record sizes: %s", error)  # an estimate steers nothing that must be exact
+            return {}
+        return {topic: n_bytes / max(1, n_offsets) for topic, (n_bytes, n_offsets) in samples.items()}
+
+    def _age(self, topic: str, now: float) -> float:
+        return now - self._known[topic][1] if topic in self._known else float("inf")
+
+
+def _largest(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """The largest range of each topic."""
+    largest: dict[str, OffsetRange] = {}
+    for r in ranges:
+        if r.n_offsets and (r.topic not in largest or r.n_offsets > largest[r.topic].n_offsets):
+            largest[r.topic] = r
+    return list(largest.values())

@@ -1,0 +1,167 @@
+"""Turning what the user wrote into offsets: topics found, ends of the log looked up, timestamps and groups resolved.
+
+Runs on the driver only. All look-ups go out together, one request a broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timezone
+from functools import lru_cache
+
+from pykafka_wire.errors import OffsetsError, OptionError
+from pykafka_wire.options.options import Subscription
+from pykafka_wire.options.starting_offsets import EARLIEST, LATEST, OffsetSpec
+from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.metadata import TopicMetadata
+from pykafka_wire.wire.groups.offsets import fetch_offsets
+from pykafka_wire.wire.topics import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+def find_topics(
+    cluster: Cluster, subscription: Subscription, *, max_age_ms: float = 0, may_be_missing: bool = False
+) -> dict[str, TopicMetadata]:
+    """Metadata of the subscribed topics; a pattern may match none.
+
+    Raises:
+        UnknownTopicError: a topic named by the user does not exist, and ``may_be_missing`` is false.
+    """
+    if subscription.pattern:
+        every = cluster.topics(None, max_age_ms=max_age_ms)
+        found = {name: topic for name, topic in every.items() if not topic.is_internal and subscription.matches(name)}
+        _warn_of_no_match(subscription.pattern, bool(found))
+        return found
+    names = subscription.topics or tuple(dict.fromkeys(tp.topic for tp in subscription.assigned))
+    if may_be_missing:
+        every = cluster.topics(None, max_age_ms=max_age_ms)
+        return {name: every[name] for name in names if name in every}
+    return cluster.topics(names, max_age_ms=max_age_ms)
+
+
+@lru_cache(maxsize=64)
+def _warn_of_no_match(pattern: str, found: bool) -> None:
+    # Cached: a stream looks many times a second, and is to say it once.
+    if not found:
+        _log.warning(
+            "[PYKAFKA_WIRE_NO_TOPIC] subscribePattern %r matches none of the topics that may be seen, so nothing is read until "
+            "one is made. Check the pattern (it is searched for in names, internal topics left out) and the Describe permission.",
+            pattern,
+        )
+
+
+def topic_partitions(subscription: Subscription, topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:
+    """The topic-partitions of ``topics`` that a subscription reads, sorted.
+
+    Raises:
+        OptionError: ``assign`` names a partition that the topic does not have.
+    """
+    if subscription.assigned:
+        assigned = [tp for tp in subscription.assigned if tp.topic in topics]
+        for topic, partition in assigned:
+            n_partitions = len(topics[topic].partitions)
+            if partition not in topics[topic].partitions:
+                raise OptionError(
+                    f"assign names partition {partition} of topic {topic}, which has {n_partitions} partitions "
+                    f"(0 to {n_partitions - 1})."
+                )
+        return assigned
+    return sorted(TopicPartition(name, partition) for name, topic in topics.items() for partition in topic.partitions)
+
+
+def latest_offsets(
+    cluster: Cluster, partitions: Iterable[TopicPartition], isolation_level: str
+) -> dict[TopicPartition, ListedOffset]:
+    """The end of each log; with ``read_committed`` its last stable offset."""
+    return list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level=isolation_level)
+
+
+def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The first offset of each log that still exists."""
+    listed = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+    return {tp: found.offset for tp, found in listed.items()}
+
+
+def resolve(
+    cluster: Cluster,
+    spec: OffsetSpec,
+    partitions: Collection[TopicPartition],
+    *,
+    option: str,
+    isolation_level: str,
+    group: str | None = None,
+) -> dict[TopicPartition, int]:
+    """One offset for each topic-partition, as ``spec`` says.
+
+    Args:
+        option: the option's name, for errors.
+        group: the group whose committed offsets are asked for by ``group``.
+
+    Raises:
+        OptionError: offsets or timestamps do not name exactly the subscribed topic-partitions.
+        OffsetsError: no record is as late as a timestamp, or the group has no offset, and the strategy is error.
+    """
+    if spec.kind in ("offsets", "timestamps"):
+        _same_partitions(spec.by_partition, partitions, option)
+    if spec.kind == "group":
+        return _group_offsets(cluster, spec, partitions, group or "", isolation_level)
+    if spec.kind == "earliest":
+        asked = dict.fromkeys(partitions, EARLIEST)
+    elif spec.kind == "latest":
+        asked = dict.fromkeys(partitions, LATEST)
+    elif spec.kind == "timestamp":
+        asked = dict.fromkeys(partitions, spec.timestamp_ms)
+    else:
+        asked = dict(spec.by_partition)
+    known = {tp: offset for tp, offset in asked.items() if spec.kind == "offsets" and offset >= 0}
+    lookups = {tp: value for tp, value in asked.items() if tp not in known}
+    found = {
+        tp: listed.offset for tp, listed in list_offsets(cluster, lookups, isolation_level=isolation_level).items()
+    }
+    missing = [tp for tp in lookups if found[tp] < 0]  # no record is as late as the timestamp
+    if missing:
+        if spec.on_missing == "error":
+            moments = ", ".join(f"{tp} at {_moment(lookups[tp])}" for tp in missing[:10])
+            raise OffsetsError(
+                f"{option}: no record is as late as the timestamp in {moments}. Choose an earlier timestamp, or set "
+                "startingOffsetsByTimestampStrategy to latest."
+            )
+        found |= {tp: listed.offset for tp, listed in latest_offsets(cluster, missing, isolation_level).items()}
+    return known | found
+
+
+def _group_offsets(
+    cluster: Cluster, spec: OffsetSpec, partitions: Collection[TopicPartition], group: str, isolation_level: str
+) -> dict[TopicPartition, int]:
+    committed = fetch_offsets(cluster, group, list(partitions), require_stable=True)
+    found = {tp: committed[tp].offset for tp in partitions if tp in committed and committed[tp].offset >= 0}
+    missing = [tp for tp in partitions if tp not in found]
+    if not missing:
+        return found
+    if spec.on_missing == "error":
+        raise OffsetsError(
+            f"group {group} has committed no offset for {', '.join(map(str, missing[:10]))}: set "
+            "startingOffsetsByGroupStrategy to earliest or latest."
+        )
+    where = EARLIEST if spec.on_missing == "earliest" else LATEST
+    listed = list_offsets(cluster, dict.fromkeys(missing, where), isolation_level=isolation_level)
+    return found | {tp: found_offset.offset for tp, found_offset in listed.items()}
+
+
+def _same_partitions(named: Mapping[TopicPartition, int], partitions: Collection[TopicPartition], option: str) -> None:
+    missing = sorted(set(partitions) - set(named))
+    surplus = sorted(set(named) - set(partitions))
+    if missing or surplus:
+        parts = [f"it leaves out {', '.join(map(str, missing[:10]))}"] if missing else []
+        parts += [f"it names {', '.join(map(str, surplus[:10]))}, which are not subscribed"] if surplus else []
+        raise OptionError(f"{option} must name exactly the subscribed topic-partitions: {' and '.join(parts)}.")
+
+
+def _moment(timestamp_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat()
+    except (ValueError, OverflowError, OSError):  # beyond the year 9999
+        return f"{timestamp_ms} ms (micro- or nanoseconds?)"

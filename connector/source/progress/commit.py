@@ -1,0 +1,139 @@
+"""Committing a query's progress to its consumer group, so that every Kafka tool sees the lag.
+
+The checkpoint stays the truth: what is committed here is for people, for lag tools and for ``startingOffsets=group``.
+So a refused commit warns once, is counted, and never stops a query.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pykafka_wire.offsets import QueryOffsets
+from pykafka_wire.source.progress.member import StaticMember
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.errors import BrokerError, WireError
+from pykafka_wire.wire.groups.membership import Identity
+from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.topics import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+#: A commit that takes longer delays the next micro-batch more than it is worth.
+_DEADLINE_MS: Final = 5_000
+#: What says that another has the place of this query's member: to commit on would be to overwrite its progress.
+_FENCED: Final = ("FENCED_INSTANCE_ID", "ILLEGAL_GENERATION")
+#: Offsets of a group without members expire (offsets.retention.minutes, 7 days by default): say them again daily.
+_REPEAT_S: Final = 24 * 3600.0
+#: After a failure the next tries wait, doubling, so that a lost coordinator does not slow every micro-batch.
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 60.0
+
+
+class GroupCommitter:
+    """Commits offsets of one query through the group's coordinator, only when they changed."""
+
+    def __init__(
+        self, cluster: Cluster, *, member: StaticMember | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cluster = cluster
+        self._member = member
+        self._fenced = False
+        self._clock = clock
+        self._last: Mapping[TopicPartition, int] = {}
+        self._all_said_at = float("-inf")
+        self._pause_s = 0.0
+        self._paused_until = float("-inf")
+        self._looked_for_others = False
+        self._warned: set[str] = set()
+        self.successes = 0
+        self.failures = 0
+
+    def commit(self, progress: QueryOffsets) -> None:
+        """Commit ``progress`` to its group unless that was done already; never raises for what a broker says."""
+        now = self._clock()
+        if self._fenced or not progress.group or not progress.offsets or now < self._paused_until:
+            return
+        all_due = now - self._all_said_at >= _REPEAT_S
+        if progress.offsets == self._last and not all_due:
+            return
+        metadata = json.dumps({"query": progress.query}, separators=(",", ":"))
+        deadline = Deadline.after_ms(_DEADLINE_MS)
+        identity = Identity()
+        try:
+            if self._member is not None:
+                identity = self._member.identity(progress, deadline)
+            if not self._looked_for_others:
+                self._look_for_others(progress, metadata, deadline)
+            changed = {
+                tp: CommittedOffset(offset=offset, leader_epoch=progress.epochs.get(tp, -1), metadata=metadata)
+                for tp, offset in progress.offsets.items()
+                if all_due or self._last.get(tp) != offset
+            }
+            commit_offsets(
+                self._cluster,
+                progress.group,
+                changed,
+                generation=identity.generation,
+                member_id=identity.member_id,
+                instance_id=identity.instance_id,
+                deadline=deadline,
+            )
+        except WireError as error:
+            self.failures += 1
+            rejoined = self._member is not None and identity != Identity() and self._member.has_moved_on(identity)
+            if isinstance(error, BrokerError) and error.name in _FENCED and not rejoined:
+                self._fenced = True
+                self._warn_once(
+                    "fenced",
+                    "Another member has this query's place in group %s: nothing is committed any more, the query goes on. %s",
+                    progress.group,
+                    error,
+                )
+                return
+            self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2 or _FIRST_PAUSE_S)
+            self._paused_until = self._clock() + self._pause_s  # the attempt itself may have taken seconds
+            self._warn_once(
+                type(error).__name__,
+                "Progress could not be committed to group %s, the query goes on: %s",
+                progress.group,
+                error,
+            )
+            return
+        self.successes += 1
+        self._pause_s = 0.0
+        self._last = dict(progress.offsets)
+        if all_due:
+            self._all_said_at = now
+        _log.debug("Committed %d offsets to group %s", len(changed), progress.group)
+
+    def attend(self, progress: QueryOffsets) -> None:
+        """Join the group early, in the background, where the query is to be a member: its first batch may be long."""
+        if self._member is not None and progress.group and not self._fenced:
+            self._member.attend(progress)
+
+    def close(self) -> None:
+        """Leave the group; call it before the cluster is closed."""
+        if self._member is not None:
+            self._member.close()
+
+    def _look_for_others(self, progress: QueryOffsets, metadata: str, deadline: Deadline) -> None:
+        committed = fetch_offsets(self._cluster, progress.group, list(progress.offsets), deadline=deadline)
+        others = {c.metadata for c in committed.values() if c.offset >= 0 and c.metadata not in ("", metadata)}
+        if others:
+            self._warn_once(
+                "others",
+                "Group %s holds offsets of another query or consumer (%s): this query overwrites them. Give each query "
+                "a kafka.group.id of its own.",
+                progress.group,
+                ", ".join(sorted(others))[:200],
+            )
+        self._looked_for_others = True
+
+    def _warn_once(self, kind: str, text: str, *arguments: object) -> None:
+        log = _log.debug if kind in self._warned else _log.warning
+        self._warned.add(kind)
+        log(text, *arguments)

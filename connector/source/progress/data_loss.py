@@ -1,0 +1,149 @@
+"""What becomes of lost records: an error, or with ``failOnDataLoss=false`` a count, a line in the log and one in the ledger.
+
+The ledger (``dataLossLedger``) is a folder of Parquet files, one for each lost range. A file is named by what was lost, from
+where on, and by which query, so that a batch or a task that runs again says it anew instead of twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pykafka_wire.errors import DataLossError, LedgerError, Loss, OptionError, describe_loss
+from pykafka_wire.offsets import encode_uuid
+from pykafka_wire.options.options import SourceOptions
+from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+#: ``(topic_partition, first lost offset, end of the lost range)``; -1 where unknown.
+LostRange = tuple[TopicPartition, int, int]
+
+LEDGER_SCHEMA: Final = pa.schema(
+    [
+        pa.field("query", pa.string()),  # the checkpoint's query id, null for a batch read
+        pa.field("cause", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("topic_id", pa.string()),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("start_offset", pa.int64()),
+        pa.field("end_offset", pa.int64()),  # exclusive; null where nobody knows how far the log went
+        pa.field("detected_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("detail", pa.string()),
+    ]
+)
+
+
+class Losses:
+    """The losses of one query, or of one task of it.
+
+    Attributes:
+        n_ranges, n_offsets: what was skipped so far; ranges of unknown length count in the first only.
+    """
+
+    def __init__(self, options: SourceOptions, *, query: str = "") -> None:
+        self._fail = options.fail_on_data_loss
+        self._ledger = ledger_folder(options.data_loss_ledger) if options.data_loss_ledger else None
+        self._query = query
+        self._known: set[tuple[Loss, TopicPartition, int]] = set()
+        self.n_ranges = 0
+        self.n_offsets = 0
+
+    def report(
+        self,
+        loss: Loss,
+        lost: Sequence[LostRange],
+        *,
+        detail: str = "",
+        query: str = "",
+        topic_ids: Mapping[str, uuid.UUID] | None = None,
+    ) -> None:
+        """Fail with ``lost``, or count it, log it and write it down, once.
+
+        Raises:
+            DataLossError: ``failOnDataLoss`` is true.
+            LedgerError: the ledger cannot be written; going on would lose the records in silence.
+        """
+        if lost and self._fail:
+            raise DataLossError(loss, lost, detail)
+        new = [each for each in lost if (loss, each[0], each[1]) not in self._known]  # an idle query looks very often
+        if not new:
+            return
+        _log.warning("Skipped lost records: %s", describe_loss(loss, new, detail))
+        if self._ledger:
+            write_ledger(*self._ledger, loss, new, query=query or self._query, topic_ids=topic_ids or {}, detail=detail)
+        self._known.update((loss, tp, start) for tp, start, _ in new)
+        self.n_ranges += len(new)
+        self.n_offsets += sum(end - start for _, start, end in new if 0 <= start < end)
+
+
+def write_ledger(
+    filesystem: Any,  # pyarrow's
+    folder: str,
+    loss: Loss,
+    lost: Sequence[LostRange],
+    *,
+    query: str,
+    topic_ids: Mapping[str, uuid.UUID],
+    detail: str,
+) -> None:
+    """Write one Parquet file for each of ``lost`` into a folder."""
+    import pyarrow.parquet  # see ledger_folder
+
+    now = datetime.now(timezone.utc)
+    try:
+        filesystem.create_dir(folder, recursive=True)
+        for tp, start, end in lost:
+            topic_id = topic_ids.get(tp.topic, ZERO_UUID)
+            row = {
+                "query": query or None,
+                "cause": loss.name,
+                "topic": tp.topic,
+                "topic_id": None if topic_id == ZERO_UUID else encode_uuid(topic_id),
+                "partition": tp.partition,
+                "start_offset": None if start < 0 else start,
+                "end_offset": None if end < 0 else end,
+                "detected_at": now,
+                "detail": detail or None,
+            }
+            identity = [row[name] for name in ("query", "cause", "topic", "topic_id", "partition", "start_offset")]
+            name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
+            # Readers of Parquet folders pass over names that begin with a dot: they never see half a file.
+            unfinished = f"{folder}/.{name}-{uuid.uuid4().hex}"
+            pyarrow.parquet.write_table(
+                pa.Table.from_pylist([row], schema=LEDGER_SCHEMA), unfinished, filesystem=filesystem
+            )
+            filesystem.move(unfinished, f"{folder}/{name}.parquet")
+    except (OSError, pa.ArrowException) as error:
+        raise LedgerError(
+            f"the lost ranges {', '.join(str(each[0]) for each in lost[:5])} could not be written to dataLossLedger "
+            f"{folder} ({error}): without that line the records would be skipped in silence. Mend the path or its rights."
+        ) from error
+
+
+def ledger_folder(path: str) -> tuple[Any, str]:  # Any: pyarrow's file system
+    """The file system and the folder of ``dataLossLedger``.
+
+    Raises:
+        OptionError: a URI that pyarrow does not know.
+    """
+    import pyarrow.fs  # takes a while, in every worker, and hardly any has lost records to tell of
+
+    if "://" not in path:
+        return pyarrow.fs.LocalFileSystem(), str(Path(path).expanduser().absolute())
+    try:
+        filesystem, folder = pyarrow.fs.FileSystem.from_uri(path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise OptionError(
+            f"dataLossLedger is {path!r}, which pyarrow cannot open ({error}): use a local folder, or a URI such as "
+            "file:///…, s3://… or gs://…."
+        ) from error
+    return filesystem, folder.rstrip("/")

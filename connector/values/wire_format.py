@@ -1,0 +1,61 @@
+"""How Confluent's serializers frame a value: a zero byte, the schema's id (int32), for Protobuf the message's place, the payload.
+
+The layout is Confluent's "wire format"; the newer one, a GUID in a record header, is not read. Knows no registry.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from pykafka_wire.errors import PoisonError
+from pykafka_wire.wire.errors import ProtocolError
+from pykafka_wire.wire.protocol.primitives import SHORT_READ, decode_uvarint, encode_uvarint
+
+_HEAD: Final = struct.Struct(">bi")
+#: Messages in messages; nobody nests them a hundred deep.
+_MAX_DEPTH: Final = 100
+
+
+def frame(schema_id: int, payload: bytes) -> bytes:
+    """A value under the id of its schema."""
+    return _HEAD.pack(0, schema_id) + payload
+
+
+def unframe(value: bytes) -> tuple[int, bytes]:
+    """The schema's id, and the payload.
+
+    Raises:
+        PoisonError: the value is too short, or does not begin with a zero byte.
+    """
+    if len(value) < _HEAD.size or value[0] != 0:
+        raise PoisonError(f"its {len(value)} bytes do not begin as Confluent's serializers begin them (0, schema id)")
+    return _HEAD.unpack_from(value)[1], value[_HEAD.size :]
+
+
+def encode_message_place(place: tuple[int, ...]) -> bytes:
+    """Which message of a .proto file: indexes from the outermost on, as zigzag varints; ``(0,)`` has a short form."""
+    if place == (0,):
+        return b"\0"
+    return b"".join(encode_uvarint(2 * number) for number in (len(place), *place))
+
+
+def decode_message_place(payload: bytes) -> tuple[tuple[int, ...], bytes]:
+    """Which message of its .proto file, and the message's bytes.
+
+    Raises:
+        PoisonError: the payload ends too soon, or the place is none.
+    """
+    try:
+        count, position = decode_uvarint(payload, 0)
+        if count == 0:
+            return (0,), payload[position:]
+        if count % 2 or count > 2 * _MAX_DEPTH:
+            raise PoisonError("its message indexes are none")
+        place = []
+        for _ in range(count // 2):
+            number, position = decode_uvarint(payload, position)
+            place.append(number // 2)
+    except (ProtocolError, *SHORT_READ) as error:
+        raise PoisonError("it ends within its message indexes") from error
+    return tuple(place), payload[position:]

@@ -1,0 +1,1 @@
+"""Many brokers as one cluster: bootstrap, metadata, connections and retries; and requests about topics and groups."""

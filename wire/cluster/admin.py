@@ -1,0 +1,294 @@
+"""Offsets by time and by epoch, and the life of topics: the requests around reading and writing.
+
+Look-ups of many topic-partitions go out as one request a leader, to all leaders at the same time. Routing and retries are
+:mod:`~pykafka_wire.wire.cluster.cluster`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, Deadline, partitions_by_topic
+from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
+from pykafka_wire.wire.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from pykafka_wire.wire.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from pykafka_wire.wire.protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from pykafka_wire.wire.topics import TopicPartition
+
+#: In place of a timestamp: the end of the log (with read_committed its last stable offset), its first offset that still
+#: exists, and the record with the highest timestamp (KIP-734).
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+
+_CONSUMER_REPLICA: Final = -1
+_TOPIC_RESOURCE: Final = 2
+_BROKER_RESOURCE: Final = 4
+#: The first ListOffsets that knows MAX_TIMESTAMP: an older broker would take it for a time, and answer something else.
+_FIRST_MAX_TIMESTAMP: Final = 7
+_TOPIC_EXISTS: Final = 36
+_UNKNOWN_TOPIC: Final = 3
+_FIRST_DELETE_BY_ID: Final = 6
+
+
+class ListedOffset(NamedTuple):
+    """An offset found by time. ``offset`` is -1 where no record is as late; ``timestamp`` is that record's in ms, -1 where
+    the look-up was for an end of the log; ``leader_epoch`` is -1 if unknown."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def list_offsets(
+    cluster: Cluster,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    isolation_level: str = "read_uncommitted",
+    deadline: Deadline | None = None,
+) -> dict[TopicPartition, ListedOffset]:
+    """For each topic-partition the first offset whose record is at least as late as its timestamp.
+
+    Args:
+        timestamps: milliseconds since the epoch, or :data:`LATEST`, :data:`EARLIEST`, :data:`MAX_TIMESTAMP`.
+
+    Raises:
+        UnsupportedVersionError: a leader is older than Kafka 3.0 and does not know :data:`MAX_TIMESTAMP`.
+        WireError: as :meth:`Cluster.by_leader`.
+    """
+
+    def build(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
+        if any(timestamps[tp] == MAX_TIMESTAMP for tp in partitions):
+            node = cluster.leader(partitions[0])[0]
+            if not cluster.supports(node, ListOffsetsRequest, _FIRST_MAX_TIMESTAMP):
+                raise UnsupportedVersionError(
+                    "the broker cannot look up the highest timestamp", broker=node, api="ListOffsets",
+                    remedy="It needs Kafka 3.0 or newer.",
+                )  # fmt: skip
+        return ListOffsetsRequest(
+            replica_id=_CONSUMER_REPLICA,
+            isolation_level=int(isolation_level == "read_committed"),
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(
+                            partition_index=p,
+                            current_leader_epoch=cluster.leader(TopicPartition(topic, p))[1],
+                            timestamp=timestamps[TopicPartition(topic, p)],
+                        )
+                        for p in numbers
+                    ],
+                )
+                for topic, numbers in partitions_by_topic(partitions).items()
+            ],
+            timeout_ms=cluster.settings.request_timeout_ms,
+        )
+
+    def results(response: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, ListedOffset]]:
+        for topic in response.topics:
+            for p in topic.partitions:
+                found = ListedOffset(p.offset, p.timestamp, p.leader_epoch)
+                yield TopicPartition(topic.name, p.partition_index), p.error_code, found
+
+    return cluster.by_leader(timestamps, build, results, deadline=deadline)
+
+
+def offsets_for_leader_epoch(
+    cluster: Cluster, epochs: Mapping[TopicPartition, int], *, deadline: Deadline | None = None
+) -> dict[TopicPartition, tuple[int, int]]:
+    """``(epoch, end_offset)`` of the largest leader epoch that is not above the one asked for, as the leader knows it.
+
+    An end offset below what was read in that epoch means that the log was cut (KIP-320); -1 where it is unknown.
+    """
+
+    def build(partitions: Sequence[TopicPartition]) -> OffsetForLeaderEpochRequest:
+        return OffsetForLeaderEpochRequest(
+            replica_id=_CONSUMER_REPLICA,
+            topics=[
+                OffsetForLeaderTopic(
+                    topic=topic,
+                    partitions=[
+                        OffsetForLeaderPartition(
+                            partition=p,
+                            current_leader_epoch=cluster.leader(TopicPartition(topic, p))[1],
+                            leader_epoch=epochs[TopicPartition(topic, p)],
+                        )
+                        for p in numbers
+                    ],
+                )
+                for topic, numbers in partitions_by_topic(partitions).items()
+            ],
+        )
+
+    def results(
+        response: OffsetForLeaderEpochResponse,
+    ) -> Iterable[tuple[TopicPartition, int, tuple[int, int]]]:
+        for topic in response.topics:
+            for p in topic.partitions:
+                yield TopicPartition(topic.topic, p.partition), p.error_code, (p.leader_epoch, p.end_offset)
+
+    return cluster.by_leader(epochs, build, results, deadline=deadline)
+
+
+def list_topics(cluster: Cluster, *, internal: bool = False, deadline: Deadline | None = None) -> list[str]:
+    """The names of all topics that we may see, in order; with ``internal`` also those that Kafka keeps for itself."""
+    every = cluster.topics(None, deadline=deadline)
+    return sorted(name for name, topic in every.items() if internal or not topic.is_internal)
+
+
+def create_topics(
+    cluster: Cluster,
+    topics: Mapping[str, tuple[int, int]],
+    *,
+    configs: Mapping[str, str] | None = None,
+    exist_ok: bool = False,
+    deadline: Deadline | None = None,
+) -> None:
+    """Create topics, ``{name: (partitions, replication factor)}``, and wait until they have leaders.
+
+    Raises:
+        BrokerError: a topic could not be created; one that exists is an error unless ``exist_ok``.
+    """
+    deadline = deadline or Deadline.after_ms(cluster.settings.default_api_timeout_ms)
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=name,
+                num_partitions=n_partitions,
+                replication_factor=replication,
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+            )
+            for name, (n_partitions, replication) in topics.items()
+        ],
+        timeout_ms=cluster.settings.request_timeout_ms,
+    )
+    response = cluster.request(
+        CONTROLLER, request, deadline=deadline, error_codes=lambda answer: (topic.error_code for topic in answer.topics)
+    )
+    for topic in response.topics:
+        if topic.error_code and not (exist_ok and topic.error_code == _TOPIC_EXISTS):
+            raise broker_error(topic.error_code, topic=topic.name, api="CreateTopics", detail=topic.error_message)
+    for name, (n_partitions, _) in topics.items():
+        for partition in range(n_partitions):
+            cluster.leader(TopicPartition(name, partition), deadline=deadline)
+
+
+def delete_topics(
+    cluster: Cluster, names: Iterable[str], *, missing_ok: bool = False, deadline: Deadline | None = None
+) -> None:
+    """Delete topics by name. The controller has deleted them when this returns; brokers hear of it a moment later.
+
+    Raises:
+        BrokerError: a topic could not be deleted.
+    """
+    wanted = list(names)
+    timeout_ms = cluster.settings.request_timeout_ms
+    if cluster.supports(CONTROLLER, DeleteTopicsRequest, _FIRST_DELETE_BY_ID):
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in wanted], timeout_ms=timeout_ms)
+    else:
+        request = DeleteTopicsRequest(topic_names=wanted, timeout_ms=timeout_ms)
+    response = cluster.request(
+        CONTROLLER,
+        request,
+        deadline=deadline,
+        # A topic that is not there is the caller's to judge, not worth another try.
+        error_codes=lambda answer: (t.error_code for t in answer.responses if t.error_code != _UNKNOWN_TOPIC),
+    )
+    for answer in response.responses:
+        if answer.error_code and not (missing_ok and answer.error_code == _UNKNOWN_TOPIC):
+            raise broker_error(answer.error_code, topic=answer.name, api="DeleteTopics", detail=answer.error_message)
+        if answer.name:
+            cluster.invalidate(answer.name)
+
+
+def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, deadline: Deadline | None = None) -> None:
+    """Give topics more partitions, ``{name: new total}``.
+
+    Raises:
+        BrokerError: a topic's partitions could not be added.
+    """
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in counts.items()],
+        timeout_ms=cluster.settings.request_timeout_ms,
+    )
+    response = cluster.request(
+        CONTROLLER, request, deadline=deadline, error_codes=lambda answer: (t.error_code for t in answer.results)
+    )
+    for result in response.results:
+        if result.error_code:
+            raise broker_error(
+                result.error_code, topic=result.name, api="CreatePartitions", detail=result.error_message
+            )
+        cluster.invalidate(result.name)
+
+
+def describe_topic_configs(
+    cluster: Cluster, topics: Iterable[str], keys: Sequence[str] | None = None, *, deadline: Deadline | None = None
+) -> dict[str, dict[str, str | None]]:
+    """The settings of topics by name; all of them, or those in ``keys``. A sensitive one is None.
+
+    Raises:
+        BrokerError: a topic may not be described, or does not exist.
+    """
+    return _describe_configs(cluster, ANY, _TOPIC_RESOURCE, topics, keys, deadline)
+
+
+def describe_broker_configs(
+    cluster: Cluster, node_id: int, keys: Sequence[str] | None = None, *, deadline: Deadline | None = None
+) -> dict[str, str | None]:
+    """The settings of one broker; all of them, or those in ``keys``. A sensitive one is None.
+
+    Raises:
+        BrokerError: it may not be described.
+    """
+    name = str(node_id)
+    return _describe_configs(cluster, node_id, _BROKER_RESOURCE, [name], keys, deadline)[name]
+
+
+def _describe_configs(
+    cluster: Cluster,
+    node_id: int,
+    kind: int,
+    names: Iterable[str],
+    keys: Sequence[str] | None,
+    deadline: Deadline | None,
+) -> dict[str, dict[str, str | None]]:
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=None if keys is None else list(keys)
+            )
+            for name in names
+        ]
+    )
+    response = cluster.request(
+        node_id, request, deadline=deadline, error_codes=lambda answer: (t.error_code for t in answer.results)
+    )
+    for result in response.results:
+        if result.error_code:
+            raise broker_error(
+                result.error_code,
+                topic=result.resource_name if kind == _TOPIC_RESOURCE else None,
+                api="DescribeConfigs",
+                detail=result.error_message,
+            )
+    return {result.resource_name: {c.name: c.value for c in result.configs} for result in response.results}

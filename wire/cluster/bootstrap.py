@@ -1,0 +1,130 @@
+"""Whoever answers for the cluster: known brokers, the most promising first, then the bootstrap servers, each in turn.
+
+Owns the order in which brokers are asked for metadata, how long each may take, and the error that names every address tried
+and why. It knows nothing of what the answer is used for. KIP-899 and KIP-1102 (rebootstrap);
+https://kafka.apache.org/protocol#protocol_partitioning
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pykafka_wire.wire.cluster.connection_pool import MAIN_LANE, Connections
+from pykafka_wire.wire.cluster.metadata import Node, brokers_of
+from pykafka_wire.wire.cluster.retries import tries
+from pykafka_wire.wire.connection.transport import Channel
+from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.errors import DeadlineExceededError, NoBrokerAvailableError, ProtocolError, TransportError
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykafka_wire.wire.settings import ClientSettings
+
+logger = logging.getLogger(__name__)
+
+#: A cluster that never answered is given up after this long, or once every bootstrap server has had its turn: a wrong
+#: address must not cost a minute.
+_FIRST_CONTACT_MS: Final = 6_000
+#: What each bootstrap server gets of it at least, for connecting and the handshake: eight round trips with TLS and SCRAM. A
+#: broker that accepts connections and answers nothing (stopped, not dead) must not use up the others' time.
+_LEAST_PATIENCE_MS: Final = 2_000
+
+
+class Answer(NamedTuple):
+    """A Metadata response and its version."""
+
+    response: MetadataResponse
+    version: int
+
+
+class MetadataSource:
+    """Asks for metadata wherever it can be had."""
+
+    def __init__(self, settings: ClientSettings, connections: Connections, backoff: Backoff) -> None:
+        self._settings = settings
+        self._connections = connections
+        self._backoff = backoff
+
+    def ask(self, request: MetadataRequest, nodes: Sequence[Node], deadline: Deadline) -> Answer:
+        """The first answer of any broker; ``nodes`` are those that are known, none before the first contact.
+
+        Raises:
+            NoBrokerAvailableError: nobody answered: within seconds where nobody ever did, else at the deadline.
+            AuthenticationError: a broker refused us. Others would too, and accounts get locked.
+        """
+        limit, patience_ms = deadline, float(self._settings.socket_connection_setup_timeout_ms)
+        if not nodes:
+            budget_ms = max(_FIRST_CONTACT_MS, patience_ms)
+            limit = deadline.sooner(budget_ms)
+            share_ms = budget_ms / len(self._settings.bootstrap_servers)
+            patience_ms = min(patience_ms, max(_LEAST_PATIENCE_MS, share_ms))
+        reasons: dict[str, str] = {}
+        for n_cycles, _ in enumerate(tries(self._backoff, limit)):
+            if nodes and n_cycles:
+                patience_ms *= 2  # they are rather slow than dead
+            for node, (host, port) in self._candidates(nodes):
+                # In the first cycle each has its turn, so that the error can tell what is wrong with each.
+                if limit.expired and (n_cycles or deadline.expired) and reasons:
+                    break
+                address = f"{host}:{port}"
+                try:
+                    answer = self._ask_one(request, node, host, port, patience_ms, deadline)
+                except (TransportError, ProtocolError) as error:
+                    logger.debug("%s gave no metadata: %s", address, error)
+                    # When time runs out in a later cycle, the first one's reason is the telling one.
+                    if address not in reasons or not isinstance(error, DeadlineExceededError):
+                        reasons[address] = f"{error.message}{f'. {error.remedy}' if error.remedy else ''}"
+                    continue
+                if answer is not None:
+                    return answer
+                reasons[address] = "it knows of no broker yet"
+        raise NoBrokerAvailableError(attempts=tuple(reasons.items()))
+
+    def _candidates(self, nodes: Sequence[Node]) -> Iterator[tuple[Node | None, tuple[str, int]]]:
+        known = [(node.host, node.port) for node in nodes]
+        for node in self._connections.in_order(nodes):
+            yield node, (node.host, node.port)
+        if nodes and self._settings.metadata_recovery_strategy == "none":
+            return
+        for address in self._settings.bootstrap_servers:
+            if address not in known:
+                yield None, address
+
+    def _ask_one(
+        self, request: MetadataRequest, node: Node | None, host: str, port: int, patience_ms: float, deadline: Deadline
+    ) -> Answer | None:
+        """One broker's answer; None if it has not joined its cluster yet, as one that is just starting.
+
+        ``patience_ms`` is for opening a connection, and for the answer of a broker that may have died on an open one. Who has
+        just gone through the handshake is alive, and gets the time of any request: metadata of many topics take theirs.
+        """
+        answer_ms = float(self._settings.request_timeout_ms)
+        seed = None
+        if node is not None:
+            channel = self._connections.get(node, MAIN_LANE, deadline.sooner(patience_ms))
+            answer_ms = min(answer_ms, patience_ms)
+        else:
+            channel = seed = self._connections.seed(host, port)
+        try:
+            if seed is not None:
+                seed.open(deadline.sooner(patience_ms))
+            answer_by = deadline.sooner(answer_ms)
+            pending = channel.send(request, deadline=answer_by)
+            response: MetadataResponse = pending.result(answer_by, deadline)
+        except BaseException:
+            if seed is not None:
+                seed.close()
+            raise
+        if response.brokers:
+            self._adopt(seed, response)
+            return Answer(response, pending.version)
+        if seed is not None:
+            seed.close()
+        return None
+
+    def _adopt(self, seed: Channel | None, response: MetadataResponse) -> None:
+        """Keep a bootstrap connection whose address is a broker's own; close any other."""
+        if seed is not None:
+            behind = [node for node in brokers_of(response).values() if f"{node.host}:{node.port}" == seed.address]
+            if not (behind and self._connections.adopt(seed, behind[0])):
+                seed.close()

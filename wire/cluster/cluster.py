@@ -1,0 +1,379 @@
+"""A Kafka cluster as one client sees it: how to reach it, who leads what, and what to do when a broker says no.
+
+Owns routing and retries: every retry of a whole request happens here, driven by the table in
+:mod:`~pykafka_wire.wire.error_codes`. (The fetcher and the producer retry what only they can: positions and sequences.) What
+is known of topics and brokers is :mod:`~pykafka_wire.wire.cluster.metadata_cache`'s.
+
+The life of it, as Kafka's guide to clients tells it: try the bootstrap servers in turn, each name's every address too, until
+one answers; ask it for metadata; route each request to the leader or coordinator that it concerns; on an error refresh the
+metadata and try again, with growing pauses, until a deadline. https://kafka.apache.org/protocol#protocol_partitioning
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from pykafka_wire.wire.cluster.connection_pool import MAIN_LANE
+from pykafka_wire.wire.cluster.metadata import Node
+from pykafka_wire.wire.cluster.metadata_cache import ClusterMetadata
+from pykafka_wire.wire.cluster.retries import Graces, gave_up, tries
+from pykafka_wire.wire.connection.pending import Pending
+from pykafka_wire.wire.connection.transport import Channel
+from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.error_codes import Action, error_info
+from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, TransportError, WireError, broker_error
+from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from pykafka_wire.wire.protocol.schema import Message, Request
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
+
+__all__ = ["ANY", "CONTROLLER", "Backoff", "Cluster", "CoordinatorKind", "Deadline", "Pending"]
+
+logger = logging.getLogger(__name__)
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+ValueT = TypeVar("ValueT")
+
+#: In place of a node id: whichever broker answers; the controller.
+ANY: Final = -1
+CONTROLLER: Final = -2
+COORDINATOR_LANE: Final = "coordinator"
+_FIRST_BATCHED_FIND: Final = 4
+_RETRIED: Final = (Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATOR)
+
+
+class CoordinatorKind(IntEnum):
+    """What a coordinator coordinates, as FindCoordinator's ``key_type`` says it."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class Cluster(ClusterMetadata):
+    """One client of one cluster. Opens connections when they are first needed; threads may share it.
+
+    After a fork the child keeps what is known of the cluster and opens connections of its own.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        super().__init__(settings)
+        self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
+
+    def _forget(self) -> None:
+        with self._lock:
+            super()._forget()
+            self._coordinators.clear()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def controller(self) -> int:
+        """Node id of the controller, or of a broker that stands in for it (KRaft brokers forward what is for it)."""
+        return self._resolve(CONTROLLER, self._total()).node_id
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        node_id: int,
+        request: Request[ResponseT],
+        *,
+        lane: str = MAIN_LANE,
+        version_cap: int | None = None,
+        deadline: Deadline | None = None,
+    ) -> Pending[ResponseT]:
+        """Send one request to one broker and do not wait for the answer; nothing is retried.
+
+        Args:
+            lane: a connection of its own to that broker. A broker answers the requests of one connection in order, so
+                what may wait for long must not stand before what may not.
+            deadline: for connecting (at most ``request.timeout.ms``) and for waiting while the broker throttles us.
+
+        Raises:
+            TransportError: the broker cannot be reached; it does not have the request, or not all of it, and will not act on it.
+            UnsupportedVersionError, ProtocolError: the request cannot be expressed for it.
+        """
+        deadline = deadline or self._total()
+        channel = self._channel(self._node(node_id, deadline), lane, deadline)
+        # Produce with acks=0 is the one request without an answer.
+        answered = getattr(request, "acks", None) != 0
+        pending: Pending[ResponseT] = channel.send(request, cap=version_cap, answered=answered, deadline=deadline)
+        return pending
+
+    def request(
+        self,
+        node_id: int,
+        request: Request[ResponseT],
+        *,
+        deadline: Deadline | None = None,
+        lane: str = MAIN_LANE,
+        version_cap: int | None = None,
+        error_codes: Callable[[ResponseT], Iterable[int]] | None = None,
+    ) -> ResponseT:
+        """The response of one broker, of :data:`ANY`, or of the :data:`CONTROLLER`. The request must bear repetition.
+
+        Broken connections and retriable error codes are retried until ``deadline`` (``default.api.timeout.ms``), with
+        :data:`ANY` on another broker; any other error code is left in the response for the caller.
+
+        Args:
+            error_codes: the codes in a response, by default its top-level one.
+
+        Raises:
+            DeadlineExceededError: chained to the last failure.
+        """
+        deadline = deadline or self._total()
+        attempt = None
+        for attempt in tries(self._backoff, deadline):
+            with attempt:
+                node = self._resolve(node_id, deadline)
+                pending = self.send(node.node_id, request, lane=lane, version_cap=version_cap, deadline=deadline)
+                response = self._result(pending, deadline)
+                codes = error_codes(response) if error_codes else [getattr(response, "error_code", 0)]
+                for code in codes:
+                    if code and error_info(code).action in _RETRIED:
+                        if node_id == CONTROLLER:
+                            with self._lock:
+                                self._view.controller = -1
+                        raise broker_error(code, broker=node.node_id, api=type(request).name, version=pending.version)
+                return response
+        raise gave_up(attempt, type(request).name)
+
+    def by_leader(
+        self,
+        partitions: Iterable[TopicPartition],
+        build: Callable[[Sequence[TopicPartition]], Request[ResponseT]],
+        results: Callable[[ResponseT], Iterable[tuple[TopicPartition, int, ValueT]]],
+        *,
+        deadline: Deadline | None = None,
+        version_cap: int | None = None,
+    ) -> dict[TopicPartition, ValueT]:
+        """One value for each topic-partition, asked of its leader: one request a broker, all brokers at the same time.
+
+        Args:
+            build: makes the request for some partitions of one leader.
+            results: ``(topic_partition, error_code, value)`` for each partition in a response.
+
+        Raises:
+            BrokerError: a partition failed for good, or until the deadline.
+            DeadlineExceededError: a broker did not answer until then.
+        """
+        deadline = deadline or self._total()
+        remaining = dict.fromkeys(partitions)
+        found: dict[TopicPartition, ValueT] = {}
+        graces = Graces()
+        last: WireError | None = None
+        for _ in tries(self._backoff, deadline):
+            flights: list[tuple[int, list[TopicPartition], Pending[ResponseT]]] = []
+            for node, group in self._by_leader(remaining, deadline).items():
+                try:
+                    pending = self.send(node, build(group), version_cap=version_cap, deadline=deadline)
+                    flights.append((node, group, pending))
+                except TransportError as error:
+                    self._unreachable(group)
+                    last = error
+            for node, group, pending in flights:
+                try:
+                    answers = list(results(self._result(pending, deadline)))
+                except TransportError as error:
+                    self._unreachable(group)
+                    if last is None or not deadline.expired:  # what a broker did say tells more than a cut-off wait
+                        last = error
+                    continue
+                for tp, code, value in answers:
+                    if tp not in remaining:
+                        continue
+                    if error_info(code).action is Action.SUCCESS:
+                        found[tp] = value
+                        del remaining[tp]
+                        continue
+                    last = self._retriable(tp, code, node, pending, graces)
+            if not remaining:
+                return found
+        tp = next(iter(remaining))
+        raise DeadlineExceededError(
+            f"{len(remaining)} topic-partitions did not answer in time" + (f": {last.message}" if last else ""),
+            topic=tp.topic,
+            partition=tp.partition,
+            broker=last.broker if last else None,
+            remedy=last.remedy if last else "",
+        ) from last
+
+    def coordinator(self, kind: CoordinatorKind, key: str, *, deadline: Deadline | None = None) -> int:
+        """Node id of the broker that coordinates a group or a transactional id; remembered until it is forgotten.
+
+        Raises:
+            BrokerError: it may not be asked for.
+            DeadlineExceededError: none is available until the deadline.
+        """
+        deadline = deadline or self._total()
+        self._check_fork()
+        with self._lock:
+            if (kind, key) in self._coordinators:
+                return self._coordinators[kind, key]
+        attempt = None
+        for attempt in tries(self._backoff, deadline):
+            with attempt:
+                asked = self._resolve(ANY, deadline).node_id
+                if self.supports(asked, FindCoordinatorRequest, _FIRST_BATCHED_FIND):
+                    request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=[key])
+                else:
+                    request = FindCoordinatorRequest(key=key, key_type=int(kind))
+                pending = self.send(asked, request, deadline=deadline)
+                response = self._result(pending, deadline)
+                answer = response.coordinators[0] if response.coordinators else response
+                if answer.error_code:
+                    raise broker_error(
+                        answer.error_code,
+                        broker=asked,
+                        api="FindCoordinator",
+                        version=pending.version,
+                        detail=f"(for {key!r})",
+                    )
+                with self._lock:
+                    node = Node(answer.node_id, answer.host, answer.port)
+                    self._view.nodes.setdefault(node.node_id, node)
+                    self._coordinators[kind, key] = node.node_id
+                logger.debug("broker %s coordinates %s %r", node, kind.name.lower(), key)
+                return node.node_id
+        raise gave_up(attempt, f"finding the coordinator of {key!r}")
+
+    def coordinator_request(
+        self,
+        kind: CoordinatorKind,
+        key: str,
+        build: Callable[[int], Request[ResponseT]],
+        error_codes: Callable[[ResponseT], Iterable[int]],
+        *,
+        deadline: Deadline | None = None,
+        version_cap: int | None = None,
+        lane: str = COORDINATOR_LANE,
+        request_timeout_ms: int | None = None,
+    ) -> ResponseT:
+        """The response of a coordinator, on a connection of its own. Retried while it moves or loads (fault 3).
+
+        Args:
+            build: makes the request for a coordinator's node id (what it can say may depend on the broker's versions).
+            error_codes: the codes in a response; retriable ones are retried, others left to the caller.
+            request_timeout_ms: for one answer, where it may take longer than others (``request.timeout.ms``).
+        """
+        deadline = deadline or self._total()
+        attempt = None
+        for attempt in tries(self._backoff, deadline):
+            with attempt:
+                node = self.coordinator(kind, key, deadline=deadline)
+                try:
+                    request = build(node)
+                    pending = self.send(node, request, lane=lane, version_cap=version_cap, deadline=deadline)
+                    response = self._result(pending, deadline, request_timeout_ms)
+                except TransportError:
+                    self.forget_coordinator(kind, key)
+                    raise
+                for code in error_codes(response):
+                    info = error_info(code)
+                    if code and info.action is Action.FIND_COORDINATOR:
+                        self.forget_coordinator(kind, key)
+                    if code and info.action in _RETRIED and attempt.may_retry(code):
+                        raise broker_error(code, broker=node, api=type(request).name, version=pending.version)
+                return response
+        raise gave_up(attempt, f"a request to the coordinator of {key!r}")
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
+        """A coordinator has moved: find it anew before the next use."""
+        with self._lock:
+            self._coordinators.pop((kind, key), None)
+
+    def supports(
+        self,
+        node_id: int,
+        request: type[Request[Any]],
+        version: int,
+        *,
+        lane: str = MAIN_LANE,
+        deadline: Deadline | None = None,
+    ) -> bool:
+        """Whether a broker and this client both speak a version of an API."""
+        deadline = deadline or self._total()
+        return self._channel(self._resolve(node_id, deadline), lane, deadline).protocol.supports(request, version)
+
+    def finalized_feature(self, name: str) -> int:
+        """The level at which the cluster has finalized a feature (KIP-584), 0 where it has not."""
+        deadline = self._total()
+        channel = self._channel(self._resolve(ANY, deadline), MAIN_LANE, deadline)
+        return channel.protocol.finalized_features.get(name, 0)
+
+    # --- routing ------------------------------------------------------------------------------------------------------
+
+    def _result(self, pending: Pending[ResponseT], deadline: Deadline, timeout_ms: int | None = None) -> ResponseT:
+        return pending.result(deadline.sooner(timeout_ms or self.settings.request_timeout_ms), deadline)
+
+    def _resolve(self, node_id: int, deadline: Deadline) -> Node:
+        """The broker of a node id, of :data:`ANY` or of the :data:`CONTROLLER`."""
+        if node_id >= 0:
+            return self._node(node_id, deadline)
+        nodes = self._nodes(deadline)
+        if node_id == CONTROLLER:
+            if self._view.controller not in nodes:
+                self._refresh([], deadline)
+                nodes = self._nodes(deadline)
+            if self._view.controller in nodes:
+                return nodes[self._view.controller]
+        return self._connections.in_order(nodes.values())[0]
+
+    def _channel(self, node: Node, lane: str, deadline: Deadline) -> Channel:
+        try:
+            return self._connections.get(node, lane, deadline.sooner(self.settings.request_timeout_ms))
+        except TransportError as error:
+            with self._lock:
+                self._view.invalidate_node(node.node_id)
+            error.remedy = error.remedy or (
+                "That is where the broker tells clients to come: see its advertised.listeners, and the network from here."
+            )
+            raise
+
+    def _by_leader(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[int, list[TopicPartition]]:
+        """Partitions by leader, after one Metadata request for every topic that needs one, rather than one each."""
+        partitions = list(partitions)
+        self.topics({tp.topic for tp in partitions}, max_age_ms=self.settings.metadata_max_age_ms, deadline=deadline)
+        groups: dict[int, list[TopicPartition]] = {}
+        for tp in partitions:
+            groups.setdefault(self.leader(tp, deadline=deadline)[0], []).append(tp)
+        return groups
+
+    def _retriable(
+        self, tp: TopicPartition, code: int, node_id: int, pending: Pending[Any], graces: Graces
+    ) -> BrokerError:
+        """The error for a partition that another try may mend; raises it where none will."""
+        failure = broker_error(
+            code,
+            topic=tp.topic,
+            partition=tp.partition,
+            broker=node_id,
+            api=type(pending.sent.request).name,
+            version=pending.version,
+        )
+        if failure.info.action not in _RETRIED or not graces.allow(code):
+            raise failure
+        if failure.info.action is Action.REFRESH_METADATA:
+            self.invalidate(tp)
+        return failure
+
+    def _unreachable(self, group: Sequence[TopicPartition]) -> None:
+        for tp in group:
+            self.invalidate(tp)
+
+
+def partitions_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
+    """Partition numbers grouped by topic, as requests want them."""
+    grouped: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        grouped.setdefault(topic, []).append(partition)
+    return grouped

@@ -1,0 +1,265 @@
+"""What brokers tell of permissions, groups and transactions, for people who look: nothing here changes anything.
+
+In particular nobody here sends InitProducerId, which would fence the producer that uses a transactional id. Routing and
+retries are :mod:`~pykafka_wire.wire.cluster.cluster`'s. KIP-430 (authorized operations), KIP-664 (hung transactions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from enum import IntEnum
+from typing import Final
+
+from pykafka_wire.wire.cluster.cluster import ANY, Cluster, CoordinatorKind, Deadline, partitions_by_topic
+from pykafka_wire.wire.errors import WireError, broker_error
+from pykafka_wire.wire.protocol.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pykafka_wire.wire.protocol.messages.transaction_admin import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    TopicRequest,
+)
+from pykafka_wire.wire.protocol.schema import NO_OPERATIONS
+from pykafka_wire.wire.topics import TopicPartition
+
+#: From version 6 a group that does not exist is an error, and says nothing of permissions.
+_LAST_DESCRIBE_WITH_DEAD: Final = 5
+_UNKNOWN_TRANSACTIONAL_ID: Final = 105
+#: Of a transaction's topic-partitions, so many are named in a text.
+_MOST_NAMED: Final = 10
+
+
+class Operation(IntEnum):
+    """What an ACL allows, by Kafka's numbers (AclOperation)."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+    @property
+    def label(self) -> str:
+        """As Kafka's tools call it: ``DescribeConfigs``."""
+        return "".join(part.capitalize() for part in self.name.split("_"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A consumer group as its coordinator sees it; ``operations`` is None where brokers are too old to tell."""
+
+    state: str
+    members: Sequence[str]
+    operations: frozenset[Operation] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """A transactional id as its coordinator sees it; ``started_ms`` is since the epoch, -1 where none is open."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int
+    partitions: Sequence[TopicPartition]
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+    def __str__(self) -> str:
+        text = f"producer {self.producer_id}, epoch {self.producer_epoch}, state {self.state}"
+        if self.started_ms >= 0:
+            begun = datetime.fromtimestamp(self.started_ms / 1000, timezone.utc)
+            text += f", begun {begun.isoformat(timespec='milliseconds')}"
+        if self.partitions:
+            more = len(self.partitions) - _MOST_NAMED
+            named = ", ".join(str(tp) for tp in self.partitions[:_MOST_NAMED])
+            text += f", on {named}" + (f" and {more} more" if more > 0 else "")
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenProducer:
+    """A producer whose transaction is open in a topic-partition, from ``start_offset`` on."""
+
+    topic_partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+    last_timestamp_ms: int
+
+
+def topic_operations(
+    cluster: Cluster, topics: Iterable[str], *, deadline: Deadline | None = None
+) -> dict[str, frozenset[Operation] | int | None]:
+    """What we may do with each topic: the operations, None where brokers are too old to tell, or an error code."""
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+    )
+    response = cluster.request(ANY, request, deadline=deadline, error_codes=lambda answer: ())
+    return {
+        topic.name or "": topic.error_code or _operations(topic.topic_authorized_operations)
+        for topic in response.topics
+    }
+
+
+def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = None) -> Group:
+    """A group's state, its members (client id and host) and what we may do with it. One that does not exist is Dead.
+
+    Raises:
+        BrokerError: it may not be described.
+    """
+
+    def build(node: int) -> DescribeGroupsRequest:
+        return DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
+
+    def codes(response: DescribeGroupsResponse) -> Iterable[int]:
+        return (each.error_code for each in response.groups)
+
+    response = cluster.coordinator_request(
+        CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=_LAST_DESCRIBE_WITH_DEAD
+    )
+    described = response.groups[0]
+    if described.error_code:
+        raise broker_error(described.error_code, api="DescribeGroups", detail=f"(group {group!r})")
+    return Group(
+        state=described.group_state,
+        members=[f"{member.client_id} at {member.client_host.lstrip('/')}" for member in described.members],
+        operations=_operations(described.authorized_operations),
+    )
+
+
+def describe_transaction(
+    cluster: Cluster, transactional_id: str, *, deadline: Deadline | None = None
+) -> Transaction | None:
+    """The state of a transactional id; None where nobody has used it, or its coordinator has forgotten it.
+
+    Raises:
+        BrokerError: it may not be described.
+        UnsupportedVersionError: the brokers are older than Kafka 3.0.
+    """
+
+    def codes(response: DescribeTransactionsResponse) -> Iterable[int]:
+        return (state.error_code for state in response.transaction_states)
+
+    response = cluster.coordinator_request(
+        CoordinatorKind.TRANSACTION,
+        transactional_id,
+        lambda _: DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+        codes,
+        deadline=deadline,
+    )
+    state = response.transaction_states[0]
+    if state.error_code == _UNKNOWN_TRANSACTIONAL_ID:
+        return None
+    if state.error_code:
+        raise broker_error(state.error_code, api="DescribeTransactions", detail=f"({transactional_id!r})")
+    return Transaction(
+        transactional_id=transactional_id,
+        state=state.transaction_state,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        timeout_ms=state.transaction_timeout_ms,
+        started_ms=state.transaction_start_time_ms,
+        partitions=[TopicPartition(data.topic, p) for data in state.topics for p in data.partitions],
+    )
+
+
+def list_transactions(
+    cluster: Cluster, producer_ids: Sequence[int] = (), *, deadline: Deadline | None = None
+) -> list[Transaction]:
+    """Every transactional id that we may see, of all coordinators, by name; with ``producer_ids`` only theirs.
+
+    Raises:
+        UnsupportedVersionError: the brokers are older than Kafka 3.0.
+    """
+    names: set[str] = set()
+    for node in cluster.brokers():
+        request = ListTransactionsRequest(producer_id_filters=list(producer_ids))
+        response = cluster.request(node, request, deadline=deadline)
+        if response.error_code:
+            raise broker_error(response.error_code, broker=node, api="ListTransactions")
+        names.update(state.transactional_id for state in response.transaction_states)
+    found = (describe_transaction(cluster, name, deadline=deadline) for name in sorted(names))
+    return [each for each in found if each is not None]
+
+
+def open_producers(
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None
+) -> list[OpenProducer]:
+    """Producers with an open transaction in these topic-partitions, as their leaders know them."""
+
+    def build(asked: Sequence[TopicPartition]) -> DescribeProducersRequest:
+        by_topic: Mapping[str, list[int]] = partitions_by_topic(asked)
+        return DescribeProducersRequest(
+            topics=[TopicRequest(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+        )
+
+    def results(
+        response: DescribeProducersResponse,
+    ) -> Iterator[tuple[TopicPartition, int, list[OpenProducer]]]:
+        for topic in response.topics:
+            for p in topic.partitions:
+                tp = TopicPartition(topic.name, p.partition_index)
+                found = [
+                    OpenProducer(
+                        topic_partition=tp,
+                        producer_id=producer.producer_id,
+                        producer_epoch=producer.producer_epoch,
+                        start_offset=producer.current_txn_start_offset,
+                        last_timestamp_ms=producer.last_timestamp,
+                    )
+                    for producer in p.active_producers
+                    if producer.current_txn_start_offset >= 0
+                ]
+                yield tp, p.error_code, found
+
+    by_partition = cluster.by_leader(partitions, build, results, deadline=deadline)
+    return [producer for tp in sorted(by_partition) for producer in by_partition[tp]]
+
+
+def open_transactions(
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None
+) -> list[str]:
+    """The transactions that hold ``read_committed`` readers up in these topic-partitions, each named in a text.
+
+    As much as brokers tell: no transactional ids before Kafka 3.0 or without the right to see them, nothing before 2.8.
+    """
+    try:
+        found = open_producers(cluster, partitions, deadline=deadline)
+    except WireError:
+        return []
+    names: dict[int, str] = {}
+    try:
+        if found:
+            producer_ids = sorted({each.producer_id for each in found})
+            for transaction in list_transactions(cluster, producer_ids, deadline=deadline):
+                names[transaction.producer_id] = f"transactional id {transaction.transactional_id!r}, "
+    except WireError:
+        pass  # the producers' own ids are known
+    return [
+        f"{names.get(each.producer_id, '')}producer {each.producer_id}, epoch {each.producer_epoch}, open in "
+        f"{each.topic_partition} from offset {each.start_offset} on"
+        for each in found
+    ]
+
+
+def _operations(bits: int) -> frozenset[Operation] | None:
+    if bits == NO_OPERATIONS:
+        return None
+    return frozenset(each for each in Operation if bits >> each & 1)

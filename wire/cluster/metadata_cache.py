@@ -1,0 +1,264 @@
+"""What is known of a cluster: its brokers, topics and leaders, learnt when first needed and again when out of date.
+
+Owns the Metadata requests (https://kafka.apache.org/protocol#The_Messages_Metadata), when to make one, what to do when nobody
+answers, and the state that threads share and forks part. Whom to ask first is :mod:`~pykafka_wire.wire.cluster.bootstrap`'s,
+what an answer says :mod:`~pykafka_wire.wire.cluster.metadata`'s; it makes no other request.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from pykafka_wire.wire.cluster.bootstrap import MetadataSource
+from pykafka_wire.wire.cluster.connection_pool import Connections
+from pykafka_wire.wire.cluster.metadata import MetadataView, Node, TopicMetadata
+from pykafka_wire.wire.cluster.retries import gave_up, tries
+from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, TransportError, broker_error
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+#: Topics that one Metadata request asks for on top of the one that is needed, because they are out of date as well.
+_MAX_MORE_TOPICS: Final = 1_000
+_UNKNOWN_TOPIC: Final = 3
+
+
+class ClusterMetadata:
+    """The part of a :class:`~pykafka_wire.wire.cluster.cluster.Cluster` that knows topics and brokers. Threads may share it.
+
+    After a fork the child keeps what is known, and opens connections of its own.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        for warning in settings.warnings:
+            logger.warning("%s", warning)
+        self._trace = Trace(settings.trace)
+        self._backoff = Backoff(settings)
+        self._pid = os.getpid()
+        #: Guards what is known, never a wait.
+        self._lock = threading.RLock()
+        self._view = MetadataView()
+        self._connections = Connections(settings, self._trace)
+        self._source = MetadataSource(settings, self._connections, self._backoff)
+        #: Since when metadata was asked for and not had, None when the last answer came.
+        self._unanswered_since: float | None = None
+
+    def close(self) -> None:
+        """Close every connection; the next request opens what it needs."""
+        self._check_fork()
+        self._connections.close()
+        self._trace.close()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing is known of the cluster any more."""
+        with self._lock:
+            self._view = MetadataView()
+
+    def at_exit(self) -> None:
+        """Close what is open, without waiting for a thread that uses it: the process ends."""
+        self._connections.abandon()
+        self._trace.close()
+
+    def topics(
+        self, names: Iterable[str] | None, *, max_age_ms: float = 0, deadline: Deadline | None = None
+    ) -> dict[str, TopicMetadata]:
+        """Metadata of topics by name; of all topics for None. Never creates a topic.
+
+        Args:
+            max_age_ms: what was learnt not longer ago is not asked for again.
+
+        Raises:
+            UnknownTopicError: a topic does not exist (said so for some seconds).
+            BrokerError: a topic may not be described, or its name is impossible.
+            NoBrokerAvailableError: nobody answers.
+        """
+        self._check_fork()
+        oldest = time.monotonic() - max_age_ms / 1000
+        wanted = None if names is None else list(dict.fromkeys(names))
+        with self._lock:
+            if wanted is None:
+                missing: list[str] | None = [] if self._view.all_fresh(oldest) else None
+            else:
+                missing = [name for name in wanted if not self._view.is_fresh(name, oldest)]
+        if missing != []:
+            self._refresh(missing, deadline or self._total())
+        with self._lock:
+            if wanted is None:
+                return dict(self._view.topics)
+            for name in wanted:
+                if name not in self._view.topics:  # an answer that leaves it out, or another thread's news
+                    raise broker_error(_UNKNOWN_TOPIC, topic=name, api="Metadata")
+            return {name: self._view.topics[name] for name in wanted}
+
+    def brokers(self) -> dict[int, Node]:
+        """The brokers that the last metadata named, by node id; asks where none is known yet."""
+        return self._nodes(self._total())
+
+    def leader(self, tp: TopicPartition, *, deadline: Deadline | None = None) -> tuple[int, int]:
+        """Node id and leader epoch (-1 if unknown) of a topic-partition's leader; waits for one to be elected.
+
+        Raises:
+            UnknownTopicError: there is no such topic or partition (said so for some seconds).
+            DeadlineExceededError: it has no leader.
+        """
+        self._check_fork()
+        with self._lock:
+            found = self._view.leader(tp, time.monotonic() - self.settings.metadata_max_age_ms / 1000)
+        if found is not None:
+            return found
+        deadline = deadline or self._total()
+        attempt = None
+        answered = False
+        for attempt in tries(self._backoff, deadline):
+            try:
+                self._refresh([tp.topic], deadline)
+            except TransportError:
+                if answered and deadline.expired:
+                    break  # brokers did answer: what is missing is a leader
+                raise
+            answered = True
+            with self._lock:
+                found = self._view.leader(tp)
+                topic = self._view.topics.get(tp.topic)
+            if found is not None:
+                return found
+            with attempt:
+                partitions = topic.partitions if topic is not None else {}
+                if tp.partition not in partitions:
+                    # A broker may not have heard of new partitions yet.
+                    raise broker_error(
+                        _UNKNOWN_TOPIC,
+                        topic=tp.topic,
+                        partition=tp.partition,
+                        detail=f"The topic has {len(partitions)} partitions.",
+                    )
+        raise DeadlineExceededError(
+            "the partition has no leader",
+            topic=tp.topic,
+            partition=tp.partition,
+            remedy="Its replicas are offline: check the brokers.",
+        ) from (attempt.error if attempt is not None else None)
+
+    def invalidate(self, where: TopicPartition | str) -> None:
+        """What is known of a leader, or of a whole topic, is out of date: ask before the next use."""
+        with self._lock:
+            if isinstance(where, TopicPartition):
+                self._view.invalidate(where.topic, where.partition)
+            else:
+                self._view.invalidate(where)
+
+    def update_leader(
+        self, tp: TopicPartition, node_id: int, epoch: int, endpoint: tuple[str, int] | None = None
+    ) -> None:
+        """A hint from a response (KIP-951): it counts only with a newer epoch, and where the node can be reached."""
+        with self._lock:
+            if self._view.update_leader(tp, node_id, epoch, endpoint):
+                logger.debug("%s: broker %d leads in epoch %d", tp, node_id, epoch)
+
+    def topic_id(self, topic: str) -> uuid.UUID:
+        """The id of a topic, :data:`~pykafka_wire.wire.topics.ZERO_UUID` where brokers have none."""
+        return self.topics([topic], max_age_ms=self.settings.metadata_max_age_ms)[topic].topic_id
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of a topic whose id is known from metadata."""
+        with self._lock:
+            return self._view.topic_name(topic_id)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _total(self) -> Deadline:
+        return Deadline.after_ms(self.settings.default_api_timeout_ms)
+
+    def _check_fork(self) -> None:
+        if self._pid != os.getpid():
+            self.after_fork()
+
+    def after_fork(self) -> None:
+        """In a forked child: the sockets are the parent's, and a thread that the child lacks may have held a lock."""
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._trace.after_fork()
+        self._connections.abandon()
+
+    def _nodes(self, deadline: Deadline, having: int | None = None) -> dict[int, Node]:
+        """The brokers; asks where none is known yet, or not the one that is needed."""
+        self._check_fork()
+        for is_last in (False, True):
+            with self._lock:
+                nodes = dict(self._view.nodes)
+            if is_last or (nodes and (having is None or having in nodes)):
+                break
+            self._refresh([], deadline)
+        return nodes
+
+    def _node(self, node_id: int, deadline: Deadline) -> Node:
+        node = self._nodes(deadline, node_id).get(node_id)
+        if node is None:
+            raise TransportError(f"the cluster has no broker {node_id} now", broker=node_id)
+        return node
+
+    def _refresh(self, names: Sequence[str] | None, deadline: Deadline) -> None:
+        """Ask for metadata until every named topic is there, or known not to be."""
+        attempt = None
+        for attempt in tries(self._backoff, deadline):
+            with attempt:
+                failures = self._refresh_once(names, deadline)
+                for name in names or ():
+                    if name in failures:
+                        raise broker_error(failures[name], topic=name, api="Metadata")
+                return
+        if attempt is not None and isinstance(attempt.error, BrokerError):
+            raise attempt.error
+        raise gave_up(attempt, "Metadata")
+
+    def _refresh_once(self, names: Sequence[str] | None, deadline: Deadline) -> dict[str, int]:
+        """One Metadata request; the topics that have an error code in its answer."""
+        self._check_fork()
+        self._rebootstrap_if_due()
+        with self._lock:
+            nodes = list(self._view.nodes.values())
+            more = self._view.stale_topics()[:_MAX_MORE_TOPICS] if names else []
+        wanted = None if names is None else dict.fromkeys([*names, *more])
+        request = MetadataRequest(
+            topics=None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted],
+            allow_auto_topic_creation=False,
+        )
+        response, version = self._source.ask(request, nodes, deadline)
+        self._unanswered_since = None
+        if response.error_code and self.settings.metadata_recovery_strategy != "none":
+            # REBOOTSTRAP_REQUIRED (KIP-1102): the brokers we know are no longer the cluster's.
+            self._rebootstrap(f"a broker asked for it (error {response.error_code})")
+            raise TransportError("the cluster asks for a new bootstrap", api="Metadata", version=version)
+        with self._lock:
+            return self._view.apply(response, version, time.monotonic(), everything=names is None)
+
+    def _rebootstrap_if_due(self) -> None:
+        """Forget brokers that have given no metadata for long: they may be another cluster's by now (KIP-1102)."""
+        now = time.monotonic()
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        silent_ms = (now - self._unanswered_since) * 1000
+        if (
+            self.settings.metadata_recovery_strategy != "none"
+            and self._view.nodes
+            and silent_ms > self.settings.metadata_recovery_rebootstrap_trigger_ms
+        ):
+            self._rebootstrap(f"no metadata for {silent_ms / 1000:.0f} s")
+
+    def _rebootstrap(self, why: str) -> None:
+        logger.info("starting over from the bootstrap servers: %s", why)
+        self._forget()
+        self._unanswered_since = None
+        self._connections.close()

@@ -1,0 +1,77 @@
+"""What the tasks of one process share: a cluster's connections, and idempotent producers.
+
+The documented per-process caches, by settings, credentials included. Spark reuses its Python workers, so connections and
+producer ids live on from task to task. Owns what becomes of them when a process forks, and when it ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from pykafka_wire.wire.produce.producer import Producer
+
+_clusters: dict[ClientSettings, Cluster] = {}
+#: Those that no task uses at present.
+_idle_producers: dict[ClientSettings, list[Producer]] = {}
+_lock = threading.RLock()
+
+
+def shared_cluster(settings: ClientSettings) -> Cluster:
+    """This process's cluster for `settings`; made on first use, closed when the process ends."""
+    cluster = _clusters.get(settings)
+    if cluster is None:
+        with _lock:
+            cluster = _clusters.setdefault(settings, Cluster(settings))
+    return cluster
+
+
+@contextlib.contextmanager
+def shared_producer(settings: ClientSettings) -> Iterator[Producer]:
+    """This process's producer for `settings`, for one task's use; made if all are in use. A producer id is asked for once,
+    not once a task, and its sequences run on.
+
+    On leaving, one that failed or still holds batches (the task failed) is reset: it goes on under a new producer id.
+    """
+    from pykafka_wire.wire.produce.producer import (
+        Producer,  # whoever only reads does without: importing it takes a while
+    )
+
+    with _lock:
+        idle = _idle_producers.setdefault(settings, [])
+        producer = idle.pop() if idle else Producer(shared_cluster(settings), settings)
+    try:
+        yield producer
+    finally:
+        producer.keeps_refused = False
+        if not producer.clean:
+            producer.reset()
+        with _lock:
+            idle.append(producer)
+
+
+def _after_fork() -> None:
+    """In a forked child: connections and sequences are its parent's, and a thread that it lacks may have held the lock."""
+    global _lock
+    _lock = threading.RLock()
+    _idle_producers.clear()
+    for cluster in _clusters.values():
+        cluster.after_fork()
+    _clusters.clear()
+
+
+def _at_exit() -> None:
+    for cluster in _clusters.values():
+        cluster.at_exit()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

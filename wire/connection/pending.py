@@ -1,0 +1,114 @@
+"""Answers that are still to come, and which of many comes first.
+
+Owns what a sender holds until then; bytes are read by :mod:`~pykafka_wire.wire.connection.transport`, whose connections bring
+answers in the order of the requests.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from pykafka_wire.wire.connection.state_machine import Sent
+from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.protocol.schema import Message
+
+ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
+
+
+class Line(Protocol):
+    """What brings the answers: an open connection."""
+
+    @property
+    def readable_at(self) -> int | None:
+        """The descriptor that is readable once there are bytes; None if there is no need to wait for any."""
+
+    def wait_for(self, pending: Pending[Any], deadline: Deadline, total: Deadline | None) -> None:
+        """Read answers until ``pending`` has its own, or an error."""
+
+
+class Pending(Generic[ResponseT_co]):
+    """The answer to a request that was sent, once it comes.
+
+    Made by :meth:`~pykafka_wire.wire.connection.transport.Channel.send`.
+    """
+
+    def __init__(self, line: Line, sent: Sent, throttled_s: float) -> None:
+        self._line = line
+        self._throttled_s = throttled_s
+        self._response: Message | None = None
+        self._error: WireError | None = None
+        self._sent = sent
+        self.sent_at = time.monotonic()
+
+    @property
+    def version(self) -> int:
+        """The version that the request was sent in."""
+        return self._sent.version
+
+    @property
+    def sent(self) -> Sent:
+        """What was sent."""
+        return self._sent
+
+    @property
+    def done(self) -> bool:
+        return self._response is not None or self._error is not None
+
+    def result(self, deadline: Deadline, total: Deadline | None = None) -> ResponseT_co:
+        """The response; waits for it until ``deadline``.
+
+        Time for which the broker throttles the connection does not count against ``deadline`` (KIP-219), but only up to
+        ``total``, by default ``default.api.timeout.ms`` from now.
+
+        Raises:
+            DeadlineExceededError: it did not come; the connection is closed, for nobody knows what it would bring next.
+            TransportError, ProtocolError: the connection broke.
+        """
+        if not self.done:
+            self._line.wait_for(self, deadline, total)
+        if self._error is not None:
+            raise self._error
+        return cast("ResponseT_co", self._response)
+
+    def patience(self, deadline: Deadline, total: Deadline, throttled_s: float) -> Deadline:
+        """``deadline``, put off by what the connection was throttled since the request was sent, up to ``total``."""
+        return Deadline(max(deadline.at, min(deadline.at + throttled_s - self._throttled_s, total.at)))
+
+    def settle(self, response: Message | None, error: WireError | None) -> None:
+        """What came of it, said by the line."""
+        self._response, self._error = response, error
+
+    @property
+    def readable_at(self) -> int | None:
+        """The descriptor that is readable once the answer begins to arrive; None if there is no need to wait for it."""
+        return None if self.done else self._line.readable_at
+
+    @property
+    def arrived(self) -> bool:
+        """Whether there is no need to wait: the answer has begun to arrive, or its fate is known."""
+        descriptor = self.readable_at
+        if descriptor is None:
+            return True
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(0))
+
+
+def first_to_arrive(pending: Sequence[Pending[ResponseT_co]], deadline: Deadline) -> Pending[ResponseT_co]:
+    """The first of `pending` whose answer has begun to arrive, or whose fate is known; the very first if none has when
+    `deadline` passes. At least one must be given; connections stay as they are."""
+    poll = select.poll()
+    waiting: dict[int, Pending[ResponseT_co]] = {}
+    for each in pending:
+        descriptor = each.readable_at
+        if descriptor is None:
+            return each
+        if descriptor not in waiting:  # a connection's answers come in order
+            waiting[descriptor] = each
+            poll.register(descriptor, select.POLLIN)
+    ready = poll.poll(deadline.remaining_ms())
+    return waiting[ready[0][0]] if ready else pending[0]

@@ -1,0 +1,368 @@
+"""One connection to a broker, without I/O: requests go in and bytes come out, bytes go in and responses come out.
+
+Owns framing, correlation, version negotiation and the steps of authentication. It knows no socket and no clock, so every
+rule of it can be tested with bytes alone. The rules on one page:
+
+- The first request is ApiVersions, in our highest version. A broker that lacks it answers in version 0 with error 35 and
+  the versions that it has of this API; the question is put again in the highest of them, at last in version 0 (KIP-511).
+- With a SASL mechanism, SaslHandshake (v1) and SaslAuthenticate follow, one token at a time. Until then nothing else is
+  sent, and a frame may hold 64 KiB at most.
+- Then the connection is ready: any number of requests may be in flight. A broker answers them in order; an answer out of
+  order, a negative length or bytes that do not fit their message end the connection.
+
+https://kafka.apache.org/protocol#protocol_network
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Generator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+
+from pykafka_wire.wire.error_codes import error_info
+from pykafka_wire.wire.errors import (
+    AuthenticationError,
+    CorrelationError,
+    ProtocolError,
+    TransportError,
+    UnsupportedVersionError,
+    broker_error,
+)
+from pykafka_wire.wire.protocol.messages import api, decode_response, encode_request
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, likely_release
+from pykafka_wire.wire.protocol.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from pykafka_wire.wire.protocol.primitives import Piece
+from pykafka_wire.wire.protocol.schema import Message, Request
+from pykafka_wire.wire.security.mechanism import SaslMechanism
+
+#: What a broker may send before it has authenticated us: its handshake answers take a few KiB.
+MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
+#: What a frame may hold afterwards: Fetch answers are bounded by our own request, but a single batch larger than that still
+#: comes whole, and brokers take requests up to socket.request.max.bytes, 100 MiB.
+MAX_FRAME_BYTES: Final = 128 * 1024 * 1024
+_MAX_CORRELATION_ID: Final = 2**31 - 1
+_UNSUPPORTED_VERSION: Final = 35
+_LENGTH: Final = struct.Struct(">i")
+
+
+class State(Enum):
+    """Where a connection stands."""
+
+    OPENING = "asking for API versions"
+    AUTHENTICATING = "authenticating"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that waits for its answer; ``size`` is the frame's, in bytes."""
+
+    correlation_id: int
+    request: Request[Any]  # Any: of whatever API
+    version: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """An answer and the request that it answers; ``size`` is the frame's, in bytes."""
+
+    sent: Sent
+    response: Message
+    size: int
+
+
+class Connection:
+    """The state of one connection; see the module for its rules."""
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        software_version: str,
+        mechanism: SaslMechanism | None = None,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+    ) -> None:
+        self.state = State.OPENING
+        #: API key -> (lowest, highest) version that both sides speak.
+        self.api_versions: dict[int, tuple[int, int]] = {}
+        #: API key -> (lowest, highest) version that the broker declares.
+        self.broker_versions: dict[int, tuple[int, int]] = {}
+        self.finalized_features: dict[str, int] = {}
+        #: Milliseconds after which the broker wants us to authenticate anew, 0 for never (KIP-368).
+        self.session_lifetime_ms = 0
+        #: Whether the peer closed the connection instead of saying what it thinks of our credentials.
+        self.cut_off = False
+        self._client_id = client_id
+        self._software_version = software_version
+        self._mechanism = mechanism
+        self._exchange: Generator[bytes, bytes, None] | None = None
+        self._max_frame_bytes = max_frame_bytes
+        self._next_correlation_id = 0
+        self._in_flight: deque[Sent] = deque()
+        self._outgoing: list[Piece] = []
+        self._handshake_log: list[Sent | Received] = []
+        self._head = bytearray(_LENGTH.size)
+        self._frame: memoryview | None = None
+        self._filled = 0
+        self._ask_versions(ApiVersionsRequest.versions[1])
+
+    # --- what goes out ------------------------------------------------------------------------------------------------
+
+    @property
+    def n_in_flight(self) -> int:
+        """Requests that wait for an answer."""
+        return len(self._in_flight)
+
+    def version_of(self, request: type[Request[Any]], cap: int | None = None) -> int:
+        """The highest version of an API that both sides speak, at most ``cap``.
+
+        Raises:
+            UnsupportedVersionError: there is none; names what the broker has.
+        """
+        declared = self.broker_versions.get(request.api_key)
+        if declared is None:
+            raise UnsupportedVersionError(
+                f"the broker does not have the API {request.name}, its APIs are those of {likely_release(self.broker_versions)}",
+                api=request.name,
+                remedy="It needs a newer broker.",
+            )
+        low, high = self.api_versions.get(request.api_key, (1, 0))
+        if cap is not None:
+            high = min(high, cap)
+        if high < low:
+            raise UnsupportedVersionError(
+                f"the broker speaks {request.name} in versions {declared[0]} to {declared[1]}, this client "
+                f"{request.versions[0]} to {request.versions[1] if cap is None else cap}; its APIs are those of "
+                f"{likely_release(self.broker_versions)}",
+                api=request.name,
+            )
+        return high
+
+    def supports(self, request: type[Request[Any]], version: int) -> bool:
+        """Whether both sides speak this version of an API."""
+        low, high = self.api_versions.get(request.api_key, (1, 0))
+        return low <= version <= high
+
+    def send(self, request: Request[Any], cap: int | None = None, *, answered: bool = True) -> Sent:
+        """Queue a request in the highest version that both sides speak, at most ``cap``; bytes are in :meth:`outgoing`.
+
+        Args:
+            answered: False for a request that gets no answer (Produce with acks=0).
+
+        Raises:
+            TransportError: the connection is not ready.
+            UnsupportedVersionError, ProtocolError: the request cannot be expressed.
+        """
+        if self.state is not State.READY:
+            raise TransportError(f"the connection is {self.state.value}", api=type(request).name)
+        return self._send(request, self.version_of(type(request), cap), answered=answered)
+
+    def outgoing(self) -> list[Piece]:
+        """The bytes to send, in segments, handed out once."""
+        pieces, self._outgoing = self._outgoing, []
+        return pieces
+
+    def handshake_log(self) -> list[Sent | Received]:
+        """What the handshake sent and got since the last call, in order."""
+        log, self._handshake_log = self._handshake_log, []
+        return log
+
+    def _send(self, request: Request[Any], version: int, *, answered: bool = True) -> Sent:
+        pieces = encode_request(request, version, self._next_correlation_id, self._client_id)
+        sent = Sent(self._next_correlation_id, request, version, sum(memoryview(piece).nbytes for piece in pieces))
+        if self.state is not State.READY:
+            self._handshake_log.append(sent)
+        self._next_correlation_id = (self._next_correlation_id + 1) & _MAX_CORRELATION_ID
+        if answered:
+            self._in_flight.append(sent)
+        self._outgoing += pieces
+        return sent
+
+    # --- what comes in ------------------------------------------------------------------------------------------------
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes belong, never empty: fill some of it, then call :meth:`received`."""
+        if self._frame is None:
+            return memoryview(self._head)[self._filled :]
+        return self._frame[self._filled :]
+
+    def received(self, n_bytes: int) -> Received | None:
+        """``n_bytes`` were filled in; the answer that they complete, None while more is to come or it was ours to handle.
+
+        Raises:
+            CorrelationError: the answer is to another request; the connection is closed.
+            ProtocolError: the broker broke the protocol; the connection is closed.
+            AuthenticationError: the broker refused us; the connection is closed.
+        """
+        self._filled += n_bytes
+        if self._frame is None:
+            if self._filled < _LENGTH.size:
+                return None
+            (size,) = _LENGTH.unpack(self._head)
+            limit = self._max_frame_bytes if self.state is State.READY else MAX_HANDSHAKE_FRAME_BYTES
+            if not 4 <= size <= limit:
+                hint = " (a TLS listener, or no Kafka at all?)" if self.state is State.OPENING else ""
+                oversize = size > limit and self.state is State.READY
+                error = self._broken(f"a frame of {size} bytes, where 4 to {limit} are allowed{hint}")
+                if oversize:
+                    error.remedy = "Set fetch.max.bytes lower; a batch of that size cannot be read, start behind it."
+                raise error
+            # Not zeroed: every byte is written before one is read, and answers are megabytes.
+            self._frame = np.empty(size, dtype=np.uint8).data
+            self._filled = 0
+            return None
+        if self._filled < len(self._frame):
+            return None
+        frame, self._frame, self._filled = self._frame, None, 0
+        return self._answer(frame)
+
+    def closed(self) -> TransportError:
+        """The peer closed the connection, or it broke; the error that says what that cost."""
+        state, self.state = self.state, State.CLOSED
+        if state is State.OPENING:
+            return TransportError(
+                "the broker closed the connection before it answered",
+                remedy="Check that the port is a Kafka listener and that its protocol is the one of security.protocol.",
+            )
+        if state is State.AUTHENTICATING:
+            self.cut_off = bool(self._in_flight) and isinstance(self._in_flight[0].request, SaslAuthenticateRequest)
+            return TransportError(
+                "the broker closed the connection during authentication",
+                remedy="Check sasl.mechanism and the credentials.",
+            )
+        return TransportError(f"the broker closed the connection, {self.n_in_flight} requests unanswered")
+
+    def _answer(self, frame: memoryview) -> Received | None:
+        if not self._in_flight:
+            raise self._out_of_step("an answer that nothing asked for")
+        sent = self._in_flight.popleft()
+        (correlation_id,) = _LENGTH.unpack_from(frame)
+        if correlation_id != sent.correlation_id:
+            raise self._out_of_step(f"an answer to request {correlation_id}, where {sent.correlation_id} is due")
+        request, version = type(sent.request), sent.version
+        if request is ApiVersionsRequest and version and frame[4:6] == _LENGTH.pack(_UNSUPPORTED_VERSION)[2:]:
+            version = 0  # KIP-511: the answer to a version that the broker does not know
+        try:
+            _, response = decode_response(request, version, frame)
+        except ProtocolError as error:
+            self.state = State.CLOSED
+            error.api, error.version = request.name, version
+            raise
+        received = Received(sent, response, len(frame) + _LENGTH.size)
+        if self.state is State.READY:
+            return received
+        self._handshake_log.append(received)
+        self._handshake(sent, response)
+        return None
+
+    def _broken(self, what: str) -> ProtocolError:
+        self.state = State.CLOSED
+        return ProtocolError(f"the broker sent {what}")
+
+    def _out_of_step(self, what: str) -> CorrelationError:
+        self.state = State.CLOSED
+        return CorrelationError(f"the broker sent {what}")
+
+    # --- the handshake ------------------------------------------------------------------------------------------------
+
+    def _ask_versions(self, version: int) -> None:
+        request = ApiVersionsRequest(
+            client_software_name="pykafka-wire", client_software_version=self._software_version
+        )
+        self._send(request, version)
+
+    def _handshake(self, sent: Sent, response: Message) -> None:
+        if isinstance(response, ApiVersionsResponse):
+            if response.error_code == _UNSUPPORTED_VERSION and sent.version:
+                declared = (entry.max_version for entry in response.api_keys if entry.api_key == sent.request.api_key)
+                highest = next(declared, 0)
+                self._ask_versions(highest if 0 < highest < sent.version else 0)
+                return
+            if response.error_code:
+                self.state = State.CLOSED
+                raise broker_error(response.error_code, api="ApiVersions", version=sent.version)
+            self._learn_versions(response)
+            if self._mechanism is None:
+                self.state = State.READY
+            else:
+                self.state = State.AUTHENTICATING
+                self._require(SaslHandshakeRequest, 1)
+                self._send(SaslHandshakeRequest(mechanism=self._mechanism.name), 1)
+        elif isinstance(response, SaslHandshakeResponse):
+            assert self._mechanism is not None
+            if response.error_code:
+                self.state = State.CLOSED
+                if not response.mechanisms:
+                    raise AuthenticationError(
+                        "the listener has no SASL",
+                        remedy="Use the port of a SASL listener, or set security.protocol to PLAINTEXT or SSL.",
+                    )
+                raise AuthenticationError(
+                    f"the broker does not take {self._mechanism.name}; it offers {', '.join(response.mechanisms)}",
+                    remedy="Set sasl.mechanism to one that this listener offers.",
+                )
+            self._exchange = self._mechanism.exchange()
+            self._next_token(None)
+        elif isinstance(response, SaslAuthenticateResponse):
+            self._authenticated(response)
+
+    def _learn_versions(self, response: ApiVersionsResponse) -> None:
+        for entry in response.api_keys:
+            self.broker_versions[entry.api_key] = (entry.min_version, entry.max_version)
+            try:
+                low, high = api(entry.api_key).versions
+            except UnsupportedVersionError:
+                continue  # an API that this client has no use for
+            self.api_versions[entry.api_key] = (max(low, entry.min_version), min(high, entry.max_version))
+        self.finalized_features = {feature.name: feature.max_version_level for feature in response.finalized_features}
+
+    def _require(self, request: type[Request[Any]], version: int) -> None:
+        if not self.supports(request, version):
+            self.state = State.CLOSED
+            raise UnsupportedVersionError(
+                f"the broker does not speak {request.name} v{version}",
+                remedy="SASL needs Kafka 1.0 or newer.",
+                api=request.name,
+            )
+
+    def _next_token(self, challenge: bytes | None) -> None:
+        """Send the mechanism's next token, or be ready where it has none left."""
+        assert self._exchange is not None
+        try:
+            token = next(self._exchange) if challenge is None else self._exchange.send(challenge)
+        except StopIteration:
+            self._exchange = None
+            self.state = State.READY
+            return
+        except AuthenticationError:
+            self.state = State.CLOSED
+            raise
+        self._send(SaslAuthenticateRequest(auth_bytes=token), self.version_of(SaslAuthenticateRequest))
+
+    def _authenticated(self, response: SaslAuthenticateResponse) -> None:
+        assert self._mechanism is not None
+        if response.error_code:
+            self.state = State.CLOSED
+            name = error_info(response.error_code).name
+            error = AuthenticationError(
+                f"the broker refused {self._mechanism.name} authentication ({name}): {response.error_message or 'no reason given'}",
+                remedy="Check the user, its secret, and that the broker knows it for this mechanism.",
+                api="SaslAuthenticate",
+            )
+            if self._exchange is not None:
+                self._exchange.throw(error)  # the mechanism may have something to do or to say first
+            raise error
+        self.session_lifetime_ms = response.session_lifetime_ms
+        self._next_token(response.auth_bytes)

@@ -1,0 +1,479 @@
+"""Sockets: one connection to one broker, with a deadline on everything that can take time.
+
+Owns sockets and TLS handshakes, and moves bytes between them and :mod:`~pykafka_wire.wire.connection.state_machine`. It knows
+no API and retries nothing: what fails here ends the connection, and :mod:`~pykafka_wire.wire.cluster.cluster` decides
+what comes next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+from pykafka_wire.wire.connection.pending import Pending
+from pykafka_wire.wire.connection.state_machine import Connection, Received, State
+from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.errors import (
+    AuthenticationError,
+    DeadlineExceededError,
+    ProtocolError,
+    TransportError,
+    WireError,
+)
+from pykafka_wire.wire.protocol.primitives import Piece
+from pykafka_wire.wire.protocol.schema import Request
+from pykafka_wire.wire.security.mechanism import SaslMechanism
+from pykafka_wire.wire.settings import ClientSettings
+
+logger = logging.getLogger(__name__)
+
+#: Segments of one sendmsg: IOV_MAX is 1024 on Linux and macOS.
+_MAX_SEGMENTS: Final = 1024
+#: Idle time before TCP asks whether the peer is still there, so that a half-open connection is found out while it idles.
+#: The kernel's default is two hours.
+_KEEPALIVE_S: Final = 60
+#: How often a thread looks whether another one has read its answer meanwhile.
+_LOOK_MS: Final = 20
+#: From this size of an unanswered request on, a reset is told together with the broker's limit: the smallest
+#: socket.request.max.bytes in common use; the default is 100 MiB.
+_LARGE_REQUEST_BYTES: Final = 1024 * 1024
+#: The share of a SASL session's lifetime after which it is renewed (KIP-368; Java draws from 0.85 to 0.95).
+_SESSION_SHARE: Final = 0.85
+
+try:
+    _SOFTWARE_VERSION = version("pykafka-wire")
+except PackageNotFoundError:  # unpacked on sys.path, as with --py-files
+    _SOFTWARE_VERSION = "0"
+
+
+class Channel:
+    """One open connection: requests out, answers in, in order. Threads may share it."""
+
+    def __init__(self, host: str, port: int, settings: ClientSettings, trace: Trace, label: str) -> None:
+        self.address = f"{host}:{port}"
+        #: How the broker is called in errors, logs and the trace.
+        self.label = label
+        self._host = host
+        self._port = port
+        self._settings = settings
+        self._trace = trace
+        self._lock = threading.RLock()
+        self._pending: deque[Pending[Any]] = deque()
+        self._muted_until = 0.0
+        self._throttled_s = 0.0
+        #: When the connection broke or could not be opened, on the monotonic clock; None while it is well.
+        self.failed_at: float | None = None
+        self._last_used = time.monotonic()
+        self._opened_at = self._last_used
+        self._socket: socket.socket | None = None
+        # Stands in until an address is tried: each gets a conversation of its own, and its mechanism a new exchange.
+        self.protocol = Connection(client_id=settings.client_id, software_version=_SOFTWARE_VERSION)
+
+    # --- opening and closing ------------------------------------------------------------------------------------------
+
+    def open(self, deadline: Deadline) -> Channel:
+        """Connect to the first address that answers, and go through the handshake.
+
+        Raises:
+            TransportError: no address could be reached, or the handshake failed; names each address and why.
+            AuthenticationError: the broker refused us, or its certificate does not hold.
+        """
+        failures = []
+        started = time.monotonic()
+        mechanism = self._new_mechanism()
+        # A token endpoint's time is not the broker's.
+        deadline = Deadline(deadline.at + time.monotonic() - started)
+        addresses = self._addresses()
+        for n_tried, (family, address) in enumerate(addresses):
+            # An address that swallows packets leaves the others their share of a short deadline.
+            share_ms = deadline.remaining_ms() / (len(addresses) - n_tried)
+            attempt = deadline.sooner(min(share_ms, self._settings.socket_connection_setup_timeout_ms))
+            try:
+                self._open_address(family, address, attempt, mechanism)
+            except (TransportError, ProtocolError, OSError) as error:
+                self.close()
+                reason = error.message if isinstance(error, WireError) else _reason(error)
+                remedy = getattr(error, "remedy", "")
+                failures.append(f"{address[0]}: {reason}" + (f". {remedy}" if remedy else ""))
+                if deadline.expired:
+                    break
+            except AuthenticationError as error:
+                self.close()
+                error.broker = error.broker if error.broker is not None else self.label
+                raise
+            except BaseException:
+                self.close()
+                raise
+            else:
+                self.failed_at = None
+                return self
+        self.failed_at = time.monotonic()
+        raise TransportError("; ".join(failures) or "no address", broker=self.label)
+
+    def _open_address(self, family: int, address: Any, deadline: Deadline, mechanism: SaslMechanism | None) -> None:
+        for is_last in (False, True):
+            self._connect(family, address, deadline, mechanism)
+            try:
+                self._handshake(deadline)
+                return
+            except TransportError as error:
+                # A broker that dies does this, and so does one that refuses credentials without a word, with GSSAPI or a
+                # token that it cannot read. A second try tells one from the other; more would lock an account.
+                if not self.protocol.cut_off:
+                    raise
+                if is_last:
+                    raise AuthenticationError(
+                        f"{self.address} closed the connection twice when it had our credentials, and gave no reason",
+                        broker=self.label,
+                        remedy="Check sasl.mechanism and the credentials; the broker's log says what it did not like.",
+                    ) from error
+                self.close()
+
+    def close(self, error: WireError | None = None) -> None:
+        """Close the connection; whatever still waits for an answer fails with ``error``."""
+        with self._lock:
+            if self._socket is not None:
+                with contextlib.suppress(OSError):
+                    self._socket.close()
+                self._socket = None
+            self.protocol.state = State.CLOSED
+            waiting, self._pending = self._pending, deque()
+            for pending in waiting:
+                pending.settle(None, error or TransportError("the connection was closed", broker=self.label))
+
+    def abandon(self) -> None:
+        """Give up a copy that a forked child has: the connection stays the parent's, and not a byte goes out on it.
+
+        Takes no lock, for a thread that the child does not have may have held it.
+        """
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.close()
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request may be sent: open, not idle for too long, and not closed by the broker meanwhile.
+
+        A connection whose SASL session is about to expire is not: its successor authenticates anew (KIP-368), once
+        nothing is in flight here.
+        """
+        if not self._lock.acquire(blocking=False):
+            return self.protocol.state is State.READY  # another thread is at it
+        try:
+            if self._socket is None or self.protocol.state is not State.READY:
+                return False
+            if self._pending:
+                return True
+            idle_ms = self._settings.connections_max_idle_ms
+            if 0 <= idle_ms < (time.monotonic() - self._last_used) * 1000:
+                return False
+            return not self.session_ends and not self._peer_closed()
+        finally:
+            self._lock.release()
+
+    @property
+    def session_ends(self) -> bool:
+        """Whether the SASL session has run most of its life."""
+        lifetime_ms = self.protocol.session_lifetime_ms
+        return lifetime_ms > 0 and (time.monotonic() - self._opened_at) * 1000 > lifetime_ms * _SESSION_SHARE
+
+    def drain(self, deadline: Deadline) -> None:
+        """Wait for every answer that is due."""
+        with self._held(deadline):
+            while self._pending:
+                self._receive(deadline)
+
+    @property
+    def readable_at(self) -> int | None:
+        """The socket's descriptor; None if there are bytes already, or there is no socket to give any."""
+        connection = self._socket
+        if connection is None or (isinstance(connection, ssl.SSLSocket) and connection.pending()):
+            return None
+        return connection.fileno()
+
+    def _new_protocol(self, mechanism: SaslMechanism | None = None) -> Connection:
+        return Connection(client_id=self._settings.client_id, software_version=_SOFTWARE_VERSION, mechanism=mechanism)
+
+    def _new_mechanism(self) -> SaslMechanism | None:
+        """The SASL mechanism with its credentials, read anew for each connection."""
+        if not self._settings.uses_sasl:
+            return None
+        from pykafka_wire.wire.security import sasl
+
+        return sasl.mechanism(self._settings, self._host)
+
+    def _addresses(self) -> list[tuple[int, Any]]:
+        try:
+            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:  # a name with an empty label, or with one that is too long
+            raise TransportError(
+                f"the name {self._host} cannot be resolved ({_reason(error)})", broker=self.label
+            ) from error
+        return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
+
+    def _connect(self, family: int, address: Any, deadline: Deadline, mechanism: SaslMechanism | None) -> None:
+        self.protocol = self._new_protocol(mechanism)
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        self._socket = connection
+        for size, option in (
+            (self._settings.receive_buffer_bytes, socket.SO_RCVBUF),
+            (self._settings.send_buffer_bytes, socket.SO_SNDBUF),
+        ):
+            if size is not None and size > 0:
+                connection.setsockopt(socket.SOL_SOCKET, option, size)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
+        connection.settimeout(_timeout_s(deadline))
+        connection.connect(address)
+        if self._settings.uses_tls:
+            connection.settimeout(_timeout_s(deadline))
+            self._socket = self._wrap(connection)
+
+    def _wrap(self, connection: socket.socket) -> ssl.SSLSocket:
+        from pykafka_wire.wire.security import tls
+
+        try:
+            return tls.context(self._settings).wrap_socket(connection, server_hostname=self._host)
+        except ssl.SSLCertVerificationError as error:
+            raise AuthenticationError(
+                f"the certificate of {self.address} was not accepted: {error.verify_message}",
+                broker=self.label,
+                remedy="Check ssl.truststore.certificates (or .location), the certificate's expiry, and that it names this host.",
+            ) from error
+        except ssl.SSLError as error:
+            raise self._refused_by_alert(error) or TransportError(
+                f"the TLS handshake failed ({error.reason or error})",
+                broker=self.label,
+                remedy="Check that the port is a TLS listener: security.protocol may not be the one that it speaks.",
+            ) from error
+
+    def _refused_by_alert(self, error: OSError) -> AuthenticationError | None:
+        """The error for a TLS alert by which the peer refuses us; None for any other failure."""
+        reason = error.reason if isinstance(error, ssl.SSLError) else None
+        if not reason or "ALERT" not in reason:
+            return None
+        return AuthenticationError(
+            f"{self.address} refused the TLS handshake: {reason.replace('_', ' ').lower()}",
+            broker=self.label,
+            remedy="Check the client's certificate and key (ssl.keystore.*), which this listener may demand.",
+        )
+
+    def _handshake(self, deadline: Deadline) -> None:
+        started = time.monotonic()
+        try:
+            while True:
+                pieces = self.protocol.outgoing()
+                self._trace.handshake(self.label, self.protocol)
+                if pieces:
+                    self._write(pieces, deadline)
+                if self.protocol.state is State.READY:
+                    break
+                self._fill(deadline)
+        except ssl.SSLError as error:
+            # With TLS 1.3 a client learns only now that its certificate was refused.
+            refused = self._refused_by_alert(error)
+            if refused is None:
+                raise
+            raise refused from error
+        finally:
+            self._trace.handshake(self.label, self.protocol)
+        self._opened_at = self._last_used = time.monotonic()
+        self._trace.opened(self.label, self.address, self.protocol, self._opened_at - started)
+
+    # --- requests and answers -----------------------------------------------------------------------------------------
+
+    def send(
+        self, request: Request[Any], *, cap: int | None = None, answered: bool = True, deadline: Deadline | None = None
+    ) -> Pending[Any]:
+        """Send a request; its answer is had from what this returns.
+
+        Waits first while the broker throttles us (KIP-219: it has answered already, and reads nothing for that time), but
+        not past ``deadline``, by default ``default.api.timeout.ms`` from now.
+
+        Raises:
+            DeadlineExceededError: throttled for longer than that.
+            TransportError: the connection broke before all of the request had left, so the broker does not act on it.
+            UnsupportedVersionError, ProtocolError: the request cannot be expressed.
+        """
+        deadline = deadline or Deadline.after_ms(self._settings.default_api_timeout_ms)
+        with self._held(deadline):
+            self._wait_out_throttle(deadline)
+            sent = self.protocol.send(request, cap, answered=answered)
+            pending: Pending[Any] = Pending(self, sent, self._throttled_s)
+            if answered:
+                self._pending.append(pending)
+            self._trace.sent(self.label, sent)
+            try:
+                self._write(self.protocol.outgoing(), Deadline.after_ms(self._settings.request_timeout_ms))
+            except (TransportError, OSError) as error:
+                raise self._broke(error) from error
+            except BaseException:
+                self.close()  # interrupted in the middle of a frame
+                raise
+            self._last_used = pending.sent_at
+            return pending
+
+    def wait_for(self, pending: Pending[Any], deadline: Deadline, total: Deadline | None = None) -> None:
+        """Read answers until ``pending`` has its own, which may be an error and may be read by another thread."""
+        total = total or Deadline.after_ms(self._settings.default_api_timeout_ms)
+        with self._held(deadline, pending):
+            while not pending.done:
+                try:
+                    self._receive(pending.patience(deadline, total, self._throttled_s))
+                except WireError as error:
+                    if not pending.done:
+                        pending.settle(None, error)
+
+    def _receive(self, deadline: Deadline) -> None:
+        """Read until one answer is complete, and hand it to whoever waits for it."""
+        try:
+            received = None
+            while received is None:
+                received = self._fill(deadline)
+        except (WireError, OSError) as error:
+            raise self._broke(error) from error
+        except BaseException:
+            self.close()  # interrupted: bytes may have been read that the frame lacks
+            raise
+        pending = self._pending.popleft()
+        now = time.monotonic()
+        self._last_used = now
+        throttle_s = max(0, getattr(received.response, "throttle_time_ms", 0)) / 1000
+        if throttle_s:
+            self._throttled_s += max(0.0, now + throttle_s - max(now, self._muted_until))
+            self._muted_until = max(self._muted_until, now + throttle_s)
+        self._trace.received(self.label, received, (now - pending.sent_at) * 1000)
+        pending.settle(received.response, None)
+
+    def _wait_out_throttle(self, deadline: Deadline) -> None:
+        delay_s = self._muted_until - time.monotonic()
+        if delay_s <= 0:
+            return
+        if self._muted_until > deadline.at:
+            raise DeadlineExceededError(
+                f"the broker throttles this client for another {delay_s:.1f} s",
+                broker=self.label,
+                remedy="See the quotas of this user and client id on the brokers.",
+            )
+        logger.debug("broker %s throttles us for another %.0f ms", self.label, delay_s * 1000)
+        time.sleep(delay_s)
+
+    @contextlib.contextmanager
+    def _held(self, deadline: Deadline, pending: Pending[Any] | None = None) -> Iterator[None]:
+        """The connection for this thread alone; another one that waits for an answer holds it until that has come.
+
+        What it reads meanwhile may be what ``pending`` waits for: then there is nothing to hold the connection for.
+        """
+        patience = deadline if pending is None else deadline.sooner(_LOOK_MS)
+        while not self._lock.acquire(timeout=_timeout_s(patience)):
+            if pending is not None and pending.done:
+                yield
+                return
+            if deadline.expired:
+                raise DeadlineExceededError("another thread waits for an answer on this connection", broker=self.label)
+            patience = deadline.sooner(_LOOK_MS)
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _write(self, pieces: list[Piece], deadline: Deadline) -> None:
+        connection = self._open_socket()
+        try:
+            if isinstance(connection, ssl.SSLSocket):
+                for piece in pieces:
+                    connection.settimeout(_timeout_s(deadline))
+                    connection.sendall(piece)
+                return
+            views = [memoryview(piece) for piece in pieces if len(piece)]
+            while views:
+                # A peer that takes a byte now and then must not put the deadline off with each.
+                connection.settimeout(_timeout_s(deadline))
+                n_bytes = connection.sendmsg(views[:_MAX_SEGMENTS])
+                while views and n_bytes >= len(views[0]):
+                    n_bytes -= len(views.pop(0))
+                if n_bytes:
+                    views[0] = views[0][n_bytes:]
+        except TimeoutError as error:
+            raise DeadlineExceededError("the broker did not take the request in time", broker=self.label) from error
+
+    def _fill(self, deadline: Deadline) -> Received | None:
+        """Read what is there into the protocol's buffer."""
+        connection = self._open_socket()
+        remaining_s = deadline.remaining_ms() / 1000
+        if remaining_s <= 0:
+            raise DeadlineExceededError("the broker did not answer in time", broker=self.label)
+        connection.settimeout(remaining_s)
+        try:
+            n_bytes = connection.recv_into(self.protocol.buffer())
+        except TimeoutError as error:
+            raise DeadlineExceededError("the broker did not answer in time", broker=self.label) from error
+        if n_bytes == 0:
+            raise self.protocol.closed()
+        return self.protocol.received(n_bytes)
+
+    def _broke(self, error: WireError | OSError) -> WireError:
+        """The connection is over; the error for whoever waits."""
+        if isinstance(error, WireError):
+            broken = error
+            broken.broker = broken.broker if broken.broker is not None else self.label
+        else:
+            broken = TransportError(f"the connection broke ({_reason(error)})", broker=self.label)
+        if self._pending:
+            broken.api = broken.api or type(self._pending[0].sent.request).name
+            largest = max(pending.sent.size for pending in self._pending)
+            if largest >= _LARGE_REQUEST_BYTES and not isinstance(broken, DeadlineExceededError):
+                broken.remedy = broken.remedy or (
+                    f"A broker closes the connection without a word on a request above its socket.request.max.bytes; "
+                    f"the largest unanswered one had {largest} bytes."
+                )
+        self.failed_at = time.monotonic()
+        self._trace.closed(self.label, broken)
+        self.close(broken)
+        return broken
+
+    def _open_socket(self) -> socket.socket:
+        if self._socket is None:
+            raise TransportError("the connection is closed", broker=self.label)
+        return self._socket
+
+    def _peer_closed(self) -> bool:
+        """Whether the broker has closed a connection on which nothing is due."""
+        connection = self._open_socket()
+        if isinstance(connection, ssl.SSLSocket):
+            connection.settimeout(0)
+            try:
+                connection.recv(1)
+            except ssl.SSLWantReadError:
+                return False
+            except OSError:
+                return True
+            return True  # end of file, or bytes that nobody asked for
+        poll = select.poll()  # select() refuses descriptors above 1023
+        poll.register(connection, select.POLLIN)
+        return bool(poll.poll(0))
+
+
+def _timeout_s(deadline: Deadline) -> float:
+    # A timeout of 0 would make the socket non-blocking.
+    return max(0.001, deadline.remaining_ms() / 1000)
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    said = error.strerror if isinstance(error, OSError) else None
+    return (said or str(error) or type(error).__name__).lower()

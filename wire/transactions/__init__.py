@@ -1,0 +1,1 @@
+"""Kafka transactions, in both versions of their protocol."""
