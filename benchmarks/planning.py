@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from rig import Rig
 from runs import Contender, Run
 
-from pykafka_wire.options.options import parse_source_options
+from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.schema import source_schema
 from pykafka_wire.source.batch import KafkaBatchReader
 

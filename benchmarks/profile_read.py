@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from rich.console import Console
 from rig import Rig
 
-from pykafka_wire.options.options import parse_source_options
+from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.schema import arrow_schema, source_schema
 from pykafka_wire.source import read
 from pykafka_wire.source.batch import KafkaBatchReader

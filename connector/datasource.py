@@ -12,7 +12,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options.options import parse_sink_options, parse_source_options
+from pykafka_wire.options.sink import parse_sink_options
+from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.schema import source_schema
 
 

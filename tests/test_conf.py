@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from pykafka_wire.local.settings import ClusterPlan, Listener, broker_properties, controller_properties
-from pykafka_wire.options.options import parse_source_options
+from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.wire.cluster.admin import list_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings

@@ -1,1 +1,1 @@
-"""Options as strings to frozen dataclasses."""
+"""Options of the source and the sink: strings from Spark become frozen, checked dataclasses."""

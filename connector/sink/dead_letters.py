@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.errors import WriteError
-from pykafka_wire.options.options import SinkOptions
+from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.split_batches import RefusedRecords
 from pykafka_wire.wire.records.batches import EncodedBatch

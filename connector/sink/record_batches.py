@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pykafka_wire.errors import WriteError
-from pykafka_wire.options.options import SinkOptions
+from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.sink.rows import Rows
 from pykafka_wire.wire.produce.partitioner import Partitioner
 from pykafka_wire.wire.records.arrays import to_arrow, to_numpy, validity

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pykafka_wire.options.options import SinkOptions
+from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.pickling import SentToWorkers
 from pykafka_wire.sink.dead_letters import DeadLetters
 from pykafka_wire.sink.record_batches import Destination, RecordBatches

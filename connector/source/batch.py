@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import Loss, OffsetsError
-from pykafka_wire.options.options import SourceOptions
+from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.pickling import SentToWorkers
 from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.partition import KafkaInputPartition
@@ -78,10 +78,10 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
             return []
         isolation = options.client.isolation_level
         starts = resolve(
-            cluster, options.starting, partitions,
+            cluster, options.starting_offsets, partitions,
             option="startingOffsets", isolation_level=isolation, group=options.group_id,
         )  # fmt: skip
-        ends = resolve(cluster, options.ending, partitions, option="endingOffsets", isolation_level=isolation)
+        ends = resolve(cluster, options.ending_offsets, partitions, option="endingOffsets", isolation_level=isolation)
         _refuse_backwards(starts, ends)
         partitions = [tp for tp in partitions if self.pruning.keeps(tp)]
         starts = {tp: max(starts[tp], self.pruning.start_offset) for tp in partitions}
@@ -101,7 +101,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
             )
             for tp in partitions
         ]
-        if options.starting.kind in ("offsets", "group"):
+        if options.starting_offsets.kind in ("offsets", "group"):
             ranges = skip_aged_out(cluster, ranges, Losses(options))
         return plan_input_partitions(cluster, options, ranges, BytesPerOffset(cluster))
 

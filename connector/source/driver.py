@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.offsets import QueryOffsets, nest_by_topic
-from pykafka_wire.options.options import SourceOptions
+from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.batch import plan_input_partitions, skip_aged_out
 from pykafka_wire.source.planning.admission import AdmissionControl, reads_all_available
 from pykafka_wire.source.planning.plan import share_bytes, share_offsets
@@ -74,7 +74,7 @@ class QueryDriver:
             try:
                 topics, partitions = self._logs.subscribed()
                 found = resolve(
-                    self._cluster, self._options.starting, partitions,
+                    self._cluster, self._options.starting_offsets, partitions,
                     option="startingOffsets", isolation_level=self._options.client.isolation_level,
                     group=self._options.group_id,
                 )  # fmt: skip

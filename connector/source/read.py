@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.errors import Loss, RecordError
-from pykafka_wire.options.options import SourceOptions
+from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.schema import decoded_columns
 from pykafka_wire.source.progress.data_loss import Losses, LostRange
 from pykafka_wire.wire.cluster.process_clients import shared_cluster

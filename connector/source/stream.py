@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pykafka_wire.offsets import QueryOffsets
-from pykafka_wire.options.options import SourceOptions
+from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.pickling import SentToWorkers
 from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.partition import KafkaInputPartition

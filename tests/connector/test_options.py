@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options.options import ExactlyOnce, SourceOptions, parse_sink_options, parse_source_options
+from pykafka_wire.options.sink import ExactlyOnceOptions, parse_sink_options
+from pykafka_wire.options.source import SourceOptions, parse_source_options
 from pykafka_wire.options.table import OPTIONS
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.topics import TopicPartition
@@ -43,7 +44,7 @@ def refusal(options: dict[str, str], mode: Any = "stream") -> str:
 def test_defaults_of_a_stream() -> None:
     options = stream()
     assert options.subscription.topics == ("orders",)
-    assert options.starting.kind == "latest"
+    assert options.starting_offsets.kind == "latest"
     assert not options.include_headers
     assert options.fail_on_data_loss
     assert options.commit_offsets
@@ -59,8 +60,8 @@ def test_defaults_of_a_stream() -> None:
 
 
 def test_defaults_of_a_batch_read() -> None:
-    assert batch().starting.kind == "earliest"
-    assert batch().ending.kind == "latest"
+    assert batch().starting_offsets.kind == "earliest"
+    assert batch().ending_offsets.kind == "latest"
 
 
 def test_defaults_of_a_write() -> None:
@@ -343,33 +344,36 @@ def test_a_timestamp_for_all_goes_before_timestamps_which_go_before_offsets() ->
     weakest = {"startingOffsets": "earliest"}
     middle = weakest | {"startingOffsetsByTimestamp": '{"orders":{"0":5}}'}
     strongest = middle | {"startingTimestamp": "7"}
-    assert stream(**weakest).starting.kind == "earliest"
-    assert stream(**middle).starting.kind == "timestamps"
-    assert stream(**strongest).starting.kind == "timestamp"
-    assert stream(**strongest).starting.timestamp_ms == 7
+    assert stream(**weakest).starting_offsets.kind == "earliest"
+    assert stream(**middle).starting_offsets.kind == "timestamps"
+    assert stream(**strongest).starting_offsets.kind == "timestamp"
+    assert stream(**strongest).starting_offsets.timestamp_ms == 7
 
 
 def test_ends_have_the_same_order() -> None:
     middle = {"endingOffsets": "latest", "endingOffsetsByTimestamp": '{"orders":{"0":5}}'}
-    assert batch(**middle).ending.kind == "timestamps"
-    assert batch(**middle, endingTimestamp="7").ending.kind == "timestamp"
+    assert batch(**middle).ending_offsets.kind == "timestamps"
+    assert batch(**middle, endingTimestamp="7").ending_offsets.kind == "timestamp"
 
 
 def test_no_record_as_late_as_the_end_means_all_that_is_there() -> None:
-    assert batch(endingTimestamp="7").ending.on_missing == "latest"
-    assert batch(endingOffsetsByTimestamp='{"orders":{"0":5}}').ending.on_missing == "latest"
+    assert batch(endingTimestamp="7").ending_offsets.on_missing == "latest"
+    assert batch(endingOffsetsByTimestamp='{"orders":{"0":5}}').ending_offsets.on_missing == "latest"
 
 
 def test_the_strategy_where_no_record_is_as_late_as_the_start() -> None:
-    assert stream(startingTimestamp="7").starting.on_missing == "error"
-    assert stream(startingTimestamp="7", startingOffsetsByTimestampStrategy="LATEST").starting.on_missing == "latest"
+    assert stream(startingTimestamp="7").starting_offsets.on_missing == "error"
+    assert (
+        stream(startingTimestamp="7", startingOffsetsByTimestampStrategy="LATEST").starting_offsets.on_missing
+        == "latest"
+    )
     assert "startingOffsetsByTimestampStrategy is 'earliest': use error or latest." in refusal(
         ORDERS | {"startingOffsetsByTimestampStrategy": "earliest"}
     )
 
 
 def test_a_relative_start_is_counted_from_now() -> None:
-    found = stream(startingTimestamp="-10m").starting.timestamp_ms
+    found = stream(startingTimestamp="-10m").starting_offsets.timestamp_ms
     assert abs(found - (time.time() * 1000 - 600_000)) < 60_000
 
 
@@ -396,7 +400,11 @@ def test_a_start_from_the_group_needs_a_group() -> None:
     options = stream(
         **{"startingOffsets": "group", "kafka.group.id": "g", "startingOffsetsByGroupStrategy": "earliest"}
     )
-    assert (options.starting.kind, options.starting.on_missing, options.group_id) == ("group", "earliest", "g")
+    assert (options.starting_offsets.kind, options.starting_offsets.on_missing, options.group_id) == (
+        "group",
+        "earliest",
+        "g",
+    )
 
 
 def test_a_read_does_not_end_at_the_group() -> None:
@@ -420,11 +428,11 @@ def test_exactly_once_is_off_unless_asked_for() -> None:
 
 
 def test_what_exactly_once_goes_by() -> None:
-    assert parse_sink_options(EXACTLY_ONCE).exactly_once == ExactlyOnce(
+    assert parse_sink_options(EXACTLY_ONCE).exactly_once == ExactlyOnceOptions(
         transactional_id="x", marker_topic="t", fail_on_missing_marker=True, max_bytes=None
     )
     more = {"markerTopic": "m", "failOnMissingMarker": "false", "maxTransactionBytes": "1000"}
-    assert parse_sink_options(EXACTLY_ONCE | more).exactly_once == ExactlyOnce(
+    assert parse_sink_options(EXACTLY_ONCE | more).exactly_once == ExactlyOnceOptions(
         transactional_id="x", marker_topic="m", fail_on_missing_marker=False, max_bytes=1000
     )
 

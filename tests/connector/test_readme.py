@@ -14,7 +14,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql.streaming import StreamingQueryManager
 
-from pykafka_wire.options.options import parse_source_options
+from pykafka_wire.options.source import parse_source_options
 
 ROOT = Path(__file__).resolve().parents[2]
 

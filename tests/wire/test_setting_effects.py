@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options.options import parse_sink_options
+from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.wire import Consumer, TopicPartition, WireError
 from pykafka_wire.wire.cluster.admin import EARLIEST, list_offsets
 from pykafka_wire.wire.connection.trace import Trace

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import ExactlyOnceError
-from pykafka_wire.options.options import ExactlyOnce, SinkOptions
+from pykafka_wire.options.sink import ExactlyOnceOptions, SinkOptions
 from pykafka_wire.sink.exactly_once.marker import Marker
 from pykafka_wire.sink.exactly_once.size_limit import default_max_bytes, unguarded
 from pykafka_wire.sink.rows import Rows
@@ -71,7 +71,7 @@ class EncodedTask(WriterCommitMessage):
 class ExactlyOnceStreamWriter(KafkaStreamWriter):
     """Writes each micro-batch's rows in a transaction of its own. Built without any broker being asked."""
 
-    def __init__(self, options: SinkOptions, exactly_once: ExactlyOnce, schema: StructType) -> None:
+    def __init__(self, options: SinkOptions, exactly_once: ExactlyOnceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         # Spark builds a writer on the driver, also the one that it pickles for the tasks.
         self._max_bytes = exactly_once.max_bytes or default_max_bytes()
@@ -175,7 +175,7 @@ def digest_of(rows: Rows) -> int:
 
 def commit_batch(
     cluster: Cluster,
-    options: ExactlyOnce,
+    options: ExactlyOnceOptions,
     batch_id: int,
     messages: Sequence[WriterCommitMessage | None],
     *,

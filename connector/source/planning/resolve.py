@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from functools import lru_cache
 
 from pykafka_wire.errors import OffsetsError, OptionError
-from pykafka_wire.options.options import Subscription
+from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.starting_offsets import EARLIEST, LATEST, OffsetSpec
 from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster

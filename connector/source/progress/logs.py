@@ -14,7 +14,7 @@ from typing import Any
 
 from pykafka_wire.errors import DataLossError, Loss
 from pykafka_wire.offsets import QueryOffsets
-from pykafka_wire.options.options import SourceOptions
+from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.planning.resolve import earliest_offsets, find_topics, latest_offsets, topic_partitions
 from pykafka_wire.source.progress.data_loss import Losses, LostRange
 from pykafka_wire.wire.cluster.admin import ListedOffset, offsets_for_leader_epoch

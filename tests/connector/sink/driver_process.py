@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.options.options import ExactlyOnce
+from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.marker import Marker
 from pykafka_wire.sink.exactly_once.writer import EncodedTask, commit_batch
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -126,7 +126,7 @@ def run(drive: Drive) -> None:
 
 def _run(drive: Drive) -> None:
     _switch_off(drive.without)
-    options = ExactlyOnce(
+    options = ExactlyOnceOptions(
         transactional_id=drive.transactional_id, marker_topic=drive.topic, fail_on_missing_marker=True, max_bytes=None
     )
     current = -1

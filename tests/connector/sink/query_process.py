@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from pykafka_wire.datasource import PykafkaWireDataSource
-from pykafka_wire.options.options import parse_sink_options
+from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.sink.exactly_once.writer import ExactlyOnceStreamWriter
 from tests.connector.sink.driver_process import Strike, arm
 

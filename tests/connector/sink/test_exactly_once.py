@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from pykafka_wire.errors import ExactlyOnceError
-from pykafka_wire.options.options import ExactlyOnce
+from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.writer import EncodedTask, commit_batch, digest_of, marker_group
 from pykafka_wire.sink.rows import Rows
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -134,7 +134,7 @@ def test_a_batch_write_is_refused_with_the_reason(spark: Any, kafka: Any) -> Non
 @pytest.fixture
 def commit(kafka: Any, topic: Any) -> Callable[..., bool]:
     """Commits messages of tasks as micro-batch 0."""
-    options = ExactlyOnce(
+    options = ExactlyOnceOptions(
         transactional_id=f"m-{uuid.uuid4().hex[:8]}", marker_topic=topic(1), fail_on_missing_marker=True, max_bytes=None
     )
     cluster = Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers}))
@@ -178,7 +178,7 @@ def test_a_foreign_transaction_on_the_id_and_the_markers_life_are_named_at_the_s
 ) -> None:
     name, transactional_id = topic(1), f"foreign-{uuid.uuid4().hex[:8]}"
     settings = ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})
-    options = ExactlyOnce(
+    options = ExactlyOnceOptions(
         transactional_id=transactional_id, marker_topic=name, fail_on_missing_marker=True, max_bytes=None
     )
     with Cluster(settings) as others, Cluster(settings) as cluster:

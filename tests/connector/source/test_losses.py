@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from pykafka_wire.errors import DataLossError, LedgerError, Loss, OptionError
-from pykafka_wire.options.options import parse_source_options
+from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.source.progress.data_loss import LEDGER_SCHEMA, Losses
 from pykafka_wire.wire.topics import TopicPartition
 

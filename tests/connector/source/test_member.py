@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructType
 
-from pykafka_wire.options.options import parse_source_options
+from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.source.stream import KafkaStreamReader
 
 pytestmark = pytest.mark.broker

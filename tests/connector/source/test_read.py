@@ -59,7 +59,7 @@ import sys
 import pyspark.worker
 import pyarrow as pa
 from pyspark.sql.types import *
-from pykafka_wire.options.options import parse_sink_options
+from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.sink.writer import Writing
 from pykafka_wire.source.read import record_batch
 from pykafka_wire.wire.records.decode import Columns, decode

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructType
 
 from pykafka_wire.errors import DataLossError, Loss, OffsetsError, OptionError
-from pykafka_wire.options.options import parse_source_options
+from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.source.stream import KafkaStreamReader, KafkaStreamReaderWithoutLimits
 from pykafka_wire.wire.record_producer import RecordProducer
 

@@ -1,0 +1,112 @@
+"""Options of a write, batch or streaming: Spark's strings become :class:`SinkOptions`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.options.parsing import OptionValues
+from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.settings import ClientSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactlyOnceOptions:
+    """What ``deliveryGuarantee=exactly-once`` was asked to do.
+
+    Attributes:
+        marker_topic: the topic on whose partition 0 the marker is kept, as an offset of a group; nothing is written to it.
+        max_bytes: most bytes of a micro-batch, None to go by the driver's heap.
+    """
+
+    transactional_id: str
+    marker_topic: str
+    fail_on_missing_marker: bool
+    max_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """What a write was asked to do; picklable, and its repr holds no secret. ``exactly_once`` is None for at least once."""
+
+    client: ClientSettings
+    topic: str | None
+    codec: Codec
+    exactly_once: ExactlyOnceOptions | None = None
+    dead_letter_topic: str | None = None
+
+
+def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Sink options from Spark's strings.
+
+    Raises:
+        OptionError: an option is missing, unknown, malformed or refused.
+    """
+    values = OptionValues(options, "sink")
+    client = values.client_settings()
+    topic = values.text("topic")
+    if "topic" in values.given and topic is None:
+        raise OptionError("topic is empty: name a topic, or leave the option out and give the rows a topic column.")
+    try:
+        codec = Codec[client.compression_type.upper()]
+    except KeyError:
+        names = ", ".join(codec.name.lower() for codec in Codec)
+        raise OptionError(f"kafka.compression.type is {client.compression_type!r}: use one of {names}.") from None
+    return SinkOptions(
+        client=client,
+        topic=topic,
+        codec=codec,
+        exactly_once=_exactly_once(values, client, topic),
+        dead_letter_topic=_dead_letter_topic(values, client, topic),
+    )
+
+
+def _exactly_once(values: OptionValues, client: ClientSettings, topic: str | None) -> ExactlyOnceOptions | None:
+    """The options of ``deliveryGuarantee=exactly-once``; None where it is not asked for."""
+    if values.choice("deliveryGuarantee", ("at-least-once", "exactly-once")) == "at-least-once":
+        for name in ("kafka.transactional.id", "markerTopic", "failOnMissingMarker", "maxTransactionBytes"):
+            if name.lower() in values.given:
+                raise OptionError(f"{name} counts only with deliveryGuarantee=exactly-once: set that, or leave it out.")
+        return None
+    if client.transactional_id is None:
+        raise OptionError(
+            "deliveryGuarantee=exactly-once needs kafka.transactional.id, a name of this query's own that stays the same "
+            "after every restart."
+        )
+    if client.acks not in ("all", "-1") or not client.enable_idempotence:
+        raise OptionError(
+            "deliveryGuarantee=exactly-once needs kafka.acks=all and kafka.enable.idempotence=true: leave both out."
+        )
+    marker_topic = values.text("markerTopic") or topic
+    if marker_topic is None:
+        raise OptionError(
+            "deliveryGuarantee=exactly-once needs markerTopic where the topic comes from a column: the name of an existing "
+            "topic to keep the marker with; nothing is written to it."
+        )
+    return ExactlyOnceOptions(
+        transactional_id=client.transactional_id,
+        marker_topic=marker_topic,
+        fail_on_missing_marker=values.boolean("failOnMissingMarker", True),
+        max_bytes=values.positive("maxTransactionBytes"),
+    )
+
+
+def _dead_letter_topic(values: OptionValues, client: ClientSettings, topic: str | None) -> str | None:
+    asked = values.text("deadLetterTopic")
+    if values.choice("onRecordError", ("fail", "divert")) == "fail":
+        if asked is not None:
+            raise OptionError("deadLetterTopic has no effect with onRecordError=fail: set onRecordError=divert.")
+        return None
+    if asked is None:
+        raise OptionError("onRecordError=divert needs deadLetterTopic, the topic that takes refused records.")
+    if asked == topic:
+        raise OptionError(f"deadLetterTopic is {asked}, the topic that refuses the records: name another one.")
+    if (values.text("deliveryGuarantee") or "").lower() == "exactly-once":
+        raise OptionError(
+            "onRecordError=divert does not go with deliveryGuarantee=exactly-once, which writes all of a micro-batch or "
+            "nothing: leave one of them out."
+        )
+    if client.acks == "0":
+        raise OptionError("onRecordError=divert needs brokers' answers, and kafka.acks=0 asks for none: use acks=all.")
+    return asked

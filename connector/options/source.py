@@ -1,0 +1,170 @@
+"""Options of a read, batch or streaming: Spark's strings become :class:`SourceOptions`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.options.parsing import OptionValues
+from pykafka_wire.options.starting_offsets import (
+    OffsetSpec,
+    parse_offset_spec,
+    parse_partitions,
+    parse_timestamp,
+    parse_timestamp_spec,
+)
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Which topic-partitions a query reads: exactly one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    assigned: tuple[TopicPartition, ...] = ()
+
+    def matches(self, topic: str) -> bool:
+        """Whether the pattern is found in a topic's name (a search, as in Spark's own connector)."""
+        return re.search(self.pattern, topic) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a read was asked to do; picklable, and its repr holds no secret."""
+
+    client: ClientSettings
+    subscription: Subscription
+    starting_offsets: OffsetSpec
+    ending_offsets: OffsetSpec
+    include_headers: bool
+    filter_pushdown: bool
+    fail_on_data_loss: bool
+    data_loss_ledger: str | None
+    max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    group_id: str | None
+    group_id_prefix: str
+    commit_offsets: bool
+    static_membership: bool
+    poll_timeout_ms: int
+
+
+def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "batch"]) -> SourceOptions:
+    """Source options from Spark's strings.
+
+    Raises:
+        OptionError: an option is missing, unknown, malformed, refused, or contradicts another one.
+    """
+    values = OptionValues(options, mode)
+    client = values.client_settings()
+    subscription = _subscription(values)
+    stream = mode == "stream"
+    starting = _offsets(values, "starting", "latest" if stream else "earliest")
+    ending = _offsets(values, "ending", "latest")
+    if not stream:
+        starting.refuse(-1, "startingOffsets", "a batch that starts at latest reads nothing: use earliest or offsets")
+        ending.refuse(-2, "endingOffsets", "a batch that ends at earliest reads nothing: use latest or offsets")
+    fail_on_data_loss = values.boolean("failOnDataLoss", True)
+    ledger = values.text("dataLossLedger")
+    if ledger is not None and fail_on_data_loss:
+        raise OptionError("dataLossLedger is for reads that go on: set failOnDataLoss to false, or leave it out.")
+    group_id = values.text("kafka.group.id")
+    if starting.kind == "group" and group_id is None:
+        raise OptionError("startingOffsets=group needs kafka.group.id, whose committed offsets to start from.")
+    commits = values.boolean("commitOffsets", True)
+    minimum, maximum = values.positive("minOffsetsPerTrigger"), values.positive("maxOffsetsPerTrigger")
+    if minimum is not None and maximum is not None and minimum > maximum:
+        raise OptionError(
+            f"minOffsetsPerTrigger ({minimum}) is above maxOffsetsPerTrigger ({maximum}): lower the first."
+        )
+    return SourceOptions(
+        client=client,
+        subscription=subscription,
+        starting_offsets=starting,
+        ending_offsets=ending,
+        include_headers=values.boolean("includeHeaders", False),
+        filter_pushdown=values.boolean("filterPushdown", False),
+        fail_on_data_loss=fail_on_data_loss,
+        data_loss_ledger=ledger,
+        max_offsets_per_trigger=maximum,
+        max_bytes_per_trigger=values.positive("maxBytesPerTrigger"),
+        min_offsets_per_trigger=minimum,
+        max_trigger_delay_ms=values.duration_ms("maxTriggerDelay", 15 * 60 * 1000),
+        min_partitions=values.positive("minPartitions"),
+        max_records_per_partition=values.positive("maxRecordsPerPartition"),
+        group_id=group_id,
+        group_id_prefix=values.text("groupIdPrefix") or "pykafka-wire",
+        commit_offsets=commits,
+        static_membership=_static_membership(values, client, commits),
+        poll_timeout_ms=values.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
+    )
+
+
+def _static_membership(values: OptionValues, client: ClientSettings, commits: bool) -> bool:
+    value = (values.text("groupMembership") or "none").lower()
+    if value not in ("none", "static"):
+        raise OptionError(f"groupMembership is {value!r}: use none or static.")
+    if value == "static" and not commits:
+        raise OptionError(
+            "groupMembership=static with commitOffsets=false: a member that commits nothing is of no use."
+        )
+    if value == "static" and not client.partition_assignment_strategy:
+        raise OptionError(
+            "groupMembership=static speaks range and roundrobin only: set kafka.partition.assignment.strategy to one."
+        )
+    return value == "static"
+
+
+def _subscription(values: OptionValues) -> Subscription:
+    names = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in values.given]
+    if len(names) != 1:
+        raise OptionError(
+            f"{'none' if not names else ' and '.join(names)} of subscribe, subscribePattern and assign given: "
+            'give exactly one, as in .option("subscribe", "orders").'
+        )
+    value = values.text(names[0])
+    if value is None:
+        raise OptionError(f"{names[0]} is empty: say what to read.")
+    if names[0] == "subscribe":
+        topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
+        if not topics:
+            raise OptionError("subscribe names no topic: give their names, separated by commas.")
+        return Subscription(topics=topics)
+    if names[0] == "assign":
+        return Subscription(assigned=parse_partitions(value))
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise OptionError(f"subscribePattern {value!r} is no regular expression: {error}.") from error
+    return Subscription(pattern=value)
+
+
+def _offsets(values: OptionValues, which: Literal["starting", "ending"], default: str) -> OffsetSpec:
+    """The strongest of the three options that say where to start or end."""
+    on_missing = values.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
+    on_missing_commit = values.choice("startingOffsetsByGroupStrategy", ("error", "earliest", "latest"))
+    if which == "ending":
+        on_missing = "latest"  # no record as late as the end: read all that is there
+    if (timestamp := values.text(f"{which}Timestamp")) is not None:
+        return OffsetSpec(
+            kind="timestamp", timestamp_ms=parse_timestamp(timestamp, f"{which}Timestamp"), on_missing=on_missing
+        )
+    name = f"{which}OffsetsByTimestamp"
+    if (by_timestamp := values.text(name)) is not None:
+        return parse_timestamp_spec(by_timestamp, name, on_missing)
+    name = f"{which}Offsets"
+    spec = parse_offset_spec(values.text(name) or default, name)
+    if spec.kind == "group":
+        if which == "ending":
+            raise OptionError("endingOffsets cannot be group: use latest or offsets.")
+        return OffsetSpec(kind="group", on_missing=on_missing_commit)
+    return spec
