@@ -42,16 +42,16 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "a broker throttles: the client waits as told, within its deadline": (
         "wire/test_throttling.py::test_a_client_above_its_quota_waits_as_long_as_it_is_told_to",
-        "wire/test_transport.py::test_a_throttled_client_waits_before_its_next_request",
-        "wire/test_transport.py::test_time_throttled_does_not_count_against_a_request_in_flight",
-        "wire/test_transport.py::test_an_absurd_throttle_time_ends_at_the_deadline",
+        "wire/test_connection.py::test_a_throttled_client_waits_before_its_next_request",
+        "wire/test_connection.py::test_time_throttled_does_not_count_against_a_request_in_flight",
+        "wire/test_connection.py::test_an_absurd_throttle_time_ends_at_the_deadline",
         "wire/test_produce_faults.py::test_the_throttle_that_comes_with_an_answer_is_waited_out",
     ),
     # Connections and frames.
     "a connection is reset, at whichever byte: the session goes on, or ends in a typed error": (
         "wire/test_resets.py::test_a_session_reset_at_a_sample_of_bytes_is_gone_on_with",
         "wire/test_resets.py::test_a_session_reset_at_every_byte_is_gone_on_with",
-        "wire/test_transport.py::test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error",
+        "wire/test_connection.py::test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error",
         "wire/test_fetcher.py::test_an_answer_that_is_cut_anywhere_is_fetched_again",
         "wire/test_producer.py::test_a_connection_lost_while_sending_leaves_the_other_leaders_batches_alone",
     ),
@@ -62,11 +62,11 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "connector/test_failover.py::test_a_query_starts_while_the_first_of_three_bootstrap_servers_stands_still",
     ),
     "a byte comes now and then: the deadline stays where it is": (
-        "wire/test_transport.py::test_one_byte_now_and_then_does_not_put_the_deadline_off",
-        "wire/test_transport.py::test_a_broker_that_takes_a_byte_now_and_then_does_not_put_the_deadline_off",
+        "wire/test_connection.py::test_one_byte_now_and_then_does_not_put_the_deadline_off",
+        "wire/test_connection.py::test_a_broker_that_takes_a_byte_now_and_then_does_not_put_the_deadline_off",
     ),
     "a socket is stale, a worker is forked: a connection of its own is made": (
-        "wire/test_transport.py::test_a_connection_that_the_broker_closed_meanwhile_is_not_usable",
+        "wire/test_connection.py::test_a_connection_that_the_broker_closed_meanwhile_is_not_usable",
         "wire/test_cluster.py::test_a_broken_connection_is_made_again",
         "wire/test_cluster.py::test_a_forked_child_opens_connections_of_its_own",
         "wire/test_process_clients.py::test_equal_settings_share_a_cluster_and_other_credentials_do_not",

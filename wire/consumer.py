@@ -329,7 +329,7 @@ class Consumer:
         return EARLIEST if policy == "earliest" else LATEST
 
     def _read_slice(self, deadline: Deadline) -> tuple[FetchedRecords | None, list[TopicPartition]]:
-        until = deadline.sooner(_READ_SLICE_MS)
+        until = deadline.at_most_ms(_READ_SLICE_MS)
         if not self._positions:
             time.sleep(until.remaining_ms() / 1000)
             return None, []

@@ -28,7 +28,7 @@ class Deadline:
     def expired(self) -> bool:
         return time.monotonic() >= self.at
 
-    def sooner(self, ms: float) -> Deadline:
+    def at_most_ms(self, ms: float) -> Deadline:
         """This deadline, or one in ``ms`` milliseconds, whichever comes first."""
         return Deadline(min(self.at, time.monotonic() + ms / 1000))
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, create_topics, delete_topics, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
-from pykafka_wire.wire.connection.transport import Channel
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
 from pykafka_wire.wire.groups.member import GroupMember, membership
 from pykafka_wire.wire.groups.membership import MemberState
@@ -59,9 +59,9 @@ class _Walk:
         for host, port in settings.bootstrap_servers:
             how = f"SASL {settings.sasl_mechanism} proves who we are" if settings.uses_sasl else "without SASL"
             self._step(f"Handshake with {host}:{port}: ApiVersions settles the version of every request; {how}.")
-            channel = Channel(host, port, settings, trace, f"{host}:{port}")
-            channel.open(Deadline.after_ms(settings.request_timeout_ms))
-            channel.close()
+            connection = Connection(host, port, settings, trace, f"{host}:{port}")
+            connection.open(Deadline.after_ms(settings.request_timeout_ms))
+            connection.close()
 
     def all_but_handshakes(self, cluster: Cluster) -> None:
         self._step(

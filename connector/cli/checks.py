@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final, Literal
 
-from pykafka_wire.wire.cluster.metadata import Node
+from pykafka_wire.wire.cluster.metadata import Broker
+from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
-from pykafka_wire.wire.connection.transport import Channel
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, WireError
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
@@ -175,10 +175,10 @@ def _remedy_of_verification(code: int, host: str) -> str:
 def _versions(settings: ClientSettings, host: str, port: int, address: str) -> Check:
     """SASL, if any, and API versions: both are one exchange."""
     name = "sasl" if settings.uses_sasl else "api versions"
-    channel = Channel(host, port, settings, Trace(""), address)
+    connection = Connection(host, port, settings, Trace(""), address)
     try:
-        channel.open(Deadline.after_ms(STEP_MS))
-        protocol = channel.protocol
+        connection.open(Deadline.after_ms(STEP_MS))
+        protocol = connection.state_machine
         missing = [each.name for each in _NEEDED if not _common(protocol, each)]
         if missing:
             return Check(
@@ -190,7 +190,7 @@ def _versions(settings: ClientSettings, host: str, port: int, address: str) -> C
         if settings.uses_sasl:
             found = f"authenticated by {settings.sasl_mechanism or 'the JAAS line'}; {found}"
             return Check(name="sasl", where=address, result="ok", found=found)
-        mechanisms = _mechanisms(channel)
+        mechanisms = _mechanisms(connection)
         if mechanisms is not None:
             return Check(
                 name="sasl", where=address, result="fail",
@@ -213,7 +213,7 @@ def _versions(settings: ClientSettings, host: str, port: int, address: str) -> C
             name, address, error, "Check that this is a Kafka listener, and that security.protocol is its own."
         )
     finally:
-        channel.close()
+        connection.close()
 
 
 def _common(protocol: Any, request: Any) -> bool:  # Any: a request's class
@@ -221,14 +221,14 @@ def _common(protocol: Any, request: Any) -> bool:  # Any: a request's class
     return declared is not None and declared[0] <= request.versions[1] and request.versions[0] <= declared[1]
 
 
-def _mechanisms(channel: Channel) -> list[str] | None:
+def _mechanisms(connection: Connection) -> list[str] | None:
     """The mechanisms of a listener that demands SASL, None of one that does not.
 
     A listener without SASL refuses the handshake as out of place; one with SASL names its mechanisms.
     """
     try:
         deadline = Deadline.after_ms(STEP_MS)
-        response = channel.send(SaslHandshakeRequest(mechanism="NONE"), deadline=deadline).result(deadline)
+        response = connection.send(SaslHandshakeRequest(mechanism="NONE"), deadline=deadline).result(deadline)
     except WireError:
         return None
     mechanisms: list[str] = response.mechanisms
@@ -260,17 +260,17 @@ def _speaks_tls(host: str, port: int) -> bool:
 
 def _speaks_kafka_plainly(host: str, port: int) -> bool:
     plain = ClientSettings.from_options({"bootstrap.servers": f"{host}:{port}"})
-    channel = Channel(host, port, plain, Trace(""), f"{host}:{port}")
+    connection = Connection(host, port, plain, Trace(""), f"{host}:{port}")
     try:
-        channel.open(Deadline.after_ms(STEP_MS))
+        connection.open(Deadline.after_ms(STEP_MS))
         return True
     except WireError:
         return False
     finally:
-        channel.close()
+        connection.close()
 
 
-def advertised(settings: ClientSettings, nodes: Sequence[Node]) -> list[Check]:
+def advertised(settings: ClientSettings, nodes: Sequence[Broker]) -> list[Check]:
     """Whether each broker can be reached by the address that it advertises, all at the same time."""
     addresses = [(node.host, node.port) for node in nodes]
     checks = []

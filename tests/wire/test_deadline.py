@@ -27,8 +27,8 @@ def test_a_past_deadline_has_nothing_left() -> None:
 
 def test_the_sooner_of_two_deadlines_counts() -> None:
     deadline = Deadline.after_ms(10_000)
-    assert deadline.sooner(60_000) == deadline
-    assert deadline.sooner(50).remaining_ms() <= 50
+    assert deadline.at_most_ms(60_000) == deadline
+    assert deadline.at_most_ms(50).remaining_ms() <= 50
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecordsBuilder
 
-from pykafka_wire.wire.connection.state_machine import Connection
+from pykafka_wire.wire.connection.state_machine import StateMachine
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.records import batch_framing
 from pykafka_wire.wire.records import decode as decoding
@@ -330,10 +330,10 @@ def test_slices_of_one_frame_are_read_where_they_lie(monkeypatch):
 
 def test_a_frame_as_the_protocol_receives_it_is_read_where_it_lies(monkeypatch):
     batches = encode_batch(plain(60)[:30]) + encode_batch(plain(60)[30:])
-    protocol = Connection(client_id="test", software_version="0")
-    protocol.buffer()[:] = struct.pack(">i", len(batches))
-    protocol.received(4)
-    frame = protocol.buffer()
+    machine = StateMachine(client_id="test", software_version="0")
+    machine.buffer()[:] = struct.pack(">i", len(batches))
+    machine.received(4)
+    frame = machine.buffer()
     frame[:] = batches
     copied = []
     monkeypatch.setattr(batch_framing, "_batch", lambda *_: copied.append(1))

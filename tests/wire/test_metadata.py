@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from pykafka_wire.wire.cluster.metadata import MetadataView, Node
+from pykafka_wire.wire.cluster.metadata import Broker, MetadataView
 from pykafka_wire.wire.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -51,7 +51,7 @@ def view_of(*topics: MetadataResponseTopic, version: int = 12) -> MetadataView:
 
 def test_a_response_names_brokers_topics_and_leaders() -> None:
     view = view_of(topic(leaders={1: (2, 5), 0: (1, 4)}))
-    assert view.nodes == {1: Node(1, "h1", 9092, "r1"), 2: Node(2, "h2", 9092, "r2")}
+    assert view.nodes == {1: Broker(1, "h1", 9092, "r1"), 2: Broker(2, "h2", 9092, "r2")}
     assert (view.controller, view.cluster_id) == (1, "c")
     assert list(view.topics["t"].partitions) == [0, 1]
     assert (view.leader(T0), view.leader(T1)) == ((1, 4), (2, 5))
@@ -119,7 +119,7 @@ def test_a_hint_to_a_broker_that_nobody_can_find_does_not_count() -> None:
     view = view_of(topic(leaders={0: (1, 4)}))
     assert not view.update_leader(T0, 9, 5)
     assert view.update_leader(T0, 9, 5, ("h9", 9099))
-    assert view.nodes[9] == Node(9, "h9", 9099)
+    assert view.nodes[9] == Broker(9, "h9", 9099)
     assert view.leader(T0) == (9, 5)
 
 

@@ -24,8 +24,8 @@ from pykafka_wire.errors import OptionError
 from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.wire import Consumer, TopicPartition, WireError
 from pykafka_wire.wire.cluster.admin import EARLIEST, list_offsets
+from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
-from pykafka_wire.wire.connection.transport import Channel
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import CorruptBatchError, SettingsError
 from pykafka_wire.wire.produce.producer import Producer
@@ -441,20 +441,22 @@ def test_what_is_listed_as_refused_is_an_error_with_a_remedy(name: str) -> None:
 
 def opened(rig: Rig, options: dict[str, str], address: str) -> None:
     host, _, port = address.rpartition(":")
-    channel = Channel(host, int(port), rig.settings(options), Trace(""), "broker")
+    connection = Connection(host, int(port), rig.settings(options), Trace(""), "broker")
     with pytest.raises(WireError):
-        channel.open(Deadline.after_ms(60_000))
+        connection.open(Deadline.after_ms(60_000))
 
 
 def buffer_of(rig: Rig, options: dict[str, str], which: int) -> int:
     settings = rig.settings(options)
-    channel = Channel(*settings.bootstrap_servers[0], settings, Trace(""), "broker").open(Deadline.after_ms(60_000))
+    connection = Connection(*settings.bootstrap_servers[0], settings, Trace(""), "broker").open(
+        Deadline.after_ms(60_000)
+    )
     try:
-        assert channel.readable_at is not None
-        with socket.socket(fileno=os.dup(channel.readable_at)) as same:
+        assert connection.readable_at is not None
+        with socket.socket(fileno=os.dup(connection.readable_at)) as same:
             return same.getsockopt(socket.SOL_SOCKET, which)
     finally:
-        channel.close()
+        connection.close()
 
 
 def polled(consumer: Consumer) -> list[Any]:

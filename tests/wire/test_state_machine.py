@@ -11,10 +11,10 @@ import pytest
 from pykafka_wire.wire.connection.state_machine import (
     MAX_FRAME_BYTES,
     MAX_HANDSHAKE_FRAME_BYTES,
-    Connection,
     Received,
     Sent,
     State,
+    StateMachine,
 )
 from pykafka_wire.wire.errors import (
     AuthenticationError,
@@ -55,11 +55,11 @@ class Tokens:
             self.got.append((yield token))
 
 
-def opened(mechanism: SaslMechanism | None = None, **more: Any) -> Connection:
-    return Connection(client_id="me", software_version="1", mechanism=mechanism, **more)
+def opened(mechanism: SaslMechanism | None = None, **more: Any) -> StateMachine:
+    return StateMachine(client_id="me", software_version="1", mechanism=mechanism, **more)
 
 
-def feed(connection: Connection, data: bytes, step: int = 1 << 20) -> list[Received]:
+def feed(connection: StateMachine, data: bytes, step: int = 1 << 20) -> list[Received]:
     """What comes out when `data` comes in, at most `step` bytes at a time."""
     out = []
     while data:
@@ -73,11 +73,11 @@ def feed(connection: Connection, data: bytes, step: int = 1 << 20) -> list[Recei
     return out
 
 
-def sent_frame(connection: Connection) -> bytes:
+def sent_frame(connection: StateMachine) -> bytes:
     return b"".join(map(bytes, connection.outgoing()))
 
 
-def answer(connection: Connection, response: Message, *, version: int | None = None, step: int = 1 << 20) -> None:
+def answer(connection: StateMachine, response: Message, *, version: int | None = None, step: int = 1 << 20) -> None:
     """Answer the handshake request that was just sent."""
     (sent,) = (event for event in connection.handshake_log() if isinstance(event, Sent))
     request = type(sent.request)
@@ -85,7 +85,7 @@ def answer(connection: Connection, response: Message, *, version: int | None = N
     assert feed(connection, frame, step) == []
 
 
-def ready(**more: Any) -> Connection:
+def ready(**more: Any) -> StateMachine:
     connection = opened(**more)
     connection.outgoing()
     answer(connection, versions_response())
@@ -277,7 +277,7 @@ def test_correlation_ids_wrap_to_zero() -> None:
     assert len(feed(connection, b"".join(frame(each, MetadataResponse()) for each in sent))) == 2
 
 
-def handshaken(mechanism: Tokens) -> Connection:
+def handshaken(mechanism: Tokens) -> StateMachine:
     connection = opened(mechanism)
     answer(connection, versions_response())
     assert connection.state is State.AUTHENTICATING

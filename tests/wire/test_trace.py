@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.state_machine import Received, Sent
 from pykafka_wire.wire.connection.trace import Trace
-from pykafka_wire.wire.connection.transport import Channel
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, UnknownTopicError
 from pykafka_wire.wire.protocol.messages.metadata import (
@@ -114,13 +114,13 @@ def test_a_target_that_cannot_be_written_to_ends_the_trace_and_nothing_else(
     with FakeBroker() as broker:
         host, _, port = broker.address.rpartition(":")
         settings = ClientSettings(bootstrap_servers=((host, int(port)),))
-        channel = Channel(host, int(port), settings, trace, "1").open(Deadline.after_ms(30_000))
+        connection = Connection(host, int(port), settings, trace, "1").open(Deadline.after_ms(30_000))
         try:
             for _ in range(2):
-                answer = channel.send(MetadataRequest(topics=[])).result(Deadline.after_ms(30_000))
+                answer = connection.send(MetadataRequest(topics=[])).result(Deadline.after_ms(30_000))
                 assert [each.node_id for each in answer.brokers] == [1]
         finally:
-            channel.close()
+            connection.close()
     assert len([record for record in caplog.records if "The trace ends" in record.message]) == 1
 
 

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster.connection_pool import MAIN_LANE, Connections
-from pykafka_wire.wire.cluster.metadata import Node, brokers_of
+from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool
+from pykafka_wire.wire.cluster.metadata import Broker, brokers_of
 from pykafka_wire.wire.cluster.retries import tries
-from pykafka_wire.wire.connection.transport import Channel
+from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.deadline import Backoff, Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError, NoBrokerAvailableError, ProtocolError, TransportError
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -40,12 +40,12 @@ class Answer(NamedTuple):
 class MetadataSource:
     """Asks for metadata wherever it can be had."""
 
-    def __init__(self, settings: ClientSettings, connections: Connections, backoff: Backoff) -> None:
+    def __init__(self, settings: ClientSettings, connections: ConnectionPool, backoff: Backoff) -> None:
         self._settings = settings
         self._connections = connections
         self._backoff = backoff
 
-    def ask(self, request: MetadataRequest, nodes: Sequence[Node], deadline: Deadline) -> Answer:
+    def ask(self, request: MetadataRequest, nodes: Sequence[Broker], deadline: Deadline) -> Answer:
         """The first answer of any broker; ``nodes`` are those that are known, none before the first contact.
 
         Raises:
@@ -55,7 +55,7 @@ class MetadataSource:
         limit, patience_ms = deadline, float(self._settings.socket_connection_setup_timeout_ms)
         if not nodes:
             budget_ms = max(_FIRST_CONTACT_MS, patience_ms)
-            limit = deadline.sooner(budget_ms)
+            limit = deadline.at_most_ms(budget_ms)
             share_ms = budget_ms / len(self._settings.bootstrap_servers)
             patience_ms = min(patience_ms, max(_LEAST_PATIENCE_MS, share_ms))
         reasons: dict[str, str] = {}
@@ -80,7 +80,7 @@ class MetadataSource:
                 reasons[address] = "it knows of no broker yet"
         raise NoBrokerAvailableError(attempts=tuple(reasons.items()))
 
-    def _candidates(self, nodes: Sequence[Node]) -> Iterator[tuple[Node | None, tuple[str, int]]]:
+    def _candidates(self, nodes: Sequence[Broker]) -> Iterator[tuple[Broker | None, tuple[str, int]]]:
         known = [(node.host, node.port) for node in nodes]
         for node in self._connections.in_order(nodes):
             yield node, (node.host, node.port)
@@ -91,7 +91,13 @@ class MetadataSource:
                 yield None, address
 
     def _ask_one(
-        self, request: MetadataRequest, node: Node | None, host: str, port: int, patience_ms: float, deadline: Deadline
+        self,
+        request: MetadataRequest,
+        node: Broker | None,
+        host: str,
+        port: int,
+        patience_ms: float,
+        deadline: Deadline,
     ) -> Answer | None:
         """One broker's answer; None if it has not joined its cluster yet, as one that is just starting.
 
@@ -101,15 +107,15 @@ class MetadataSource:
         answer_ms = float(self._settings.request_timeout_ms)
         seed = None
         if node is not None:
-            channel = self._connections.get(node, MAIN_LANE, deadline.sooner(patience_ms))
+            connection = self._connections.get(node, GENERAL, deadline.at_most_ms(patience_ms))
             answer_ms = min(answer_ms, patience_ms)
         else:
-            channel = seed = self._connections.seed(host, port)
+            connection = seed = self._connections.seed(host, port)
         try:
             if seed is not None:
-                seed.open(deadline.sooner(patience_ms))
-            answer_by = deadline.sooner(answer_ms)
-            pending = channel.send(request, deadline=answer_by)
+                seed.open(deadline.at_most_ms(patience_ms))
+            answer_by = deadline.at_most_ms(answer_ms)
+            pending = connection.send(request, deadline=answer_by)
             response: MetadataResponse = pending.result(answer_by, deadline)
         except BaseException:
             if seed is not None:
@@ -122,7 +128,7 @@ class MetadataSource:
             seed.close()
         return None
 
-    def _adopt(self, seed: Channel | None, response: MetadataResponse) -> None:
+    def _adopt(self, seed: Connection | None, response: MetadataResponse) -> None:
         """Keep a bootstrap connection whose address is a broker's own; close any other."""
         if seed is not None:
             behind = [node for node in brokers_of(response).values() if f"{node.host}:{node.port}" == seed.address]

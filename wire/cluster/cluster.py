@@ -17,12 +17,12 @@ from enum import IntEnum
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from pykafka_wire.wire.cluster.connection_pool import MAIN_LANE
-from pykafka_wire.wire.cluster.metadata import Node
+from pykafka_wire.wire.cluster.connection_pool import GENERAL
+from pykafka_wire.wire.cluster.metadata import Broker
 from pykafka_wire.wire.cluster.metadata_cache import ClusterMetadata
 from pykafka_wire.wire.cluster.retries import Graces, gave_up, tries
-from pykafka_wire.wire.connection.pending import Pending
-from pykafka_wire.wire.connection.transport import Channel
+from pykafka_wire.wire.connection.connection import Connection
+from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.deadline import Backoff, Deadline
 from pykafka_wire.wire.error_codes import Action, error_info
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, TransportError, WireError, broker_error
@@ -31,7 +31,7 @@ from pykafka_wire.wire.protocol.schema import Message, Request
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 
-__all__ = ["ANY", "CONTROLLER", "Backoff", "Cluster", "CoordinatorKind", "Deadline", "Pending"]
+__all__ = ["ANY", "CONTROLLER", "Backoff", "Cluster", "CoordinatorKind", "Deadline", "ResponseFuture"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ ValueT = TypeVar("ValueT")
 #: In place of a node id: whichever broker answers; the controller.
 ANY: Final = -1
 CONTROLLER: Final = -2
-COORDINATOR_LANE: Final = "coordinator"
+COORDINATION: Final = "coordination"
 _FIRST_BATCHED_FIND: Final = 4
 _RETRIED: Final = (Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATOR)
 
@@ -77,7 +77,7 @@ class Cluster(ClusterMetadata):
         self.close()
 
     def controller(self) -> int:
-        """Node id of the controller, or of a broker that stands in for it (KRaft brokers forward what is for it)."""
+        """Broker id of the controller, or of a broker that stands in for it (KRaft brokers forward what is for it)."""
         return self._resolve(CONTROLLER, self._total()).node_id
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -87,14 +87,14 @@ class Cluster(ClusterMetadata):
         node_id: int,
         request: Request[ResponseT],
         *,
-        lane: str = MAIN_LANE,
+        purpose: str = GENERAL,
         version_cap: int | None = None,
         deadline: Deadline | None = None,
-    ) -> Pending[ResponseT]:
+    ) -> ResponseFuture[ResponseT]:
         """Send one request to one broker and do not wait for the answer; nothing is retried.
 
         Args:
-            lane: a connection of its own to that broker. A broker answers the requests of one connection in order, so
+            purpose: the connection to that broker to use. A broker answers the requests of one connection in order, so
                 what may wait for long must not stand before what may not.
             deadline: for connecting (at most ``request.timeout.ms``) and for waiting while the broker throttles us.
 
@@ -103,10 +103,12 @@ class Cluster(ClusterMetadata):
             UnsupportedVersionError, ProtocolError: the request cannot be expressed for it.
         """
         deadline = deadline or self._total()
-        channel = self._channel(self._node(node_id, deadline), lane, deadline)
+        connection = self._connection(self._node(node_id, deadline), purpose, deadline)
         # Produce with acks=0 is the one request without an answer.
         answered = getattr(request, "acks", None) != 0
-        pending: Pending[ResponseT] = channel.send(request, cap=version_cap, answered=answered, deadline=deadline)
+        pending: ResponseFuture[ResponseT] = connection.send(
+            request, cap=version_cap, answered=answered, deadline=deadline
+        )
         return pending
 
     def request(
@@ -115,7 +117,7 @@ class Cluster(ClusterMetadata):
         request: Request[ResponseT],
         *,
         deadline: Deadline | None = None,
-        lane: str = MAIN_LANE,
+        purpose: str = GENERAL,
         version_cap: int | None = None,
         error_codes: Callable[[ResponseT], Iterable[int]] | None = None,
     ) -> ResponseT:
@@ -135,7 +137,7 @@ class Cluster(ClusterMetadata):
         for attempt in tries(self._backoff, deadline):
             with attempt:
                 node = self._resolve(node_id, deadline)
-                pending = self.send(node.node_id, request, lane=lane, version_cap=version_cap, deadline=deadline)
+                pending = self.send(node.node_id, request, purpose=purpose, version_cap=version_cap, deadline=deadline)
                 response = self._result(pending, deadline)
                 codes = error_codes(response) if error_codes else [getattr(response, "error_code", 0)]
                 for code in codes:
@@ -172,7 +174,7 @@ class Cluster(ClusterMetadata):
         graces = Graces()
         last: WireError | None = None
         for _ in tries(self._backoff, deadline):
-            flights: list[tuple[int, list[TopicPartition], Pending[ResponseT]]] = []
+            flights: list[tuple[int, list[TopicPartition], ResponseFuture[ResponseT]]] = []
             for node, group in self._by_leader(remaining, deadline).items():
                 try:
                     pending = self.send(node, build(group), version_cap=version_cap, deadline=deadline)
@@ -208,7 +210,7 @@ class Cluster(ClusterMetadata):
         ) from last
 
     def coordinator(self, kind: CoordinatorKind, key: str, *, deadline: Deadline | None = None) -> int:
-        """Node id of the broker that coordinates a group or a transactional id; remembered until it is forgotten.
+        """Broker id of the broker that coordinates a group or a transactional id; remembered until it is forgotten.
 
         Raises:
             BrokerError: it may not be asked for.
@@ -239,7 +241,7 @@ class Cluster(ClusterMetadata):
                         detail=f"(for {key!r})",
                     )
                 with self._lock:
-                    node = Node(answer.node_id, answer.host, answer.port)
+                    node = Broker(answer.node_id, answer.host, answer.port)
                     self._view.nodes.setdefault(node.node_id, node)
                     self._coordinators[kind, key] = node.node_id
                 logger.debug("broker %s coordinates %s %r", node, kind.name.lower(), key)
@@ -255,7 +257,7 @@ class Cluster(ClusterMetadata):
         *,
         deadline: Deadline | None = None,
         version_cap: int | None = None,
-        lane: str = COORDINATOR_LANE,
+        purpose: str = COORDINATION,
         request_timeout_ms: int | None = None,
     ) -> ResponseT:
         """The response of a coordinator, on a connection of its own. Retried while it moves or loads (fault 3).
@@ -272,7 +274,7 @@ class Cluster(ClusterMetadata):
                 node = self.coordinator(kind, key, deadline=deadline)
                 try:
                     request = build(node)
-                    pending = self.send(node, request, lane=lane, version_cap=version_cap, deadline=deadline)
+                    pending = self.send(node, request, purpose=purpose, version_cap=version_cap, deadline=deadline)
                     response = self._result(pending, deadline, request_timeout_ms)
                 except TransportError:
                     self.forget_coordinator(kind, key)
@@ -297,25 +299,29 @@ class Cluster(ClusterMetadata):
         request: type[Request[Any]],
         version: int,
         *,
-        lane: str = MAIN_LANE,
+        purpose: str = GENERAL,
         deadline: Deadline | None = None,
     ) -> bool:
         """Whether a broker and this client both speak a version of an API."""
         deadline = deadline or self._total()
-        return self._channel(self._resolve(node_id, deadline), lane, deadline).protocol.supports(request, version)
+        return self._connection(self._resolve(node_id, deadline), purpose, deadline).state_machine.supports(
+            request, version
+        )
 
     def finalized_feature(self, name: str) -> int:
         """The level at which the cluster has finalized a feature (KIP-584), 0 where it has not."""
         deadline = self._total()
-        channel = self._channel(self._resolve(ANY, deadline), MAIN_LANE, deadline)
-        return channel.protocol.finalized_features.get(name, 0)
+        connection = self._connection(self._resolve(ANY, deadline), GENERAL, deadline)
+        return connection.state_machine.finalized_features.get(name, 0)
 
     # --- routing ------------------------------------------------------------------------------------------------------
 
-    def _result(self, pending: Pending[ResponseT], deadline: Deadline, timeout_ms: int | None = None) -> ResponseT:
-        return pending.result(deadline.sooner(timeout_ms or self.settings.request_timeout_ms), deadline)
+    def _result(
+        self, pending: ResponseFuture[ResponseT], deadline: Deadline, timeout_ms: int | None = None
+    ) -> ResponseT:
+        return pending.result(deadline.at_most_ms(timeout_ms or self.settings.request_timeout_ms), deadline)
 
-    def _resolve(self, node_id: int, deadline: Deadline) -> Node:
+    def _resolve(self, node_id: int, deadline: Deadline) -> Broker:
         """The broker of a node id, of :data:`ANY` or of the :data:`CONTROLLER`."""
         if node_id >= 0:
             return self._node(node_id, deadline)
@@ -328,9 +334,9 @@ class Cluster(ClusterMetadata):
                 return nodes[self._view.controller]
         return self._connections.in_order(nodes.values())[0]
 
-    def _channel(self, node: Node, lane: str, deadline: Deadline) -> Channel:
+    def _connection(self, node: Broker, purpose: str, deadline: Deadline) -> Connection:
         try:
-            return self._connections.get(node, lane, deadline.sooner(self.settings.request_timeout_ms))
+            return self._connections.get(node, purpose, deadline.at_most_ms(self.settings.request_timeout_ms))
         except TransportError as error:
             with self._lock:
                 self._view.invalidate_node(node.node_id)
@@ -349,7 +355,7 @@ class Cluster(ClusterMetadata):
         return groups
 
     def _retriable(
-        self, tp: TopicPartition, code: int, node_id: int, pending: Pending[Any], graces: Graces
+        self, tp: TopicPartition, code: int, node_id: int, pending: ResponseFuture[Any], graces: Graces
     ) -> BrokerError:
         """The error for a partition that another try may mend; raises it where none will."""
         failure = broker_error(

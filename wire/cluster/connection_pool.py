@@ -1,7 +1,7 @@
-"""The open connections of one client: at most one for each broker and lane, opened when needed.
+"""The open connections of one client: at most one for each broker and purpose, opened when needed.
 
 Owns which connection serves whom, which brokers failed lately, and what a forked child does with its parent's sockets. It
-knows no API and retries nothing. A lane is a connection of its own to the same broker: a broker answers the requests of one
+knows no API and retries nothing. Each purpose has a connection of its own to the same broker: a broker answers the requests of one
 connection in order, so what may wait for long must not stand before what may not.
 """
 
@@ -14,17 +14,17 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final
 
-from pykafka_wire.wire.cluster.metadata import Node
+from pykafka_wire.wire.cluster.metadata import Broker
+from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
-from pykafka_wire.wire.connection.transport import Channel
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError, SettingsError, TransportError
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 
-#: The lane of all that is answered soon.
-MAIN_LANE: Final = "main"
+#: The purpose of requests that are answered soon: metadata, offsets, administration.
+GENERAL: Final = "general"
 
 
 class _Slot:
@@ -32,12 +32,12 @@ class _Slot:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.channel: Channel | None = None
-        self.node: Node | None = None
+        self.connection: Connection | None = None
+        self.node: Broker | None = None
 
 
-class Connections:
-    """Channels by node id and lane. Threads may share it."""
+class ConnectionPool:
+    """Connections by node id and purpose. Threads may share it."""
 
     def __init__(self, settings: ClientSettings, trace: Trace) -> None:
         self._settings = settings
@@ -45,7 +45,7 @@ class Connections:
         self._lock = threading.Lock()
         self._slots: dict[tuple[int, str], _Slot] = {}
 
-    def get(self, node: Node, lane: str, deadline: Deadline) -> Channel:
+    def get(self, node: Broker, purpose: str, deadline: Deadline) -> Connection:
         """The open connection to a broker; opens one where there is none, or none that may still be used.
 
         Raises:
@@ -54,29 +54,29 @@ class Connections:
             SettingsError: ``allowed.hosts`` does not cover the host that it is advertised as.
         """
         with self._lock:
-            slot = self._slots.setdefault((node.node_id, lane), _Slot())
+            slot = self._slots.setdefault((node.node_id, purpose), _Slot())
         if not slot.lock.acquire(timeout=deadline.remaining_ms() / 1000 + 0.001):
             raise DeadlineExceededError("another thread is connecting", broker=str(node))
         try:
-            channel = slot.channel
-            if channel is not None and slot.node is not None and slot.node[:3] == node[:3]:
-                if channel.session_ends:
-                    channel.drain(deadline)
-                if channel.usable:
-                    return channel
-            if channel is not None:
+            connection = slot.connection
+            if connection is not None and slot.node is not None and slot.node[:3] == node[:3]:
+                if connection.session_ends:
+                    connection.drain(deadline)
+                if connection.usable:
+                    return connection
+            if connection is not None:
                 # Broken, idle for too long, or the broker has moved to another address.
-                channel.close()
+                connection.close()
             self._require_allowed(node)
-            channel = self.seed(node.host, node.port, str(node))
-            slot.channel, slot.node = channel, node
-            channel.open(deadline)
-            logger.debug("connected to broker %s for lane %s", node, lane)
-            return channel
+            connection = self.seed(node.host, node.port, str(node))
+            slot.connection, slot.node = connection, node
+            connection.open(deadline)
+            logger.debug("connected to broker %s for purpose %s", node, purpose)
+            return connection
         finally:
             slot.lock.release()
 
-    def _require_allowed(self, node: Node) -> None:
+    def _require_allowed(self, node: Broker) -> None:
         """Credentials go wherever metadata points: a user may say where that may be."""
         patterns = self._settings.allowed_hosts
         if not patterns or node[1:3] in self._settings.bootstrap_servers:
@@ -89,26 +89,26 @@ class Connections:
                 remedy="Add the host if it is one of yours; else whoever answered for the cluster leads you elsewhere.",
             )
 
-    def seed(self, host: str, port: int, label: str | None = None) -> Channel:
+    def seed(self, host: str, port: int, label: str | None = None) -> Connection:
         """A connection that is not open yet and belongs to no broker."""
-        return Channel(host, port, self._settings, self._trace, label or f"{host}:{port}")
+        return Connection(host, port, self._settings, self._trace, label or f"{host}:{port}")
 
-    def adopt(self, channel: Channel, node: Node) -> bool:
+    def adopt(self, connection: Connection, node: Broker) -> bool:
         """Keep an open connection for the broker that turned out to be behind it; False where it has one already."""
         with self._lock:
-            slot = self._slots.setdefault((node.node_id, MAIN_LANE), _Slot())
+            slot = self._slots.setdefault((node.node_id, GENERAL), _Slot())
         if not slot.lock.acquire(blocking=False):
             return False
         try:
-            if slot.channel is not None and slot.channel.usable:
+            if slot.connection is not None and slot.connection.usable:
                 return False
-            channel.label = str(node)
-            slot.channel, slot.node = channel, node
+            connection.label = str(node)
+            slot.connection, slot.node = connection, node
             return True
         finally:
             slot.lock.release()
 
-    def in_order(self, nodes: Iterable[Node]) -> list[Node]:
+    def in_order(self, nodes: Iterable[Broker]) -> list[Broker]:
         """Brokers, the most promising first: connected ones, others in random order, those that failed last of all.
 
         The order is random so that many clients do not all turn to the same broker.
@@ -117,13 +117,13 @@ class Connections:
             slots = dict(self._slots)
         failures: dict[int, float] = {}
         connected = set()
-        for (node_id, lane), slot in slots.items():
-            channel = slot.channel
-            if channel is None:
+        for (node_id, purpose), slot in slots.items():
+            connection = slot.connection
+            if connection is None:
                 continue
-            if channel.failed_at is not None:
-                failures[node_id] = max(failures.get(node_id, 0.0), channel.failed_at)
-            elif lane == MAIN_LANE and channel.usable:
+            if connection.failed_at is not None:
+                failures[node_id] = max(failures.get(node_id, 0.0), connection.failed_at)
+            elif purpose == GENERAL and connection.usable:
                 connected.add(node_id)
         shuffled = list(nodes)
         random.shuffle(shuffled)
@@ -134,8 +134,8 @@ class Connections:
         with self._lock:
             slots, self._slots = self._slots, {}
         for slot in slots.values():
-            if slot.channel is not None:
-                slot.channel.close(TransportError("the client was closed", broker=slot.channel.label))
+            if slot.connection is not None:
+                slot.connection.close(TransportError("the client was closed", broker=slot.connection.label))
 
     def abandon(self) -> None:
         """Close all sockets of this process and take no lock. In a forked child the connections stay the parent's, and a
@@ -143,5 +143,5 @@ class Connections:
         slots, self._slots = self._slots, {}
         self._lock = threading.Lock()
         for slot in slots.values():
-            if slot.channel is not None:
-                slot.channel.abandon()
+            if slot.connection is not None:
+                slot.connection.abandon()

@@ -16,7 +16,7 @@ from pykafka_wire.wire.protocol.messages.metadata import MetadataResponse, Metad
 from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
 
 
-class Node(NamedTuple):
+class Broker(NamedTuple):
     """A broker: its id, and the address that it advertises on the listener we came in by."""
 
     node_id: int
@@ -54,9 +54,9 @@ _LEADER_NOT_AVAILABLE: Final = 5
 _NEVER: Final = float("-inf")
 
 
-def brokers_of(response: MetadataResponse) -> dict[int, Node]:
+def brokers_of(response: MetadataResponse) -> dict[int, Broker]:
     """The brokers of a response by node id."""
-    return {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+    return {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
 
 
 def topic_of(topic: MetadataResponseTopic, version: int) -> TopicMetadata:
@@ -83,7 +83,7 @@ class MetadataView:
     """A cluster as the last responses and hints describe it. ``now`` and ``oldest`` are seconds of one clock."""
 
     def __init__(self) -> None:
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[int, Broker] = {}
         self.controller = -1
         self.cluster_id: str | None = None
         self.topics: dict[str, TopicMetadata] = {}
@@ -99,7 +99,7 @@ class MetadataView:
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def leader(self, tp: TopicPartition, oldest: float = _NEVER) -> tuple[int, int] | None:
-        """Node id and leader epoch of a leader, None where none is known, or not from ``oldest`` on, or it is stale."""
+        """Broker id and leader epoch of a leader, None where none is known, or not from ``oldest`` on, or it is stale."""
         if self._topic_refreshed_at.get(tp.topic, _NEVER) < oldest:
             return None
         if tp.topic in self._stale:
@@ -175,7 +175,7 @@ class MetadataView:
             return False
         known = self.nodes.get(node_id)
         if endpoint is not None:
-            self.nodes[node_id] = known = Node(node_id, *endpoint, rack=known.rack if known else None)
+            self.nodes[node_id] = known = Broker(node_id, *endpoint, rack=known.rack if known else None)
         if known is None:
             return False
         self._leaders[tp] = (node_id, epoch)

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pykafka_wire.wire.cluster.bootstrap import MetadataSource
-from pykafka_wire.wire.cluster.connection_pool import Connections
-from pykafka_wire.wire.cluster.metadata import MetadataView, Node, TopicMetadata
+from pykafka_wire.wire.cluster.connection_pool import ConnectionPool
+from pykafka_wire.wire.cluster.metadata import Broker, MetadataView, TopicMetadata
 from pykafka_wire.wire.cluster.retries import gave_up, tries
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Backoff, Deadline
@@ -49,7 +49,7 @@ class ClusterMetadata:
         #: Guards what is known, never a wait.
         self._lock = threading.RLock()
         self._view = MetadataView()
-        self._connections = Connections(settings, self._trace)
+        self._connections = ConnectionPool(settings, self._trace)
         self._source = MetadataSource(settings, self._connections, self._backoff)
         #: Since when metadata was asked for and not had, None when the last answer came.
         self._unanswered_since: float | None = None
@@ -102,12 +102,12 @@ class ClusterMetadata:
                     raise broker_error(_UNKNOWN_TOPIC, topic=name, api="Metadata")
             return {name: self._view.topics[name] for name in wanted}
 
-    def brokers(self) -> dict[int, Node]:
+    def brokers(self) -> dict[int, Broker]:
         """The brokers that the last metadata named, by node id; asks where none is known yet."""
         return self._nodes(self._total())
 
     def leader(self, tp: TopicPartition, *, deadline: Deadline | None = None) -> tuple[int, int]:
-        """Node id and leader epoch (-1 if unknown) of a topic-partition's leader; waits for one to be elected.
+        """Broker id and leader epoch (-1 if unknown) of a topic-partition's leader; waits for one to be elected.
 
         Raises:
             UnknownTopicError: there is no such topic or partition (said so for some seconds).
@@ -192,7 +192,7 @@ class ClusterMetadata:
         self._trace.after_fork()
         self._connections.abandon()
 
-    def _nodes(self, deadline: Deadline, having: int | None = None) -> dict[int, Node]:
+    def _nodes(self, deadline: Deadline, having: int | None = None) -> dict[int, Broker]:
         """The brokers; asks where none is known yet, or not the one that is needed."""
         self._check_fork()
         for is_last in (False, True):
@@ -203,7 +203,7 @@ class ClusterMetadata:
             self._refresh([], deadline)
         return nodes
 
-    def _node(self, node_id: int, deadline: Deadline) -> Node:
+    def _node(self, node_id: int, deadline: Deadline) -> Broker:
         node = self._nodes(deadline, node_id).get(node_id)
         if node is None:
             raise TransportError(f"the cluster has no broker {node_id} now", broker=node_id)

@@ -83,7 +83,7 @@ class Received:
     size: int
 
 
-class Connection:
+class StateMachine:
     """The state of one connection; see the module for its rules."""
 
     def __init__(

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from pykafka_wire.wire.connection.state_machine import Connection, Received, Sent
+from pykafka_wire.wire.connection.state_machine import Received, Sent, StateMachine
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.protocol.structure import Struct
@@ -44,19 +44,19 @@ class Trace:
         self._file: TextIO | None = None
         self._lock = threading.Lock()
 
-    def handshake(self, broker: str, protocol: Connection) -> None:
+    def handshake(self, broker: str, machine: StateMachine) -> None:
         """What a connection's handshake has sent and got since it was last looked at."""
-        for event in protocol.handshake_log():
+        for event in machine.handshake_log():
             if isinstance(event, Sent):
                 self.sent(broker, event)
             else:
                 self.received(broker, event, None)
 
-    def opened(self, broker: str, address: str, protocol: Connection, elapsed_s: float) -> None:
+    def opened(self, broker: str, address: str, machine: StateMachine, elapsed_s: float) -> None:
         """A connection is ready."""
         if self._target:
             self._write(
-                f"{broker} == connected to {address}, {len(protocol.broker_versions)} APIs, {elapsed_s * 1000:.1f} ms"
+                f"{broker} == connected to {address}, {len(machine.broker_versions)} APIs, {elapsed_s * 1000:.1f} ms"
             )
 
     def closed(self, broker: str, error: WireError) -> None:

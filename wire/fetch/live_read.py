@@ -20,7 +20,7 @@ from pykafka_wire.wire.protocol.messages.fetch import PartitionData
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
-_LANE: Final = "live"
+_PURPOSE: Final = "live"
 _NO_END: Final = 2**63 - 1
 
 
@@ -52,7 +52,7 @@ class LiveRead(RangeRead):
             deadline_ms=settings.default_api_timeout_ms,
             end_wait_ms=settings.default_api_timeout_ms,
             counters=FetchCounters(),
-            lane=_LANE,
+            purpose=_PURPOSE,
         )
         self._pieces: Iterator[FetchedRecords] = iter(())
         self._at_end: set[RangeProgress] = set()

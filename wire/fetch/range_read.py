@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from pykafka_wire.wire.cluster.cluster import Backoff, Cluster, Deadline, Pending
-from pykafka_wire.wire.connection.pending import first_to_arrive
+from pykafka_wire.wire.cluster.cluster import Backoff, Cluster, Deadline, ResponseFuture
+from pykafka_wire.wire.connection.response_future import first_to_arrive
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.error_codes import Action, error_info
 from pykafka_wire.wire.errors import (
@@ -72,8 +72,8 @@ _FOLLOWER_WAIT_S: Final = 1.0
 _LEADER_ONLY_S: Final = 30.0
 #: How long to wait for one partition's leader while others could be read.
 _ELECTION_WAIT_MS: Final = 1_000
-#: A lane of its own: an answer of megabytes must not stand before metadata or commits.
-_LANE: Final = "fetch"
+#: A connection of its own: an answer of megabytes must not stand before metadata or commits.
+_PURPOSE: Final = "fetch"
 #: The first version that names topics by id (KIP-516); below it last_fetched_epoch came with 12 (KIP-595).
 _TOPIC_ID_VERSION: Final = 13
 _LAST_EPOCH_VERSION: Final = 12
@@ -93,7 +93,7 @@ class InFlight:
     """One Fetch on its way, its answer to begin by `expires_at` (on the read's clock). `by_place` finds what was asked by
     (topic name or id, partition)."""
 
-    pending: Pending[FetchResponse]
+    pending: ResponseFuture[FetchResponse]
     node: int
     expires_at: float
     asked: list[Asked]
@@ -115,9 +115,9 @@ class RangeRead:
         deadline_ms: int,
         end_wait_ms: int,
         counters: FetchCounters,
-        lane: str = _LANE,
+        purpose: str = _PURPOSE,
     ) -> None:
-        self._lane = lane
+        self._purpose = purpose
         self._cluster = cluster
         self._settings = cluster.settings
         self._read_committed = read_committed
@@ -276,7 +276,7 @@ class RangeRead:
                 rack_id=self._rack_id(batch),
             )
             pending = self._cluster.send(
-                node, request, lane=self._lane, version_cap=None if by_id else _TOPIC_ID_VERSION - 1
+                node, request, purpose=self._purpose, version_cap=None if by_id else _TOPIC_ID_VERSION - 1
             )
         except TransportError as error:
             self._lost(node, batch, error)
@@ -316,7 +316,7 @@ class RangeRead:
                 return flight
         until = self._clock.deadline(flights[0].expires_at)
         if deadline is not None:
-            until = until.sooner(deadline.remaining_ms())
+            until = until.at_most_ms(deadline.remaining_ms())
         first = first_to_arrive([flight.pending for flight in flights], until)
         return next(flight for flight in flights if flight.pending is first) if first.arrived else None
 

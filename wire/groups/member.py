@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Final, TypeVar
 
-from pykafka_wire.wire.cluster.cluster import COORDINATOR_LANE, Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.deadline import Backoff
 from pykafka_wire.wire.errors import NoBrokerAvailableError, SettingsError, TransportError, WireError, broker_error
 from pykafka_wire.wire.groups.membership import ILLEGAL_GENERATION, Membership, MemberState
@@ -68,7 +68,7 @@ class GroupMember:
     def __init__(self, cluster: Cluster, machine: Membership) -> None:
         self.machine = machine
         self._cluster = cluster
-        self._lane = f"member-{next(_numbers)}"
+        self._purpose = f"member-{next(_numbers)}"
 
     def join(self) -> tuple[TopicPartition, ...]:
         """What the group gives this member, after as many rounds as it takes; nothing if it has left meanwhile.
@@ -115,7 +115,7 @@ class GroupMember:
 
         def build(node: int) -> LeaveGroupRequest:
             batched = self._cluster.supports(
-                node, LeaveGroupRequest, _FIRST_BATCHED_LEAVE, lane=COORDINATOR_LANE, deadline=deadline
+                node, LeaveGroupRequest, _FIRST_BATCHED_LEAVE, purpose=COORDINATION, deadline=deadline
             )
             return machine.leave(batched=batched)
 
@@ -135,7 +135,7 @@ class GroupMember:
             self.machine.group_id,
             lambda _: request,
             lambda answer: [answer.error_code],
-            lane=self._lane,
+            purpose=self._purpose,
             request_timeout_ms=timeout_ms,
             deadline=None if timeout_ms is None else Deadline.after_ms(timeout_ms),
         )

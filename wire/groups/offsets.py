@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster.cluster import COORDINATOR_LANE, Cluster, CoordinatorKind, Deadline, partitions_by_topic
+from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.errors import BrokerError, broker_error
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -125,7 +125,7 @@ def fetch_offsets(
 
     def build(node: int) -> OffsetFetchRequest:
         def supports(version: int) -> bool:
-            return cluster.supports(node, OffsetFetchRequest, version, lane=COORDINATOR_LANE, deadline=deadline)
+            return cluster.supports(node, OffsetFetchRequest, version, purpose=COORDINATION, deadline=deadline)
 
         if supports(_FIRST_BATCHED_VERSION):
             batch = [OffsetFetchRequestTopics(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]

@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NoReturn
 
 from pykafka_wire.wire.cluster.cluster import ANY, Backoff, Cluster, Deadline
-from pykafka_wire.wire.connection.pending import first_to_arrive
+from pykafka_wire.wire.connection.response_future import first_to_arrive
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.error_codes import UNKNOWN_TOPIC_GRACE_MS, Action, error_info
 from pykafka_wire.wire.errors import (
@@ -255,7 +255,7 @@ class Producer:
             flights.sort(key=lambda flight: flight.expires_at)
             until = self._clock.deadline(flights[0].expires_at)
             if deadline is not None:
-                until = until.sooner(deadline.remaining_ms())
+                until = until.at_most_ms(deadline.remaining_ms())
             arrived = first_to_arrive([flight.pending for flight in flights], until)
             if deadline is None or not deadline.expired:
                 self._receive(next(flight for flight in flights if flight.pending is arrived))

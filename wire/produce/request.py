@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pykafka_wire.wire.connection.pending import Pending
+from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.produce.inflight import QueuedBatch, TransactionScope
 from pykafka_wire.wire.protocol.messages.produce import (
     PartitionProduceData,
@@ -61,7 +61,7 @@ class InFlight:
     """
 
     request: ProduceRequest
-    pending: Pending[ProduceResponse]
+    pending: ResponseFuture[ProduceResponse]
     node: int
     batches: Mapping[TopicPartition, QueuedBatch]
     expires_at: float

@@ -1,6 +1,6 @@
 """TLS contexts from Kafka's ``ssl.*`` settings: certificate and host name are checked unless a user says otherwise.
 
-Owns how trust and identity are loaded; sockets are :mod:`~pykafka_wire.wire.connection.transport`'s, which gives the host that
+Owns how trust and identity are loaded; sockets are :mod:`~pykafka_wire.wire.connection.connection`'s, which gives the host that
 was asked for, or that a broker advertises, as the name to check. PEM as value or file, PKCS12 with the extra
 ``pkcs12``. What a file
 holds is told by its content, for Java's clients take PKCS12 under the type JKS as well.

@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from pykafka_wire.wire.cluster import describe
-from pykafka_wire.wire.cluster.cluster import COORDINATOR_LANE, Cluster, CoordinatorKind, Deadline, partitions_by_topic
+from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -396,7 +396,7 @@ class Transaction:
         lowest = self.dialect.versions(type(request))[0]
 
         def build(node: int) -> Request[ResponseT]:
-            if not self._cluster.supports(node, type(request), lowest, lane=COORDINATOR_LANE):
+            if not self._cluster.supports(node, type(request), lowest, purpose=COORDINATION):
                 raise UnsupportedVersionError(
                     f"broker {node} does not speak {type(request).name} v{lowest}, which {self.dialect.name} needs",
                     broker=node,

@@ -22,7 +22,7 @@ from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.marker import Marker
 from pykafka_wire.sink.exactly_once.writer import EncodedTask, commit_batch
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.connection.pending import Pending
+from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
@@ -147,7 +147,7 @@ def _run(drive: Drive) -> None:
 @contextlib.contextmanager
 def arm(strike: Strike, batch_id: Callable[[], int], act: Callable[[], None]) -> Iterator[None]:
     """Calls `act` where a strike is first due; `batch_id` says which micro-batch is being committed."""
-    send, result = Cluster.send, Pending.result
+    send, result = Cluster.send, ResponseFuture.result
     struck = False
 
     def strike_if_due(request: Any, moment: str) -> None:
@@ -169,12 +169,12 @@ def arm(strike: Strike, batch_id: Callable[[], int], act: Callable[[], None]) ->
         return answer
 
     Cluster.send = send_and_strike  # type: ignore[method-assign]
-    Pending.result = answer_and_strike  # type: ignore[method-assign]
+    ResponseFuture.result = answer_and_strike  # type: ignore[method-assign]
     try:
         yield
     finally:
         Cluster.send = send  # type: ignore[method-assign]
-        Pending.result = result  # type: ignore[method-assign]
+        ResponseFuture.result = result  # type: ignore[method-assign]
 
 
 def _switch_off(safeguard: str) -> None:

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from pykafka_wire.wire.connection.pending import Pending
-from pykafka_wire.wire.connection.state_machine import Connection, Received, State
+from pykafka_wire.wire.connection.response_future import ResponseFuture
+from pykafka_wire.wire.connection.state_machine import Received, State, StateMachine
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
@@ -56,7 +56,7 @@ except PackageNotFoundError:  # unpacked on sys.path, as with --py-files
     _SOFTWARE_VERSION = "0"
 
 
-class Channel:
+class Connection:
     """One open connection: requests out, answers in, in order. Threads may share it."""
 
     def __init__(self, host: str, port: int, settings: ClientSettings, trace: Trace, label: str) -> None:
@@ -68,7 +68,7 @@ class Channel:
         self._settings = settings
         self._trace = trace
         self._lock = threading.RLock()
-        self._pending: deque[Pending[Any]] = deque()
+        self._pending: deque[ResponseFuture[Any]] = deque()
         self._muted_until = 0.0
         self._throttled_s = 0.0
         #: When the connection broke or could not be opened, on the monotonic clock; None while it is well.
@@ -77,11 +77,11 @@ class Channel:
         self._opened_at = self._last_used
         self._socket: socket.socket | None = None
         # Stands in until an address is tried: each gets a conversation of its own, and its mechanism a new exchange.
-        self.protocol = Connection(client_id=settings.client_id, software_version=_SOFTWARE_VERSION)
+        self.state_machine = StateMachine(client_id=settings.client_id, software_version=_SOFTWARE_VERSION)
 
     # --- opening and closing ------------------------------------------------------------------------------------------
 
-    def open(self, deadline: Deadline) -> Channel:
+    def open(self, deadline: Deadline) -> Connection:
         """Connect to the first address that answers, and go through the handshake.
 
         Raises:
@@ -97,7 +97,7 @@ class Channel:
         for n_tried, (family, address) in enumerate(addresses):
             # An address that swallows packets leaves the others their share of a short deadline.
             share_ms = deadline.remaining_ms() / (len(addresses) - n_tried)
-            attempt = deadline.sooner(min(share_ms, self._settings.socket_connection_setup_timeout_ms))
+            attempt = deadline.at_most_ms(min(share_ms, self._settings.socket_connection_setup_timeout_ms))
             try:
                 self._open_address(family, address, attempt, mechanism)
             except (TransportError, ProtocolError, OSError) as error:
@@ -129,7 +129,7 @@ class Channel:
             except TransportError as error:
                 # A broker that dies does this, and so does one that refuses credentials without a word, with GSSAPI or a
                 # token that it cannot read. A second try tells one from the other; more would lock an account.
-                if not self.protocol.cut_off:
+                if not self.state_machine.cut_off:
                     raise
                 if is_last:
                     raise AuthenticationError(
@@ -146,7 +146,7 @@ class Channel:
                 with contextlib.suppress(OSError):
                     self._socket.close()
                 self._socket = None
-            self.protocol.state = State.CLOSED
+            self.state_machine.state = State.CLOSED
             waiting, self._pending = self._pending, deque()
             for pending in waiting:
                 pending.settle(None, error or TransportError("the connection was closed", broker=self.label))
@@ -156,10 +156,10 @@ class Channel:
 
         Takes no lock, for a thread that the child does not have may have held it.
         """
-        connection, self._socket = self._socket, None
-        if connection is not None:
+        sock, self._socket = self._socket, None
+        if sock is not None:
             with contextlib.suppress(OSError):
-                connection.close()
+                sock.close()
 
     @property
     def usable(self) -> bool:
@@ -169,9 +169,9 @@ class Channel:
         nothing is in flight here.
         """
         if not self._lock.acquire(blocking=False):
-            return self.protocol.state is State.READY  # another thread is at it
+            return self.state_machine.state is State.READY  # another thread is at it
         try:
-            if self._socket is None or self.protocol.state is not State.READY:
+            if self._socket is None or self.state_machine.state is not State.READY:
                 return False
             if self._pending:
                 return True
@@ -185,7 +185,7 @@ class Channel:
     @property
     def session_ends(self) -> bool:
         """Whether the SASL session has run most of its life."""
-        lifetime_ms = self.protocol.session_lifetime_ms
+        lifetime_ms = self.state_machine.session_lifetime_ms
         return lifetime_ms > 0 and (time.monotonic() - self._opened_at) * 1000 > lifetime_ms * _SESSION_SHARE
 
     def drain(self, deadline: Deadline) -> None:
@@ -197,13 +197,13 @@ class Channel:
     @property
     def readable_at(self) -> int | None:
         """The socket's descriptor; None if there are bytes already, or there is no socket to give any."""
-        connection = self._socket
-        if connection is None or (isinstance(connection, ssl.SSLSocket) and connection.pending()):
+        sock = self._socket
+        if sock is None or (isinstance(sock, ssl.SSLSocket) and sock.pending()):
             return None
-        return connection.fileno()
+        return sock.fileno()
 
-    def _new_protocol(self, mechanism: SaslMechanism | None = None) -> Connection:
-        return Connection(client_id=self._settings.client_id, software_version=_SOFTWARE_VERSION, mechanism=mechanism)
+    def _new_state_machine(self, mechanism: SaslMechanism | None = None) -> StateMachine:
+        return StateMachine(client_id=self._settings.client_id, software_version=_SOFTWARE_VERSION, mechanism=mechanism)
 
     def _new_mechanism(self) -> SaslMechanism | None:
         """The SASL mechanism with its credentials, read anew for each connection."""
@@ -223,30 +223,30 @@ class Channel:
         return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
 
     def _connect(self, family: int, address: Any, deadline: Deadline, mechanism: SaslMechanism | None) -> None:
-        self.protocol = self._new_protocol(mechanism)
-        connection = socket.socket(family, socket.SOCK_STREAM)
-        self._socket = connection
+        self.state_machine = self._new_state_machine(mechanism)
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        self._socket = sock
         for size, option in (
             (self._settings.receive_buffer_bytes, socket.SO_RCVBUF),
             (self._settings.send_buffer_bytes, socket.SO_SNDBUF),
         ):
             if size is not None and size > 0:
-                connection.setsockopt(socket.SOL_SOCKET, option, size)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if hasattr(socket, "TCP_KEEPIDLE"):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
-        connection.settimeout(_timeout_s(deadline))
-        connection.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
+        sock.settimeout(_timeout_s(deadline))
+        sock.connect(address)
         if self._settings.uses_tls:
-            connection.settimeout(_timeout_s(deadline))
-            self._socket = self._wrap(connection)
+            sock.settimeout(_timeout_s(deadline))
+            self._socket = self._wrap(sock)
 
-    def _wrap(self, connection: socket.socket) -> ssl.SSLSocket:
+    def _wrap(self, sock: socket.socket) -> ssl.SSLSocket:
         from pykafka_wire.wire.security import tls
 
         try:
-            return tls.context(self._settings).wrap_socket(connection, server_hostname=self._host)
+            return tls.context(self._settings).wrap_socket(sock, server_hostname=self._host)
         except ssl.SSLCertVerificationError as error:
             raise AuthenticationError(
                 f"the certificate of {self.address} was not accepted: {error.verify_message}",
@@ -275,11 +275,11 @@ class Channel:
         started = time.monotonic()
         try:
             while True:
-                pieces = self.protocol.outgoing()
-                self._trace.handshake(self.label, self.protocol)
+                pieces = self.state_machine.outgoing()
+                self._trace.handshake(self.label, self.state_machine)
                 if pieces:
                     self._write(pieces, deadline)
-                if self.protocol.state is State.READY:
+                if self.state_machine.state is State.READY:
                     break
                 self._fill(deadline)
         except ssl.SSLError as error:
@@ -289,15 +289,15 @@ class Channel:
                 raise
             raise refused from error
         finally:
-            self._trace.handshake(self.label, self.protocol)
+            self._trace.handshake(self.label, self.state_machine)
         self._opened_at = self._last_used = time.monotonic()
-        self._trace.opened(self.label, self.address, self.protocol, self._opened_at - started)
+        self._trace.opened(self.label, self.address, self.state_machine, self._opened_at - started)
 
     # --- requests and answers -----------------------------------------------------------------------------------------
 
     def send(
         self, request: Request[Any], *, cap: int | None = None, answered: bool = True, deadline: Deadline | None = None
-    ) -> Pending[Any]:
+    ) -> ResponseFuture[Any]:
         """Send a request; its answer is had from what this returns.
 
         Waits first while the broker throttles us (KIP-219: it has answered already, and reads nothing for that time), but
@@ -311,13 +311,13 @@ class Channel:
         deadline = deadline or Deadline.after_ms(self._settings.default_api_timeout_ms)
         with self._held(deadline):
             self._wait_out_throttle(deadline)
-            sent = self.protocol.send(request, cap, answered=answered)
-            pending: Pending[Any] = Pending(self, sent, self._throttled_s)
+            sent = self.state_machine.send(request, cap, answered=answered)
+            pending: ResponseFuture[Any] = ResponseFuture(self, sent, self._throttled_s)
             if answered:
                 self._pending.append(pending)
             self._trace.sent(self.label, sent)
             try:
-                self._write(self.protocol.outgoing(), Deadline.after_ms(self._settings.request_timeout_ms))
+                self._write(self.state_machine.outgoing(), Deadline.after_ms(self._settings.request_timeout_ms))
             except (TransportError, OSError) as error:
                 raise self._broke(error) from error
             except BaseException:
@@ -326,7 +326,7 @@ class Channel:
             self._last_used = pending.sent_at
             return pending
 
-    def wait_for(self, pending: Pending[Any], deadline: Deadline, total: Deadline | None = None) -> None:
+    def wait_for(self, pending: ResponseFuture[Any], deadline: Deadline, total: Deadline | None = None) -> None:
         """Read answers until ``pending`` has its own, which may be an error and may be read by another thread."""
         total = total or Deadline.after_ms(self._settings.default_api_timeout_ms)
         with self._held(deadline, pending):
@@ -372,37 +372,37 @@ class Channel:
         time.sleep(delay_s)
 
     @contextlib.contextmanager
-    def _held(self, deadline: Deadline, pending: Pending[Any] | None = None) -> Iterator[None]:
+    def _held(self, deadline: Deadline, pending: ResponseFuture[Any] | None = None) -> Iterator[None]:
         """The connection for this thread alone; another one that waits for an answer holds it until that has come.
 
         What it reads meanwhile may be what ``pending`` waits for: then there is nothing to hold the connection for.
         """
-        patience = deadline if pending is None else deadline.sooner(_LOOK_MS)
+        patience = deadline if pending is None else deadline.at_most_ms(_LOOK_MS)
         while not self._lock.acquire(timeout=_timeout_s(patience)):
             if pending is not None and pending.done:
                 yield
                 return
             if deadline.expired:
                 raise DeadlineExceededError("another thread waits for an answer on this connection", broker=self.label)
-            patience = deadline.sooner(_LOOK_MS)
+            patience = deadline.at_most_ms(_LOOK_MS)
         try:
             yield
         finally:
             self._lock.release()
 
     def _write(self, pieces: list[Piece], deadline: Deadline) -> None:
-        connection = self._open_socket()
+        sock = self._open_socket()
         try:
-            if isinstance(connection, ssl.SSLSocket):
+            if isinstance(sock, ssl.SSLSocket):
                 for piece in pieces:
-                    connection.settimeout(_timeout_s(deadline))
-                    connection.sendall(piece)
+                    sock.settimeout(_timeout_s(deadline))
+                    sock.sendall(piece)
                 return
             views = [memoryview(piece) for piece in pieces if len(piece)]
             while views:
                 # A peer that takes a byte now and then must not put the deadline off with each.
-                connection.settimeout(_timeout_s(deadline))
-                n_bytes = connection.sendmsg(views[:_MAX_SEGMENTS])
+                sock.settimeout(_timeout_s(deadline))
+                n_bytes = sock.sendmsg(views[:_MAX_SEGMENTS])
                 while views and n_bytes >= len(views[0]):
                     n_bytes -= len(views.pop(0))
                 if n_bytes:
@@ -412,18 +412,18 @@ class Channel:
 
     def _fill(self, deadline: Deadline) -> Received | None:
         """Read what is there into the protocol's buffer."""
-        connection = self._open_socket()
+        sock = self._open_socket()
         remaining_s = deadline.remaining_ms() / 1000
         if remaining_s <= 0:
             raise DeadlineExceededError("the broker did not answer in time", broker=self.label)
-        connection.settimeout(remaining_s)
+        sock.settimeout(remaining_s)
         try:
-            n_bytes = connection.recv_into(self.protocol.buffer())
+            n_bytes = sock.recv_into(self.state_machine.buffer())
         except TimeoutError as error:
             raise DeadlineExceededError("the broker did not answer in time", broker=self.label) from error
         if n_bytes == 0:
-            raise self.protocol.closed()
-        return self.protocol.received(n_bytes)
+            raise self.state_machine.closed()
+        return self.state_machine.received(n_bytes)
 
     def _broke(self, error: WireError | OSError) -> WireError:
         """The connection is over; the error for whoever waits."""
@@ -452,18 +452,18 @@ class Channel:
 
     def _peer_closed(self) -> bool:
         """Whether the broker has closed a connection on which nothing is due."""
-        connection = self._open_socket()
-        if isinstance(connection, ssl.SSLSocket):
-            connection.settimeout(0)
+        sock = self._open_socket()
+        if isinstance(sock, ssl.SSLSocket):
+            sock.settimeout(0)
             try:
-                connection.recv(1)
+                sock.recv(1)
             except ssl.SSLWantReadError:
                 return False
             except OSError:
                 return True
             return True  # end of file, or bytes that nobody asked for
         poll = select.poll()  # select() refuses descriptors above 1023
-        poll.register(connection, select.POLLIN)
+        poll.register(sock, select.POLLIN)
         return bool(poll.poll(0))
 
 

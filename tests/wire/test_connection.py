@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.state_machine import State
 from pykafka_wire.wire.connection.trace import Trace
-from pykafka_wire.wire.connection.transport import Channel
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import CorrelationError, DeadlineExceededError, ProtocolError, TransportError, WireError
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
@@ -39,18 +39,18 @@ def broker() -> Iterator[FakeBroker]:
 
 
 @pytest.fixture
-def channel_to() -> Iterator[Callable[..., Channel]]:
-    """Makes channels, and closes them in the end."""
-    made: list[Channel] = []
+def connection_to() -> Iterator[Callable[..., Connection]]:
+    """Makes connections, and closes them in the end."""
+    made: list[Connection] = []
 
-    def make(port: int, host: str = "127.0.0.1", **settings: Any) -> Channel:
+    def make(port: int, host: str = "127.0.0.1", **settings: Any) -> Connection:
         chosen = ClientSettings(bootstrap_servers=((host, port),), **settings)
-        made.append(Channel(host, port, chosen, Trace(""), f"{host}:{port}"))
+        made.append(Connection(host, port, chosen, Trace(""), f"{host}:{port}"))
         return made[-1]
 
     yield make
-    for channel in made:
-        channel.close()
+    for connection in made:
+        connection.close()
 
 
 def soon(ms: float = 5_000) -> Deadline:
@@ -82,78 +82,78 @@ def script(serve: Callable[[socket.socket], None]) -> Iterator[int]:
         thread.join(5)
 
 
-def test_requests_in_flight_are_answered_in_order(broker: FakeBroker, channel_to: Callable[..., Channel]) -> None:
-    channel = channel_to(broker.port).open(soon())
-    pendings = [channel.send(ASK) for _ in range(5)]
+def test_requests_in_flight_are_answered_in_order(broker: FakeBroker, connection_to: Callable[..., Connection]) -> None:
+    connection = connection_to(broker.port).open(soon())
+    pendings = [connection.send(ASK) for _ in range(5)]
     assert pendings[4].result(soon()).controller_id == 1  # the last one first: the others are there by then
     assert all(pending.done for pending in pendings)
     assert [pending.version for pending in pendings] == [12] * 5
 
 
-def test_many_segments_go_out_and_arrive_whole(broker: FakeBroker, channel_to: Callable[..., Channel]) -> None:
+def test_many_segments_go_out_and_arrive_whole(broker: FakeBroker, connection_to: Callable[..., Connection]) -> None:
     broker.on[ProduceRequest] = lambda request, version: ProduceResponse()
-    channel = channel_to(broker.port).open(soon())
+    connection = connection_to(broker.port).open(soon())
     data = [PartitionProduceData(index=p, records=os.urandom(3_000)) for p in range(3_000)]
     request = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=data)])
-    channel.send(request).result(soon(20_000))
+    connection.send(request).result(soon(20_000))
     (arrived,) = broker.requests
     assert arrived == request
 
 
 def test_every_address_of_a_name_is_tried(
-    broker: FakeBroker, channel_to: Callable[..., Channel], monkeypatch: Any
+    broker: FakeBroker, connection_to: Callable[..., Connection], monkeypatch: Any
 ) -> None:
     addresses = [("127.0.0.3", 1), ("127.0.0.2", broker.port), ("127.0.0.1", broker.port)]
     monkeypatch.setattr(
         socket, "getaddrinfo", lambda *a, **k: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", each) for each in addresses]
     )
-    channel = channel_to(broker.port, host="kafka.example").open(soon())
-    assert channel.send(ASK).result(soon()).controller_id == 1
+    connection = connection_to(broker.port, host="kafka.example").open(soon())
+    assert connection.send(ASK).result(soon()).controller_id == 1
     broker.close()
     with pytest.raises(TransportError) as raised:
-        channel_to(broker.port, host="kafka.example").open(soon())
+        connection_to(broker.port, host="kafka.example").open(soon())
     assert str(raised.value).count("connection refused") == 3
     assert all(address in str(raised.value) for address, _ in addresses)
 
 
-def test_a_name_that_does_not_resolve_is_named(channel_to: Callable[..., Channel]) -> None:
+def test_a_name_that_does_not_resolve_is_named(connection_to: Callable[..., Connection]) -> None:
     with pytest.raises(TransportError, match=r"the name no-such-host\.invalid cannot be resolved"):
-        channel_to(9092, host="no-such-host.invalid").open(soon())
+        connection_to(9092, host="no-such-host.invalid").open(soon())
 
 
 @pytest.mark.parametrize("host", ["broker1..example.com", "b" * 64 + ".example.com"])
-def test_a_name_that_can_be_none_is_named(host: str, channel_to: Callable[..., Channel]) -> None:
+def test_a_name_that_can_be_none_is_named(host: str, connection_to: Callable[..., Connection]) -> None:
     with pytest.raises(TransportError, match=rf"the name {host} cannot be resolved"):
-        channel_to(9092, host).open(soon())
+        connection_to(9092, host).open(soon())
 
 
 def test_a_stopped_broker_costs_its_share_of_the_deadline_only(
-    broker: FakeBroker, channel_to: Callable[..., Channel]
+    broker: FakeBroker, connection_to: Callable[..., Connection]
 ) -> None:
     broker.silent = True
     started = time.monotonic()
     with pytest.raises(TransportError, match="did not answer in time"):
-        channel_to(broker.port, socket_connection_setup_timeout_ms=200).open(soon(10_000))
+        connection_to(broker.port, socket_connection_setup_timeout_ms=200).open(soon(10_000))
     assert time.monotonic() - started < 2
 
 
 def test_an_answer_that_does_not_come_ends_in_time_and_ends_the_connection(
-    broker: FakeBroker, channel_to: Callable[..., Channel]
+    broker: FakeBroker, connection_to: Callable[..., Connection]
 ) -> None:
-    channel = channel_to(broker.port).open(soon())
+    connection = connection_to(broker.port).open(soon())
     broker.silent = True
-    first, second = channel.send(ASK), channel.send(ASK)
+    first, second = connection.send(ASK), connection.send(ASK)
     started = time.monotonic()
     with pytest.raises(DeadlineExceededError, match="did not answer in time") as raised:
         first.result(soon(150))
     assert time.monotonic() - started < 2
-    assert (raised.value.api, raised.value.broker) == ("Metadata", channel.label)
+    assert (raised.value.api, raised.value.broker) == ("Metadata", connection.label)
     assert second.done
-    assert not channel.usable
-    assert channel.failed_at is not None
+    assert not connection.usable
+    assert connection.failed_at is not None
 
 
-def test_one_byte_now_and_then_does_not_put_the_deadline_off(channel_to: Callable[..., Channel]) -> None:
+def test_one_byte_now_and_then_does_not_put_the_deadline_off(connection_to: Callable[..., Connection]) -> None:
     whole = frame_of(ApiVersionsRequest, 4, 0, versions_response())
 
     def drip(connection: socket.socket) -> None:
@@ -164,12 +164,12 @@ def test_one_byte_now_and_then_does_not_put_the_deadline_off(channel_to: Callabl
     with script(drip) as port:
         started = time.monotonic()
         with pytest.raises(TransportError, match="did not answer in time"):
-            channel_to(port, socket_connection_setup_timeout_ms=300).open(soon())
+            connection_to(port, socket_connection_setup_timeout_ms=300).open(soon())
         assert time.monotonic() - started < 2
 
 
 def test_a_broker_that_takes_a_byte_now_and_then_does_not_put_the_deadline_off(
-    channel_to: Callable[..., Channel],
+    connection_to: Callable[..., Connection],
 ) -> None:
     def sip(connection: socket.socket) -> None:
         connection.recv(4096)
@@ -178,15 +178,17 @@ def test_a_broker_that_takes_a_byte_now_and_then_does_not_put_the_deadline_off(
             time.sleep(0.02)
 
     with script(sip) as port:
-        channel = channel_to(port, request_timeout_ms=400, send_buffer_bytes=4096).open(soon())
+        connection = connection_to(port, request_timeout_ms=400, send_buffer_bytes=4096).open(soon())
         started = time.monotonic()
         with pytest.raises(DeadlineExceededError, match="did not take the request in time"):
-            channel.send(produce_of(50_000_000))
+            connection.send(produce_of(50_000_000))
         assert time.monotonic() - started < 3
-        assert not channel.usable
+        assert not connection.usable
 
 
-def test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error(channel_to: Callable[..., Channel]) -> None:
+def test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error(
+    connection_to: Callable[..., Connection],
+) -> None:
     session = [
         frame_of(ApiVersionsRequest, 4, 0, versions_response({3: (0, 12)})),
         frame_of(MetadataRequest, 12, 1, MetadataResponse(controller_id=7)),
@@ -208,7 +210,7 @@ def test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error(channel_t
         with script(cut_after(n_bytes)) as port:
             started = time.monotonic()
             try:
-                outcomes.append(str(channel_to(port).open(soon()).send(ASK).result(soon()).controller_id))
+                outcomes.append(str(connection_to(port).open(soon()).send(ASK).result(soon()).controller_id))
             except WireError as error:
                 outcomes.append(type(error).__name__)
             assert time.monotonic() - started < 2
@@ -228,47 +230,49 @@ def test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error(channel_t
     ids=["negative length", "oversize length", "wrong correlation id", "truncated", "closed"],
 )
 def test_a_broken_answer_ends_the_connection(
-    broker: FakeBroker, channel_to: Callable[..., Channel], answer: Any, error: type[WireError], message: str
+    broker: FakeBroker, connection_to: Callable[..., Connection], answer: Any, error: type[WireError], message: str
 ) -> None:
     broker.on[MetadataRequest] = lambda request, version: answer
-    channel = channel_to(broker.port).open(soon())
+    connection = connection_to(broker.port).open(soon())
     with pytest.raises(error, match=message):
-        channel.send(ASK).result(soon())
-    assert channel.protocol.state is State.CLOSED
+        connection.send(ASK).result(soon())
+    assert connection.state_machine.state is State.CLOSED
     with pytest.raises(TransportError):
-        channel.send(ASK)
+        connection.send(ASK)
 
 
 def test_a_reset_under_a_large_request_names_the_brokers_limit(
-    broker: FakeBroker, channel_to: Callable[..., Channel]
+    broker: FakeBroker, connection_to: Callable[..., Connection]
 ) -> None:
     broker.on[ProduceRequest] = lambda request, version: CLOSE
-    channel = channel_to(broker.port).open(soon())
+    connection = connection_to(broker.port).open(soon())
     with pytest.raises(TransportError, match=r"socket\.request\.max\.bytes; the largest unanswered one had 2000\d\d\d"):
-        channel.send(produce_of(2_000_000)).result(soon())
+        connection.send(produce_of(2_000_000)).result(soon())
 
 
 def test_a_throttled_client_waits_before_its_next_request(
-    broker: FakeBroker, channel_to: Callable[..., Channel]
+    broker: FakeBroker, connection_to: Callable[..., Connection]
 ) -> None:
     broker.on[MetadataRequest] = lambda request, version: MetadataResponse(throttle_time_ms=300)
-    channel = channel_to(broker.port).open(soon())
-    channel.send(ASK).result(soon())
+    connection = connection_to(broker.port).open(soon())
+    connection.send(ASK).result(soon())
     started = time.monotonic()
-    channel.send(ASK)
+    connection.send(ASK)
     assert 0.25 < time.monotonic() - started < 2
 
 
-def test_an_absurd_throttle_time_ends_at_the_deadline(broker: FakeBroker, channel_to: Callable[..., Channel]) -> None:
+def test_an_absurd_throttle_time_ends_at_the_deadline(
+    broker: FakeBroker, connection_to: Callable[..., Connection]
+) -> None:
     broker.on[MetadataRequest] = lambda request, version: MetadataResponse(throttle_time_ms=2**31 - 1)
-    channel = channel_to(broker.port).open(soon())
-    channel.send(ASK).result(soon())
+    connection = connection_to(broker.port).open(soon())
+    connection.send(ASK).result(soon())
     with pytest.raises(DeadlineExceededError, match="throttles this client"):
-        channel.send(ASK, deadline=soon(100))
+        connection.send(ASK, deadline=soon(100))
 
 
 def test_time_throttled_does_not_count_against_a_request_in_flight(
-    broker: FakeBroker, channel_to: Callable[..., Channel]
+    broker: FakeBroker, connection_to: Callable[..., Connection]
 ) -> None:
     def throttle(request: Any, version: int) -> MetadataResponse:
         if broker.count(MetadataRequest) > 1:
@@ -276,41 +280,43 @@ def test_time_throttled_does_not_count_against_a_request_in_flight(
         return MetadataResponse(throttle_time_ms=2_000)
 
     broker.on[MetadataRequest] = throttle
-    channel = channel_to(broker.port).open(soon())
-    first, second = channel.send(ASK), channel.send(ASK)
+    connection = connection_to(broker.port).open(soon())
+    first, second = connection.send(ASK), connection.send(ASK)
     first.result(soon())
     assert second.result(soon(1_000), soon(20_000)).throttle_time_ms == 2_000
 
 
 def test_a_connection_that_the_broker_closed_meanwhile_is_not_usable(
-    broker: FakeBroker, channel_to: Callable[..., Channel]
+    broker: FakeBroker, connection_to: Callable[..., Connection]
 ) -> None:
-    channel = channel_to(broker.port).open(soon())
-    assert channel.usable
+    connection = connection_to(broker.port).open(soon())
+    assert connection.usable
     broker.drop()
     until = time.monotonic() + 5
-    while channel.usable and time.monotonic() < until:
+    while connection.usable and time.monotonic() < until:
         time.sleep(0.005)
-    assert not channel.usable
+    assert not connection.usable
 
 
-def test_a_connection_idle_for_too_long_is_not_usable(broker: FakeBroker, channel_to: Callable[..., Channel]) -> None:
-    channel = channel_to(broker.port, connections_max_idle_ms=50).open(soon())
-    assert channel.usable
+def test_a_connection_idle_for_too_long_is_not_usable(
+    broker: FakeBroker, connection_to: Callable[..., Connection]
+) -> None:
+    connection = connection_to(broker.port, connections_max_idle_ms=50).open(soon())
+    assert connection.usable
     time.sleep(0.06)
-    assert not channel.usable
-    assert channel_to(broker.port, connections_max_idle_ms=-1).open(soon()).usable
+    assert not connection.usable
+    assert connection_to(broker.port, connections_max_idle_ms=-1).open(soon()).usable
 
 
-def test_two_threads_share_a_connection(broker: FakeBroker, channel_to: Callable[..., Channel]) -> None:
+def test_two_threads_share_a_connection(broker: FakeBroker, connection_to: Callable[..., Connection]) -> None:
     broker.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorRequest.response(throttle_time_ms=0)
-    channel = channel_to(broker.port).open(soon())
+    connection = connection_to(broker.port).open(soon())
     failures: list[BaseException] = []
 
     def ask(request: Any, kind: type) -> None:
         try:
             for _ in range(200):
-                assert isinstance(channel.send(request).result(soon(20_000)), kind)
+                assert isinstance(connection.send(request).result(soon(20_000)), kind)
         except BaseException as error:
             failures.append(error)
 
@@ -327,7 +333,7 @@ def test_two_threads_share_a_connection(broker: FakeBroker, channel_to: Callable
 
 
 def test_an_answer_that_another_thread_has_read_is_there_at_once(
-    broker: FakeBroker, channel_to: Callable[..., Channel]
+    broker: FakeBroker, connection_to: Callable[..., Connection]
 ) -> None:
     """The other thread goes on to wait for an answer of its own, which does not come."""
     reading, over = threading.Event(), threading.Event()
@@ -346,8 +352,8 @@ def test_an_answer_that_another_thread_has_read_is_there_at_once(
             pending.result(soon(60_000))
 
     broker.on.update({MetadataRequest: late, FindCoordinatorRequest: never})
-    channel = channel_to(broker.port).open(soon())
-    mine, others = channel.send(ASK), channel.send(FindCoordinatorRequest(coordinator_keys=["g"]))
+    connection = connection_to(broker.port).open(soon())
+    mine, others = connection.send(ASK), connection.send(FindCoordinatorRequest(coordinator_keys=["g"]))
     other = threading.Thread(target=wait_for, args=(others,))
     other.start()
     try:
@@ -358,17 +364,17 @@ def test_an_answer_that_another_thread_has_read_is_there_at_once(
 
 
 def test_a_thread_does_not_wait_past_its_deadline_for_another(
-    broker: FakeBroker, channel_to: Callable[..., Channel]
+    broker: FakeBroker, connection_to: Callable[..., Connection]
 ) -> None:
-    channel = channel_to(broker.port).open(soon())
+    connection = connection_to(broker.port).open(soon())
     broker.silent = True
-    pending = channel.send(ASK)
+    pending = connection.send(ASK)
     waiter = threading.Thread(target=_swallow, args=(pending,))
     waiter.start()
     time.sleep(0.1)
     started = time.monotonic()
     with pytest.raises(DeadlineExceededError):
-        channel.send(ASK, deadline=soon(100))
+        connection.send(ASK, deadline=soon(100))
     assert time.monotonic() - started < 1
     waiter.join(5)
 
@@ -380,12 +386,14 @@ def _swallow(pending: Any) -> None:
 
 # Python 3.12 warns of forks beside threads, as the fake broker's.
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_childs_copy_goes_without_a_trace(broker: FakeBroker, channel_to: Callable[..., Channel]) -> None:
-    channel = channel_to(broker.port).open(soon())
+def test_a_forked_childs_copy_goes_without_a_trace(
+    broker: FakeBroker, connection_to: Callable[..., Connection]
+) -> None:
+    connection = connection_to(broker.port).open(soon())
     pid = os.fork()
     if pid == 0:
-        channel.abandon()
+        connection.abandon()
         os._exit(0)
     os.waitpid(pid, 0)
-    assert channel.send(ASK).result(soon()).controller_id == 1
+    assert connection.send(ASK).result(soon()).controller_id == 1
     assert broker.n_connections == 1

@@ -1,6 +1,6 @@
 """Answers that are still to come, and which of many comes first.
 
-Owns what a sender holds until then; bytes are read by :mod:`~pykafka_wire.wire.connection.transport`, whose connections bring
+Owns what a sender holds until then; bytes are read by :mod:`~pykafka_wire.wire.connection.connection`, whose connections bring
 answers in the order of the requests.
 """
 
@@ -26,14 +26,14 @@ class Line(Protocol):
     def readable_at(self) -> int | None:
         """The descriptor that is readable once there are bytes; None if there is no need to wait for any."""
 
-    def wait_for(self, pending: Pending[Any], deadline: Deadline, total: Deadline | None) -> None:
+    def wait_for(self, pending: ResponseFuture[Any], deadline: Deadline, total: Deadline | None) -> None:
         """Read answers until ``pending`` has its own, or an error."""
 
 
-class Pending(Generic[ResponseT_co]):
+class ResponseFuture(Generic[ResponseT_co]):
     """The answer to a request that was sent, once it comes.
 
-    Made by :meth:`~pykafka_wire.wire.connection.transport.Channel.send`.
+    Made by :meth:`~pykafka_wire.wire.connection.connection.Connection.send`.
     """
 
     def __init__(self, line: Line, sent: Sent, throttled_s: float) -> None:
@@ -98,11 +98,13 @@ class Pending(Generic[ResponseT_co]):
         return bool(poll.poll(0))
 
 
-def first_to_arrive(pending: Sequence[Pending[ResponseT_co]], deadline: Deadline) -> Pending[ResponseT_co]:
+def first_to_arrive(
+    pending: Sequence[ResponseFuture[ResponseT_co]], deadline: Deadline
+) -> ResponseFuture[ResponseT_co]:
     """The first of `pending` whose answer has begun to arrive, or whose fate is known; the very first if none has when
     `deadline` passes. At least one must be given; connections stay as they are."""
     poll = select.poll()
-    waiting: dict[int, Pending[ResponseT_co]] = {}
+    waiting: dict[int, ResponseFuture[ResponseT_co]] = {}
     for each in pending:
         descriptor = each.readable_at
         if descriptor is None:
