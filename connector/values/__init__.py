@@ -9,14 +9,14 @@
     broken = decoded.where("order.error IS NOT NULL").select("topic", "partition", "offset", "order.error")
 
 Each ``decode_*`` and ``encode_*`` makes an Arrow UDF: call it with a column, or register it for SQL with
-``spark.udf.register``. Spark 4.1 or newer. :class:`~pykafka_wire.values.columns.Converter` beneath works on Arrow arrays
+``spark.udf.register``. Spark 4.1 or newer. :class:`~pykafka_wire.values.converter.Converter` beneath works on Arrow arrays
 without Spark. ``pip install 'pykafka-wire[values]'`` brings the libraries; JSON alone needs none.
 """
 
 from __future__ import annotations
 
-from pykafka_wire.values.columns import OnError
-from pykafka_wire.values.expressions import (
+from pykafka_wire.values.converter import OnError
+from pykafka_wire.values.functions import (
     decode_avro,
     decode_json,
     decode_json_schema,
@@ -25,7 +25,7 @@ from pykafka_wire.values.expressions import (
     encode_json_schema,
     encode_protobuf,
 )
-from pykafka_wire.values.registry import Registry, Schema
+from pykafka_wire.values.registry.client import Registry, Schema
 
 __all__ = [
     "OnError",

@@ -137,8 +137,8 @@ try:
     from pykafka_wire import PykafkaWireDataSource
 except ImportError as error:
     print(error)
-from pykafka_wire.values.formats import Avro
-from pykafka_wire.values.registry import Registry
+from pykafka_wire.values.avro.format import Avro
+from pykafka_wire.values.registry.client import Registry
 try:
     Avro(registry=Registry("http://localhost:1")).decode(b"")
 except Exception as error:

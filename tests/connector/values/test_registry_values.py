@@ -23,12 +23,14 @@ from pyspark.sql.functions import expr
 from pykafka_wire.errors import OptionError, RegistryError, ValueFormatError
 from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.values import OnError, Registry, Schema
-from pykafka_wire.values import registry as registry_module
-from pykafka_wire.values.columns import Converter, Format
-from pykafka_wire.values.formats import Avro, JsonSchema, Writer
-from pykafka_wire.values.protobuf import Protobuf, _file
-from pykafka_wire.values.registry import Reference
-from pykafka_wire.values.wire_format import frame
+from pykafka_wire.values.avro.format import Avro
+from pykafka_wire.values.converter import Converter, Format
+from pykafka_wire.values.json.format import JsonSchema
+from pykafka_wire.values.protobuf.format import Protobuf, _file
+from pykafka_wire.values.registry import client as registry_module
+from pykafka_wire.values.registry.client import Reference
+from pykafka_wire.values.registry.schemas import WriterSchema
+from pykafka_wire.values.registry.wire_format import frame
 
 ORDER = json.dumps(
     {
@@ -127,14 +129,14 @@ def test_avro_that_confluents_serializer_wrote_is_read(
 def test_avro_written_here_is_read_by_confluents_deserializer(
     registry: Registry, confluent: SchemaRegistryClient, subject: str
 ) -> None:
-    form = Avro(registry=registry, writer=Writer.of(registry, "AVRO", subject, ORDER))
+    form = Avro(registry=registry, writer=WriterSchema.of(registry, "AVRO", subject, ORDER))
     value, tombstone = encoded(form, pa.array([ROW_IN_ARROW, None], ORDER_TYPE))
     assert AvroDeserializer(confluent)(value, context(subject)) == ROW
     assert tombstone is None
     # The other side finds the schema under the subject, and writes the same bytes.
     newest = AvroSerializer(confluent, conf={"auto.register.schemas": False, "use.latest.version": True})
     assert newest(ROW, context(subject)) == value
-    assert Writer.of(registry, "AVRO", subject, None).schema_id == form.writer.schema_id if form.writer else False
+    assert WriterSchema.of(registry, "AVRO", subject, None).schema_id == form.writer.schema_id if form.writer else False
 
 
 def test_avro_references_are_followed(registry: Registry, confluent: SchemaRegistryClient, subject: str) -> None:
@@ -143,7 +145,7 @@ def test_avro_references_are_followed(registry: Registry, confluent: SchemaRegis
     bill = {"type": "record", "name": "shop.Bill", "fields": [{"name": "sum", "type": "shop.Money"}]}
     reference = Reference(name="shop.Money", subject=f"{subject}-money", version=1)
     schema = Schema(kind="AVRO", text=json.dumps(bill), references=(reference,))
-    form = Avro(registry=registry, writer=Writer.of(registry, "AVRO", subject, schema))
+    form = Avro(registry=registry, writer=WriterSchema.of(registry, "AVRO", subject, schema))
     column_type = pa.struct([("sum", pa.struct([("cents", pa.int64())]))])
     rows = [{"sum": {"cents": 5}}]
     values = encoded(form, pa.array(rows, column_type))
@@ -191,7 +193,7 @@ def test_json_schema_goes_both_ways(registry: Registry, confluent: SchemaRegistr
     form = JsonSchema(registry=registry)
     row = {"id": 3, "at": ROW["at"], "note": None}
     assert decoded(form, ORDER_JSON_TYPE, [theirs]) == [row]
-    writing = JsonSchema(registry=registry, writer=Writer.of(registry, "JSON", subject, None))
+    writing = JsonSchema(registry=registry, writer=WriterSchema.of(registry, "JSON", subject, None))
     (ours,) = encoded(writing, pa.array([row], ORDER_JSON_TYPE))
     read = JSONDeserializer(ORDER_JSON, schema_registry_client=confluent)(ours, context(subject))
     assert read == {"id": 3, "at": "2026-03-01T12:30:00.005000Z"}
@@ -255,7 +257,9 @@ ORDER_PROTO_TYPE = pa.struct(
 def test_protobuf_goes_both_ways(registry: Registry, confluent: SchemaRegistryClient, subject: str) -> None:
     from google.protobuf.message_factory import GetMessageClass
 
-    form = Protobuf(registry=registry, writer=Writer.of(registry, "PROTOBUF", subject, ORDER_PROTO), message="Order")
+    form = Protobuf(
+        registry=registry, writer=WriterSchema.of(registry, "PROTOBUF", subject, ORDER_PROTO), message="Order"
+    )
     row: dict[str, Any] = {name: ROW[name] for name in ("id", "at", "tags", "raw", "state", "note")}
     row |= {"counts": [("x", 1)], "weight": 0.5, "line": {"pieces": 2}}
     (of_text,) = encoded(form, pa.array([row], ORDER_PROTO_TYPE))
@@ -271,13 +275,13 @@ def test_protobuf_goes_both_ways(registry: Registry, confluent: SchemaRegistryCl
     theirs = ProtobufSerializer(cls, confluent, settings)(message, context(f"{subject}-theirs"))
     assert theirs[5:] == of_text[5:] and theirs[:5] != of_text[:5]
     assert decoded(Protobuf(registry=registry), ORDER_PROTO_TYPE, [theirs]) == [row]
-    writer = Writer.of(registry, "PROTOBUF", f"{subject}-theirs-value", None)
+    writer = WriterSchema.of(registry, "PROTOBUF", f"{subject}-theirs-value", None)
     (ours,) = encoded(Protobuf(registry=registry, writer=writer, message="Order"), pa.array([row], ORDER_PROTO_TYPE))
     assert ProtobufDeserializer(cls, settings, confluent)(ours, context(f"{subject}-theirs")) == message
 
 
 def test_a_message_that_the_schema_lacks_is_told_with_those_it_has(registry: Registry, subject: str) -> None:
-    writer = Writer.of(registry, "PROTOBUF", subject, ORDER_PROTO)
+    writer = WriterSchema.of(registry, "PROTOBUF", subject, ORDER_PROTO)
     assert Protobuf(registry=registry, writer=writer, message="Order.Line").place() == (1, 1)  # after the map
     with pytest.raises(OptionError, match=r"no message Bill \(there are Other, Order\)"):
         Protobuf(registry=registry, writer=writer, message="Bill").place()
@@ -347,10 +351,10 @@ def test_a_subject_without_a_schema_or_of_another_kind_is_refused_before_any_tas
     registry: Registry, subject: str
 ) -> None:
     with pytest.raises(OptionError, match=f"subject {subject}"):
-        Writer.of(registry, "AVRO", subject, None)
-    Writer.of(registry, "AVRO", subject, ID_SCHEMA)
+        WriterSchema.of(registry, "AVRO", subject, None)
+    WriterSchema.of(registry, "AVRO", subject, ID_SCHEMA)
     with pytest.raises(OptionError, match="is AVRO, not JSON"):
-        Writer.of(registry, "JSON", subject, None)
+        WriterSchema.of(registry, "JSON", subject, None)
 
 
 def test_a_schema_is_asked_for_once_in_a_process_whether_it_is_there_or_not(
@@ -369,14 +373,14 @@ def test_a_schema_is_asked_for_once_in_a_process_whether_it_is_there_or_not(
     assert decoded(Avro(registry=registry), ID_TYPE, [value] * 3) == [{"id": 1}] * 3
     assert decoded(Avro(registry=registry), ID_TYPE, [value]) == [{"id": 1}]
     assert len(asked) == 1
-    monkeypatch.setattr("pykafka_wire.values.caching._REFUSED_S", 3600)
+    monkeypatch.setattr("pykafka_wire.values.registry.cache._REFUSED_S", 3600)
     unknown = frame(1_999_999_999, b"")
     assert decoded(Avro(registry=registry), ID_TYPE, [unknown] * 50, on_error="null") == [None] * 50
     assert len(asked) == 2
 
 
 def test_secrets_are_not_shown_and_travel_only_by_reference(registry_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pykafka_wire.values.registry import _authorization
+    from pykafka_wire.values.registry.client import _authorization
 
     assert "s3cret" not in repr(Avro(registry=Registry(registry_url, basic_auth="me:s3cret")))
     assert "s3cret" not in repr(Registry(registry_url, bearer_token="s3cret"))
@@ -428,6 +432,6 @@ def test_a_topic_of_avro_in_spark(
 def test_the_reader_agrees_with_fastavro_on_what_it_wrote_itself(registry: Registry, subject: str) -> None:
     import io
 
-    form = Avro(registry=registry, writer=Writer.of(registry, "AVRO", subject, ORDER))
+    form = Avro(registry=registry, writer=WriterSchema.of(registry, "AVRO", subject, ORDER))
     (value,) = encoded(form, pa.array([ROW_IN_ARROW], ORDER_TYPE))
     assert fastavro.schemaless_reader(io.BytesIO(value[5:]), json.loads(ORDER), None) == ROW

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pykafka_wire.errors import OptionError, PoisonError, ValueFormatError
 from pykafka_wire.values import OnError
-from pykafka_wire.values.columns import Converter, diverted
-from pykafka_wire.values.formats import Json
-from pykafka_wire.values.wire_format import decode_message_place, encode_message_place, frame, unframe
+from pykafka_wire.values.converter import Converter, diverted
+from pykafka_wire.values.json.format import Json
+from pykafka_wire.values.registry.wire_format import decode_message_place, encode_message_place, frame, unframe
 
 UTC = datetime.timezone.utc
 MOMENT = pa.timestamp("us", tz="UTC")

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pykafka_wire.errors import OptionError, PoisonError, ValueFormatError
 from pykafka_wire.pickling import SentToWorkers
 from pykafka_wire.values.arrow_conversion import fitting
-from pykafka_wire.values.json_values import plain
+from pykafka_wire.values.json.writing import plain
 
 OnError = Literal["fail", "null", "divert"]
 _POLICIES: Final = ("fail", "null", "divert")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pykafka_wire.values.columns import Converter, Format, OnError
-from pykafka_wire.values.formats import Avro, Json, JsonSchema, Writer
-from pykafka_wire.values.protobuf import Protobuf
-from pykafka_wire.values.registry import Registry, Schema
+from pykafka_wire.values.avro.format import Avro
+from pykafka_wire.values.converter import Converter, Format, OnError
+from pykafka_wire.values.json.format import Json, JsonSchema
+from pykafka_wire.values.protobuf.format import Protobuf
+from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.schemas import WriterSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -47,14 +49,14 @@ def encode_avro(
     The registry is asked here, where the expression is made, and no more: workers need none. A ``schema`` that is new to the
     subject is registered.
     """
-    return _encoding(Avro(registry=registry, writer=Writer.of(registry, "AVRO", subject, schema)), on_error)
+    return _encoding(Avro(registry=registry, writer=WriterSchema.of(registry, "AVRO", subject, schema)), on_error)
 
 
 def encode_json_schema(
     registry: Registry, subject: str, *, schema: Schema | str | None = None, on_error: OnError = "fail"
 ) -> Expression:
     """As :func:`encode_avro`, for JSON Schema: a value that breaks the schema's rules is not written."""
-    return _encoding(JsonSchema(registry=registry, writer=Writer.of(registry, "JSON", subject, schema)), on_error)
+    return _encoding(JsonSchema(registry=registry, writer=WriterSchema.of(registry, "JSON", subject, schema)), on_error)
 
 
 def encode_protobuf(
@@ -66,7 +68,9 @@ def encode_protobuf(
     on_error: OnError = "fail",
 ) -> Expression:
     """As :func:`encode_avro`, for Protobuf: ``message`` names one of several in the schema's file, the first by default."""
-    written = Protobuf(registry=registry, writer=Writer.of(registry, "PROTOBUF", subject, schema), message=message)
+    written = Protobuf(
+        registry=registry, writer=WriterSchema.of(registry, "PROTOBUF", subject, schema), message=message
+    )
     written.place()  # tells of a wrong name now
     return _encoding(written, on_error)
 

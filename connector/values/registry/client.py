@@ -15,8 +15,8 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
-from pykafka_wire.values.caching import cached
 from pykafka_wire.values.libraries import library
+from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.security.references import resolve
 

@@ -15,12 +15,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from pykafka_wire.errors import OptionError, PoisonError
-from pykafka_wire.values.caching import cached
-from pykafka_wire.values.formats import Writer, referenced, schema_of
-from pykafka_wire.values.json_values import json_text
+from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.libraries import library
-from pykafka_wire.values.registry import Registry, Schema
-from pykafka_wire.values.wire_format import decode_message_place, encode_message_place, frame
+from pykafka_wire.values.registry.cache import cached
+from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
+from pykafka_wire.values.registry.wire_format import decode_message_place, encode_message_place, frame
 
 #: A file of a hundred messages takes protoc a tenth of a second; the rest is Python starting on a busy machine.
 _PROTOC_TIMEOUT_S: Final = 120
@@ -34,7 +34,7 @@ class Protobuf:
     """Protobuf messages. ``message`` names the one to write, where its file has several."""
 
     registry: Registry
-    writer: Writer | None = None
+    writer: WriterSchema | None = None
     message: str | None = None
 
     def decode(self, value: bytes) -> Any:

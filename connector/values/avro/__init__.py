@@ -1,0 +1,1 @@
+"""Avro, decoded and encoded row by row."""
