@@ -11,7 +11,7 @@ import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, UnknownTopicError
-from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_in_portions, commit_offsets, fetch_offsets
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.protocol.messages.group_offsets import (
@@ -22,6 +22,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
 )
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.wire.fake_broker import VERSIONS, FakeBroker, versions_response
 
 T0 = TopicPartition("t", 0)
@@ -112,6 +113,57 @@ def test_stable_offsets_are_waited_for_until_the_deadline(kafka: Any, topic: Any
     producer.commit_transaction(30)
     consumer.close()
     assert fetch_offsets(cluster, group, [tp], require_stable=True)[tp].offset == 2
+
+
+@pytest.mark.broker
+def test_more_offsets_than_one_batch_holds_are_committed_in_portions(topic: Any, cluster: Cluster, group: str) -> None:
+    """A commit is one batch of __consumer_offsets, and 1 MiB is what a broker accepts by default."""
+    name = topic(partitions=300)
+    committed = {TopicPartition(name, partition): CommittedOffset(partition, 2, "x" * 4000) for partition in range(300)}
+    commit_offsets(cluster, group, committed)
+    assert fetch_offsets(cluster, group, None) == committed
+    assert fetch_offsets(cluster, group, committed) == committed
+
+
+@pytest.mark.broker
+def test_a_portion_that_is_too_large_for_the_coordinator_is_halved(topic: Any, kafka_cluster: Any, group: str) -> None:
+    brokers = kafka_cluster(properties={"message.max.bytes": "20000"})
+    name = topic(partitions=100, cluster=brokers)
+    committed = {TopicPartition(name, partition): CommittedOffset(partition, 2, "x" * 500) for partition in range(100)}
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers})) as cluster:
+        commit_offsets(cluster, group, committed)
+        assert fetch_offsets(cluster, group, None) == committed
+
+        with Transaction.begin(cluster, group) as transaction:
+            later = {tp: CommittedOffset(each.offset + 1, 2, each.metadata) for tp, each in committed.items()}
+            transaction.commit_offsets(group, later)
+            transaction.commit()
+        assert fetch_offsets(cluster, group, None, require_stable=True) == later
+
+        with pytest.raises(BrokerError, match="1 of 1 offsets were refused"):  # longer than a broker lets metadata be
+            commit_offsets(cluster, group, {TopicPartition(name, 0): CommittedOffset(1, 2, "x" * 5000)})
+
+
+def refuse(code: int) -> Any:
+    """Sends nothing, and refuses every offset; remembers how many each portion had."""
+
+    def commit(portion: Any) -> Any:
+        commit.portions.append(len(portion))
+        return dict.fromkeys(portion, code)
+
+    commit.portions = []
+    return commit
+
+
+@pytest.mark.parametrize(
+    ("code", "portions"), [(22, [131]), (29, [131, 131, 38]), (28, [131, 65, 32, 16, 8, 4, 2, *[1] * 300])]
+)
+def test_what_is_refused_for_the_whole_group_ends_a_commit(code: int, portions: list[int]) -> None:
+    offsets = {TopicPartition("t", partition): CommittedOffset(1, 2, "x" * 3913) for partition in range(300)}
+    commit = refuse(code)
+    with pytest.raises(BrokerError, match=f"of 300 offsets were refused{'' if code != 22 else ', 169 were not sent'}"):
+        commit_in_portions("group", offsets, commit, api="OffsetCommit")
+    assert commit.portions == portions
 
 
 @pytest.mark.parametrize("highest", [5, 7])

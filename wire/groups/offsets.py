@@ -7,7 +7,7 @@ https://kafka.apache.org/protocol#The_Messages_OffsetCommit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
@@ -31,6 +31,17 @@ _LAST_VERSION_BY_NAME: Final = 9
 _FIRST_BATCHED_VERSION: Final = 8
 _FIRST_STABLE_VERSION: Final = 7
 
+#: A request's size as a batch of ``__consumer_offsets``: half of what brokers accept by default (message.max.bytes, 1 MiB).
+PORTION_BYTES: Final = 512 * 1024
+#: The size of one offset there, without its texts: some 40 bytes of fields and at most 25 of record header; rounded up.
+_RECORD_BYTES: Final = 80
+#: INVALID_COMMIT_OFFSET_SIZE, and what stands for it: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, and UNKNOWN_SERVER_ERROR of
+#: the coordinators of Kafka 4.0 and newer.
+_TOO_LARGE: Final = frozenset({28, 10, 18, -1})
+#: What concerns single offsets: NONE, UNKNOWN_TOPIC_OR_PARTITION, OFFSET_METADATA_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED,
+#: and INVALID_COMMIT_OFFSET_SIZE of an offset alone.
+_OF_ONE_OFFSET: Final = frozenset({0, 3, 12, 29, 28})
+
 
 class CommittedOffset(NamedTuple):
     """A committed offset: the next one to read, the leader epoch of the last one read (-1 if unknown), a note."""
@@ -50,57 +61,104 @@ def commit_offsets(
     instance_id: str | None = None,
     deadline: Deadline | None = None,
 ) -> None:
-    """Commit offsets to a group; retried while the coordinator moves or loads.
+    """Commit offsets to a group, in as many requests as they need; retried while the coordinator moves or loads.
 
     Raises:
-        BrokerError: an offset was refused; names the first, and how many were.
+        BrokerError: the coordinator refused an offset; names the first one, and how many were refused.
         DeadlineExceededError: no coordinator answered in time.
     """
-    if not offsets:
-        return
-    request = OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=generation,
-        member_id=member_id,
-        group_instance_id=instance_id,
-        topics=[
-            OffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=p,
-                        committed_offset=offsets[TopicPartition(topic, p)].offset,
-                        committed_leader_epoch=offsets[TopicPartition(topic, p)].leader_epoch,
-                        committed_metadata=offsets[TopicPartition(topic, p)].metadata,
-                    )
-                    for p in numbers
-                ],
-            )
-            for topic, numbers in partitions_by_topic(offsets).items()
-        ],
-    )
+    deadline = deadline or Deadline.after_ms(cluster.settings.default_api_timeout_ms)
 
     def codes(response: OffsetCommitResponse) -> Iterable[int]:
         return (p.error_code for topic in response.topics for p in topic.partitions)
 
-    response = cluster.coordinator_request(
-        CoordinatorKind.GROUP, group, lambda _: request, codes, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
-    )
-    refused = [
-        (topic.name, p.partition_index, p.error_code)
-        for topic in response.topics
-        for p in topic.partitions
-        if p.error_code
-    ]
-    if refused:
-        topic_name, partition, code = refused[0]
-        raise broker_error(
-            code,
-            topic=topic_name,
-            partition=partition,
-            api="OffsetCommit",
-            detail=f"Group {group!r}: {len(refused)} of {len(offsets)} offsets were refused.",
+    def commit(portion: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, int]:
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=p,
+                            committed_offset=portion[TopicPartition(topic, p)].offset,
+                            committed_leader_epoch=portion[TopicPartition(topic, p)].leader_epoch,
+                            committed_metadata=portion[TopicPartition(topic, p)].metadata,
+                        )
+                        for p in numbers
+                    ],
+                )
+                for topic, numbers in partitions_by_topic(portion).items()
+            ],
         )
+        response = cluster.coordinator_request(
+            CoordinatorKind.GROUP, group, lambda _: request, codes, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
+        )
+        return {
+            TopicPartition(topic.name, p.partition_index): p.error_code
+            for topic in response.topics
+            for p in topic.partitions
+        }
+
+    commit_in_portions(group, offsets, commit, api="OffsetCommit")
+
+
+def commit_in_portions(
+    group: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    commit: Callable[[Mapping[TopicPartition, CommittedOffset]], Mapping[TopicPartition, int]],
+    *,
+    api: str,
+) -> None:
+    """Commit offsets in portions, since a coordinator writes each request as one batch of ``__consumer_offsets``.
+
+    A portion that is too large for the coordinator is halved. Offsets of other portions stay committed where one is refused.
+
+    Args:
+        commit: sends one portion, and returns the error code of each topic-partition.
+
+    Raises:
+        BrokerError: an offset was refused; names the first one, and how many were refused.
+    """
+    remaining = list(offsets.items())
+    most_bytes = PORTION_BYTES
+    refused: dict[TopicPartition, int] = {}
+    while remaining:
+        portion = _first_portion(group, remaining, most_bytes)
+        codes = set((answered := commit(portion)).values())
+        if len(portion) > 1 and codes & _TOO_LARGE:
+            most_bytes = sum(_size(group, tp, committed) for tp, committed in portion.items()) // 2
+            continue
+        refused |= {tp: code for tp, code in answered.items() if code}
+        remaining = remaining[len(portion) :]
+        if codes - _OF_ONE_OFFSET:
+            break  # the coordinator refuses the group or its member: the next portion would meet the same
+    if refused:
+        tp, code = next(iter(refused.items()))
+        detail = f"Group {group!r}: {len(refused)} of {len(offsets)} offsets were refused"
+        detail += f", {len(remaining)} were not sent." if remaining else "."
+        raise broker_error(code, topic=tp.topic, partition=tp.partition, api=api, detail=detail)
+
+
+def _first_portion(
+    group: str, offsets: Sequence[tuple[TopicPartition, CommittedOffset]], most_bytes: int
+) -> dict[TopicPartition, CommittedOffset]:
+    """The first offsets that take at most ``most_bytes`` together, at least one."""
+    portion: dict[TopicPartition, CommittedOffset] = {}
+    n_bytes = 0
+    for tp, committed in offsets:
+        n_bytes += _size(group, tp, committed)
+        if portion and n_bytes > most_bytes:
+            break
+        portion[tp] = committed
+    return portion
+
+
+def _size(group: str, tp: TopicPartition, committed: CommittedOffset) -> int:
+    return _RECORD_BYTES + sum(len(text.encode()) for text in (group, tp.topic, committed.metadata))
 
 
 def fetch_offsets(

@@ -38,7 +38,7 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
-from pykafka_wire.wire.groups.offsets import CommittedOffset
+from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_in_portions
 from pykafka_wire.wire.produce.inflight import ProducerIdentity, TransactionScope
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.write_results import Delivered
@@ -295,44 +295,41 @@ class Transaction:
     def _commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], deadline: Deadline | None
     ) -> None:
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=group,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch,
-            topics=[
-                TxnOffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[
-                        TxnOffsetCommitRequestPartition(
-                            partition_index=p,
-                            committed_offset=offsets[TopicPartition(topic, p)].offset,
-                            committed_leader_epoch=offsets[TopicPartition(topic, p)].leader_epoch,
-                            committed_metadata=offsets[TopicPartition(topic, p)].metadata,
-                        )
-                        for p in numbers
-                    ],
-                )
-                for topic, numbers in partitions_by_topic(offsets).items()
-            ],
-        )
-
         def codes(response: TxnOffsetCommitResponse) -> Iterable[int]:
             return (p.error_code for topic in response.topics for p in topic.partitions)
 
-        response = self._ask(
-            self._in_dialect(request), codes, group=group, version_cap=self._cap(request), deadline=deadline
-        )
-        for topic in response.topics:
-            for p in topic.partitions:
-                if p.error_code:
-                    raise broker_error(
-                        p.error_code,
-                        topic=topic.name,
-                        partition=p.partition_index,
-                        api="TxnOffsetCommit",
-                        detail=f"(group {group!r})",
+        def commit(portion: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, int]:
+            request = TxnOffsetCommitRequest(
+                transactional_id=self.transactional_id,
+                group_id=group,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.producer_epoch,
+                topics=[
+                    TxnOffsetCommitRequestTopic(
+                        name=topic,
+                        partitions=[
+                            TxnOffsetCommitRequestPartition(
+                                partition_index=p,
+                                committed_offset=portion[TopicPartition(topic, p)].offset,
+                                committed_leader_epoch=portion[TopicPartition(topic, p)].leader_epoch,
+                                committed_metadata=portion[TopicPartition(topic, p)].metadata,
+                            )
+                            for p in numbers
+                        ],
                     )
+                    for topic, numbers in partitions_by_topic(portion).items()
+                ],
+            )
+            response = self._ask(
+                self._in_dialect(request), codes, group=group, version_cap=self._cap(request), deadline=deadline
+            )
+            return {
+                TopicPartition(topic.name, p.partition_index): p.error_code
+                for topic in response.topics
+                for p in topic.partitions
+            }
+
+        commit_in_portions(group, offsets, commit, api="TxnOffsetCommit")
 
     def _end(self, *, committed: bool, deadline: Deadline | None) -> None:
         """EndTxn, repeated with the same arguments until its answer is definite.
