@@ -10,13 +10,20 @@ import confluent_kafka
 import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.describe import Group, describe_group
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, UnknownTopicError
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_in_portions, commit_offsets, fetch_offsets
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pykafka_wire.wire.protocol.messages.group_admin import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
+    OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
@@ -164,6 +171,41 @@ def test_what_is_refused_for_the_whole_group_ends_a_commit(code: int, portions: 
     with pytest.raises(BrokerError, match=f"of 300 offsets were refused{'' if code != 22 else ', 169 were not sent'}"):
         commit_in_portions("group", offsets, commit, api="OffsetCommit")
     assert commit.portions == portions
+
+
+def unknown_group(version: int) -> OffsetFetchResponse:
+    """GROUP_ID_NOT_FOUND where an OffsetFetch response has room for it in this version."""
+    if version >= 8:
+        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=69)])
+    if version >= 2:
+        return OffsetFetchResponse(error_code=69, topics=[])
+    partition = OffsetFetchResponsePartition(partition_index=0, committed_offset=-1, metadata="", error_code=69)
+    return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=[partition])])
+
+
+@pytest.mark.parametrize("highest", [1, 7, 9])
+def test_a_group_that_the_broker_does_not_know_has_committed_nothing(highest: int) -> None:
+    with FakeBroker(1) as foreign:
+        foreign.speak({9: (1, highest), 10: (0, 2)})
+        foreign.on[OffsetFetchRequest] = lambda request, version: unknown_group(version)
+        foreign.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
+            node_id=1, host="127.0.0.1", port=foreign.port
+        )
+        with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", foreign.port),))) as cluster:
+            assert fetch_offsets(cluster, "g", [T0], require_stable=True) == {}
+
+
+def test_a_group_that_the_broker_does_not_know_is_dead() -> None:
+    with FakeBroker(1) as foreign:
+        foreign.speak({15: (0, 5), 10: (0, 2)})
+        foreign.on[DescribeGroupsRequest] = lambda request, version: DescribeGroupsResponse(
+            groups=[DescribedGroup(group_id="g", error_code=69)]
+        )
+        foreign.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
+            node_id=1, host="127.0.0.1", port=foreign.port
+        )
+        with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", foreign.port),))) as cluster:
+            assert describe_group(cluster, "g") == Group(state="Dead", members=[], operations=None)
 
 
 @pytest.mark.parametrize("highest", [5, 7])

@@ -29,6 +29,7 @@ from pykafka_wire.wire.topics import TopicPartition
 
 #: From version 6 a group that does not exist is an error, and says nothing of permissions.
 _LAST_DESCRIBE_WITH_DEAD: Final = 5
+_GROUP_ID_NOT_FOUND: Final = 69
 _UNKNOWN_TRANSACTIONAL_ID: Final = 105
 #: Of a transaction's topic-partitions, so many are named in a text.
 _MOST_NAMED: Final = 10
@@ -135,6 +136,8 @@ def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = 
         CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=_LAST_DESCRIBE_WITH_DEAD
     )
     described = response.groups[0]
+    if described.error_code == _GROUP_ID_NOT_FOUND:  # brokers that are not Apache's; Apache's only from version 6 on
+        return Group(state="Dead", members=[], operations=None)
     if described.error_code:
         raise broker_error(described.error_code, api="DescribeGroups", detail=f"(group {group!r})")
     return Group(

@@ -31,6 +31,9 @@ _LAST_VERSION_BY_NAME: Final = 9
 _FIRST_BATCHED_VERSION: Final = 8
 _FIRST_STABLE_VERSION: Final = 7
 
+_NONE: Final = 0
+#: What brokers that are not Apache's answer for a group that has committed nothing yet; Apache's answer offsets of -1.
+_GROUP_ID_NOT_FOUND: Final = 69
 #: A request's size as a batch of ``__consumer_offsets``: half of what brokers accept by default (message.max.bytes, 1 MiB).
 PORTION_BYTES: Final = 512 * 1024
 #: The size of one offset there, without its texts: some 40 bytes of fields and at most 25 of record header; rounded up.
@@ -169,7 +172,7 @@ def fetch_offsets(
     require_stable: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """What a group has committed; topic-partitions without a committed offset are left out.
+    """What a group has committed; topic-partitions without a committed offset are left out, as are all of an unknown group.
 
     Args:
         partitions: None for all that the group has.
@@ -207,11 +210,13 @@ def fetch_offsets(
     response = cluster.coordinator_request(
         CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
     )
-    group_code = response.error_code or next((answer.error_code for answer in response.groups if answer.error_code), 0)
-    if group_code:
-        raise _refused(group_code, group)
+    for group_code in (response.error_code, *(answer.error_code for answer in response.groups)):
+        if group_code not in (_NONE, _GROUP_ID_NOT_FOUND):
+            raise _refused(group_code, group)
     found = {}
     for topic, partition, code, committed in _offsets(response):
+        if code == _GROUP_ID_NOT_FOUND:
+            continue
         if code:
             raise _refused(code, group, topic, partition)
         if committed.offset >= 0:
