@@ -204,6 +204,36 @@ def test_an_abort_that_begins_later_does_not_reach_back():
     assert read(data, aborted=[(1, 3)], committed=True).offset.tolist() == [0, 1]
 
 
+def emptied(producer_id: int, first: int, last: int, *, attributes: int = 0x10) -> bytes:
+    """What the log cleaner leaves of a producer's last batch: its header, with the offsets that it covered."""
+    return encode_batch([], attributes=attributes, producer_id=producer_id, base_offset=first, last_offset=last)
+
+
+def test_a_control_batch_that_the_cleaner_emptied_ends_its_transaction():
+    data = transactional(1, 0) + emptied(1, 2, 2, attributes=0x30) + transactional(1, 3)
+    committed = read(data, aborted=[(1, 0)], committed=True)
+    assert committed.offset.tolist() == [3, 4]
+    assert committed.next_offsets.tolist() == [5]
+
+
+@pytest.mark.parametrize("attributes", [0x00, 0x04, 0x10, 0x14, 0x50], ids=hex)
+def test_data_batches_that_the_cleaner_emptied_are_stepped_over(attributes):
+    """Plain, compressed, transactional, and with a delete horizon (KIP-534)."""
+    data = encode_batch(plain(2)) + emptied(1, 2, 9, attributes=attributes) + transactional(1, 10)
+    data += control_batch(12, 1, commit=False) + emptied(1, 13, 13, attributes=attributes)
+    committed = read(data, aborted=[(1, 10)], committed=True)
+    assert committed.offset.tolist() == [0, 1]
+    assert committed.next_offsets.tolist() == [14]
+
+
+def test_a_batch_whose_first_and_last_records_were_cleaned_keeps_its_offsets():
+    rows = plain(5)[1:3]
+    data = encode_batch(rows, attributes=0x10, producer_id=1, base_offset=0, last_offset=4) + transactional(2, 5)
+    committed = read(data, aborted=[(2, 5)], committed=True)
+    assert committed.offset.tolist() == [1, 2]
+    assert committed.next_offsets.tolist() == [7]
+
+
 def test_every_truncation_keeps_the_whole_batches_before_it():
     first, second = encode_batch(plain(2)), encode_batch(plain(2, first=2))
     for cut in range(len(second)):

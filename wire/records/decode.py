@@ -187,7 +187,10 @@ def _aborted(framed: FramedBatches, slices: Sequence[RecordSlice]) -> npt.NDArra
         producer_id, attributes = int(header["producer_id"]), int(header["attributes"])
         if attributes & batches.CONTROL:
             records = framed.frame[int(framed.starts[nth]) + batches.HEADER_BYTES : int(framed.ends[nth])]
-            if producer_id in aborting and _is_abort(records, int(header["base_offset"])):
+            # The log cleaner may leave a marker's batch without the marker: its transaction has ended all the same.
+            if producer_id in aborting and (
+                not header["records_count"] or _is_abort(records, int(header["base_offset"]))
+            ):
                 aborting.discard(producer_id)
         elif attributes & batches.TRANSACTIONAL and producer_id in aborting:
             aborted[nth] = True
