@@ -25,9 +25,10 @@ import pyarrow as pa
 
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.errors import OffsetOutOfRangeError, SettingsError, WireError, broker_error
+from pykafka_wire.wire.errors import LogTruncatedError, OffsetOutOfRangeError, SettingsError, WireError, broker_error
 from pykafka_wire.wire.fetch.fetched import FetchedRecords, partition_column, topic_column
 from pykafka_wire.wire.fetch.live_read import LiveRead
+from pykafka_wire.wire.fetch.positions import Position
 from pykafka_wire.wire.groups.member import GroupMember, LiveMember, membership
 from pykafka_wire.wire.groups.membership import UNKNOWN_MEMBER_ID, Identity, MemberState
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
@@ -124,7 +125,7 @@ class Consumer:
         self._settings = settings if isinstance(settings, ClientSettings) else ClientSettings.from_options(settings)
         self._cluster = Cluster(self._settings)
         self._columns = columns or Columns(headers=True)
-        self._positions: dict[TopicPartition, int] = {}
+        self._positions: dict[TopicPartition, Position] = {}
         #: Where to start, not looked up yet: an offset, EARLIEST, LATEST, or None for what the group has committed.
         self._unresolved: dict[TopicPartition, int | None] = {}
         self._committed: dict[TopicPartition, int] = {}
@@ -194,7 +195,7 @@ class Consumer:
         """The next offset to be read. Raises KeyError for a partition that is not assigned."""
         if tp in self._unresolved:
             self._resolve()
-        return self._positions[tp]
+        return self._positions[tp].offset
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Go on at ``offset``, or at EARLIEST or LATEST. Raises KeyError for a partition that is not assigned."""
@@ -212,7 +213,10 @@ class Consumer:
             BrokerError: refused; ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and REBALANCE_IN_PROGRESS mean that the partitions are
                 about to change hands, or have: what was read since the last commit will be read again.
         """
-        wanted = dict(self._positions if offsets is None else offsets)
+        wanted = self._positions if offsets is None else {tp: Position(offset) for tp, offset in offsets.items()}
+        self._commit(dict(wanted))
+
+    def _commit(self, wanted: Mapping[TopicPartition, Position]) -> None:
         identity = self._member.machine.identity if self._member is not None else Identity()
         if self._member is not None and identity.generation < 0:
             # Without a generation a broker would take it for one of no member, and let the group be rewound.
@@ -221,20 +225,18 @@ class Consumer:
         commit_offsets(
             self._cluster,
             self._group(),
-            {tp: CommittedOffset(offset) for tp, offset in wanted.items()},
+            {tp: CommittedOffset(position.offset, position.leader_epoch) for tp, position in wanted.items()},
             generation=identity.generation,
             member_id=identity.member_id,
             instance_id=identity.instance_id,
         )
-        self._committed |= wanted
+        self._committed |= {tp: position.offset for tp, position in wanted.items()}
         self._committed_at = time.monotonic()
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """What the group has committed, by default for the partitions that are assigned; those without are left out."""
         wanted = self.assignment if partitions is None else tuple(partitions)
-        stable = self._settings.isolation_level == "read_committed"
-        found = fetch_offsets(self._cluster, self._group(), wanted, require_stable=stable)
-        return {tp: committed.offset for tp, committed in found.items()}
+        return {tp: position.offset for tp, position in self._fetch_committed(wanted).items()}
 
     # --- the end --------------------------------------------------------------------------------------------------------
 
@@ -303,19 +305,27 @@ class Consumer:
         self._owns = False
         self._take_over({})
 
+    def _fetch_committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
+        stable = self._settings.isolation_level == "read_committed"
+        found = fetch_offsets(self._cluster, self._group(), partitions, require_stable=stable)
+        return {tp: Position(committed.offset, committed.leader_epoch) for tp, committed in found.items()}
+
     def _resolve(self) -> None:
         """Looks up where to start, for partitions that do not know yet."""
         if not self._unresolved:
             return
         unknown = [tp for tp, start in self._unresolved.items() if start is None]
-        committed = self.committed(unknown) if unknown and self._settings.group_id is not None else {}
-        self._committed |= committed
+        committed = self._fetch_committed(unknown) if unknown and self._settings.group_id is not None else {}
+        self._committed |= {tp: position.offset for tp, position in committed.items()}
         starts = {
-            tp: self._reset(tp) if start is None else start for tp, start in (self._unresolved | committed).items()
+            tp: self._reset(tp) if start is None else start
+            for tp, start in self._unresolved.items()
+            if tp not in committed
         }
         symbolic = {tp: start for tp, start in starts.items() if start < 0}
         found = list_offsets(self._cluster, symbolic, isolation_level=self._settings.isolation_level)
-        self._positions |= starts | {tp: listed.offset for tp, listed in found.items()}
+        starts |= {tp: listed.offset for tp, listed in found.items()}
+        self._positions |= {tp: Position(offset) for tp, offset in starts.items()} | committed
         self._unresolved = {}
         self._read = None
 
@@ -345,12 +355,19 @@ class Consumer:
             logger.warning("%s; auto.offset.reset=%s", error, self._settings.auto_offset_reset)
             self.seek(tp, self._reset(tp))
             return None, []
+        except LogTruncatedError as error:
+            self._read = None
+            if self._settings.auto_offset_reset == "none" or error.topic is None or error.partition is None:
+                raise
+            # Like Java's consumer (KIP-320): read on where the two logs part.
+            logger.warning("%s; reading on from offset %d", error, error.diverging_offset)
+            position = Position(error.diverging_offset, error.diverging_epoch)
+            self._positions[TopicPartition(error.topic, error.partition)] = position
+            return None, []
         except BaseException:
             self._read = None
             raise
-        if fetched is not None:
-            for index, position in fetched.positions.items():
-                self._positions[fetched.ranges[index].topic_partition] = position
+        self._positions |= self._read.positions()
         return fetched, self._read.ended()
 
     def _auto_commit(self, *, now: bool = False) -> None:
@@ -358,9 +375,11 @@ class Consumer:
         due = now or time.monotonic() - self._committed_at >= settings.auto_commit_interval_ms / 1000
         if not due or not settings.enable_auto_commit or settings.group_id is None:
             return
-        changed = {tp: offset for tp, offset in self._positions.items() if self._committed.get(tp) != offset}
+        changed = {
+            tp: position for tp, position in self._positions.items() if self._committed.get(tp) != position.offset
+        }
         try:
-            self.commit(changed)
+            self._commit(changed)
         except WireError as error:
             logger.warning("group %s: positions could not be committed: %s", settings.group_id, error)
             self._committed_at = time.monotonic()

@@ -126,6 +126,32 @@ def test_seeking_goes_on_elsewhere(kafka: Any, topic: Any, consumer: Any) -> Non
         reader.seek(TopicPartition(name, 1), 0)
 
 
+def test_positions_and_commits_cross_aborted_transactions_and_their_markers(
+    kafka: Any, topic: Any, consumer: Any, group: str
+) -> None:
+    """Else the group's lag would never be 0, and its commits would carry no leader epoch (KIP-320)."""
+    name = topic(partitions=1)
+    tp = TopicPartition(name, 0)
+    reader = consumer(isolation_level="read_committed")
+    reader.assign([tp])
+    produce(kafka, name, 0, [b"plain"])
+    assert len(records_of(poll_until(reader, lambda polled: bool(records_of(polled))))) == 1
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": uuid.uuid4().hex}
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions(30)
+    for _ in range(2):
+        producer.begin_transaction()
+        producer.produce(name, b"aborted", partition=0)
+        producer.flush(30)
+        producer.abort_transaction(30)
+    poll_until(reader, lambda _: reader.position(tp) == 5)
+    reader.commit()
+    observer = confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    (committed,) = observer.committed([confluent_kafka.TopicPartition(name, 0)], 30)
+    observer.close()
+    assert (committed.offset, committed.leader_epoch) == (5, 0)
+
+
 def test_a_poll_ends_in_time(topic: Any, consumer: Any) -> None:
     reader = consumer(fetch_max_wait_ms="5000")
     reader.assign([TopicPartition(topic(), 0)])

@@ -44,7 +44,7 @@ def arrive(progress: RangeProgress, data: bytes | bytearray) -> ChunkPart:
         end_offset=end,
         batch_starts=walked.batch_starts,
     )
-    return ChunkPart(progress, slice_, walked.next_offset)
+    return ChunkPart(progress, slice_, walked.next_offset, walked.leader_epoch)
 
 
 def decoder_of(ranges: list[RangeProgress], counters: FetchCounters, max_bytes: int = 8 << 20) -> ChunkDecoder:
@@ -73,7 +73,7 @@ def test_records_carry_the_index_of_their_range_and_positions_tell_how_far_it_is
     assert fetched.records.slice_index.tolist() == [2, 1, 1]
     assert fetched.records.value.to_pylist() == [b"c", b"a", b"b"]
     assert fetched.positions == {2: 1, 1: 2}
-    assert [progress.delivered for progress in ranges] == [0, 2, 1]
+    assert [progress.delivered.offset for progress in ranges] == [0, 2, 1]
 
 
 def test_a_corrupt_batch_is_fetched_once_more_and_the_others_are_handed_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -148,11 +148,16 @@ def test_an_answer_that_unpacks_to_much_is_handed_out_in_pieces(monkeypatch: pyt
         for first in range(0, 40, 2):
             batch = batch_bytes(rows[first : first + 2], Codec.ZSTD)
             batch[:8] = first.to_bytes(8, "big")
+            batch[12:16] = first.to_bytes(4, "big")  # the leader epoch
             batches += batch
         parts.append(arrive(progress, batches))
     n_bytes = sum(len(part.slice.records) for part in parts)
     before = decoder.max_bytes
-    pieces = list(decoder.decode(Chunk(1, parts)))
+    pieces = []
+    for piece in decoder.decode(Chunk(1, parts)):
+        pieces.append(piece)
+        delivered = [progress.delivered for progress in ranges]
+        assert all(leader_epoch == offset - 2 for offset, leader_epoch in delivered if offset), delivered
     assert len(pieces) == 14  # three batches of 18 KB a piece
     assert max(sum(map(len, piece.records.value.to_pylist())) for piece in pieces) < 60_000
     rows = [
@@ -168,7 +173,7 @@ def test_an_answer_that_unpacks_to_much_is_handed_out_in_pieces(monkeypatch: pyt
     assert rows == [(of, i, values[of][i]) for of in range(2) for i in range(40)]
     assert [piece.positions.get(0) for piece in pieces[:2]] == [6, 12]
     assert pieces[-1].positions == {1: 40}
-    assert [progress.delivered for progress in ranges] == [40, 40]
+    assert [progress.delivered.offset for progress in ranges] == [40, 40]
     assert (counters.n_bytes, counters.n_records) == (n_bytes, 80)
     assert decoder.max_bytes < before
 
@@ -187,4 +192,4 @@ def test_a_corrupt_batch_behind_much_is_fetched_once_more_from_its_place(monkeyp
         batches += batch
     (fetched,) = decoder.decode(Chunk(1, [arrive(progress, batches)]))
     assert fetched.positions == {0: 2}
-    assert (progress.position, progress.delivered, progress.retried_offset) == (2, 2, 2)
+    assert (progress.position, progress.delivered.offset, progress.retried_offset) == (2, 2, 2)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.wire.errors import CorruptBatchError, WireError
-from pykafka_wire.wire.fetch.positions import RangeProgress
+from pykafka_wire.wire.fetch.positions import RangeProgress, leader_epoch_before
 from pykafka_wire.wire.records.arrays import repeated, to_arrow
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
@@ -81,6 +81,8 @@ class ChunkPart:
     progress: RangeProgress
     slice: RecordSlice
     next_offset: int
+    #: Of the last batch, -1 if unknown.
+    leader_epoch: int = -1
     #: Whether a first part of it has been decoded.
     begun: bool = False
 
@@ -119,7 +121,8 @@ class ChunkDecoder:
         self.max_bytes = min(max_bytes, _FIRST_MAX_BYTES)
 
     def decode(self, chunk: Chunk) -> Iterator[FetchedRecords]:
-        """The records of `chunk`, normally as one; nothing if it holds none, and several where they unpack to much.
+        """The records of `chunk`, normally as one, and several where they unpack to much; without any records where all
+        batches were empty, control batches or aborted: positions move all the same.
 
         If a batch is corrupt, every part is decoded by itself, and those that fail are rewound, to be fetched once
         more.
@@ -142,8 +145,7 @@ class ChunkDecoder:
                 continue
             if rest:
                 groups.append(rest)
-            if fetched.records.n_records:
-                yield fetched
+            yield fetched
 
     def _fetch_again(self, part: ChunkPart, error: CorruptBatchError, node: int) -> None:
         progress, start_offset = part.progress, part.slice.start_offset
@@ -188,13 +190,15 @@ class ChunkDecoder:
         positions = {}
         n_bytes = 0
         for nth, part in enumerate(parts):
-            position = part.next_offset
+            position, leader_epoch = part.next_offset, part.leader_epoch
             if nth in records.unfinished:
                 position = int(records.next_offsets[nth])
+                leader_epoch = leader_epoch_before(part.slice.records, part.slice.batch_starts or (), position)
                 rest.append(replace(part, slice=replace(part.slice, start_offset=position), begun=True))
             else:
                 n_bytes += len(part.slice.records)
-            positions[part.progress.index] = part.progress.delivered = position
+            positions[part.progress.index] = position
+            part.progress.deliver(position, leader_epoch)
         if not any(part.begun for part in parts):
             self._fit(n_bytes, records)
         self._counters.n_bytes += n_bytes

@@ -14,7 +14,7 @@ from typing import Final
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.fetch.fetched import Chunk, FetchCounters, FetchedRecords
 from pykafka_wire.wire.fetch.fetcher import DEFAULT_MAX_BYTES, DEFAULT_MAX_PARTITION_BYTES
-from pykafka_wire.wire.fetch.positions import RangeProgress
+from pykafka_wire.wire.fetch.positions import Position, RangeProgress
 from pykafka_wire.wire.fetch.range_read import Asked, InFlight, RangeRead
 from pykafka_wire.wire.protocol.messages.fetch import PartitionData
 from pykafka_wire.wire.records.decode import Columns
@@ -31,7 +31,9 @@ class LiveRead(RangeRead):
     again as another read, from the positions that were handed out.
     """
 
-    def __init__(self, cluster: Cluster, positions: Mapping[TopicPartition, int], columns: Columns) -> None:
+    def __init__(self, cluster: Cluster, positions: Mapping[TopicPartition, Position], columns: Columns) -> None:
+        """Reads from `positions` on. One with a leader epoch is validated by the first Fetch (KIP-320, from Kafka 2.7 on):
+        :class:`LogTruncatedError` where the log has been truncated below it."""
         settings = cluster.settings
         super().__init__(
             cluster,
@@ -39,7 +41,7 @@ class LiveRead(RangeRead):
                 OffsetRange(
                     topic=tp.topic,
                     partition=tp.partition,
-                    start_offset=position,
+                    start_offset=position.offset,
                     end_offset=_NO_END,
                     topic_id=cluster.topic_id(tp.topic),
                 )
@@ -54,16 +56,28 @@ class LiveRead(RangeRead):
             counters=FetchCounters(),
             purpose=_PURPOSE,
         )
+        self._progress = list(self._unfinished)
+        for progress in self._progress:
+            progress.delivered = positions[progress.topic_partition]
+            progress.last_epoch = progress.delivered.leader_epoch
         self._pieces: Iterator[FetchedRecords] = iter(())
         self._at_end: set[RangeProgress] = set()
         self._news: list[RangeProgress] = []
+        self._clock.pause()  # until the first poll: only time spent in polls counts
 
     def poll(self, deadline: Deadline) -> FetchedRecords | None:
         """The next records, None where none come until ``deadline`` or where an end has been reached.
 
         Raises: as :func:`~pykafka_wire.wire.fetch.fetcher.fetch_ranges`.
         """
-        piece = next(self._pieces, None)
+        self._clock.resume()
+        try:
+            return self._poll(deadline)
+        finally:
+            self._clock.pause()
+
+    def _poll(self, deadline: Deadline) -> FetchedRecords | None:
+        piece = self._next_piece()
         while piece is None:
             self._send()
             flight = self._arrived(deadline)
@@ -72,15 +86,24 @@ class LiveRead(RangeRead):
                 self._send()
                 if chunk.parts:
                     self._pieces = self._decoder.decode(chunk)
-                    piece = next(self._pieces, None)
+                    piece = self._next_piece()
                 del chunk
             if piece is None and (self._news or deadline.expired):
                 return None
         return piece
 
+    def _next_piece(self) -> FetchedRecords | None:
+        """What is left of the last answer; pieces without records have moved the positions, which is all they can do."""
+        return next((piece for piece in self._pieces if piece.records.n_records), None)
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        """How far each partition has been handed out, past batches without records for the reader, too (control batches,
+        aborted transactions)."""
+        return {progress.topic_partition: progress.delivered for progress in self._progress}
+
     def ended(self) -> list[TopicPartition]:
         """Partitions whose end has been reached since this was last asked; all their records have been handed out."""
-        told = [progress for progress in self._news if progress.delivered >= progress.position]
+        told = [progress for progress in self._news if progress.delivered.offset >= progress.position]
         self._news = [progress for progress in self._news if progress not in told]
         return [progress.topic_partition for progress in dict.fromkeys(told) if progress in self._at_end]
 

@@ -41,6 +41,14 @@ _HEADROOM: Final = 1.25
 _MIN_FETCH_BYTES: Final = 65_536
 
 
+class Position(NamedTuple):
+    """How far a topic-partition has been read: the next offset, and the leader epoch of the last batch before it (-1 if
+    unknown), by which a truncation of the log is detected (KIP-320)."""
+
+    offset: int
+    leader_epoch: int = -1
+
+
 class Walked(NamedTuple):
     """What stepping over the batches of one partition's records found.
 
@@ -91,6 +99,15 @@ def walk_batches(records: memoryview, position: int, end_offset: int) -> Walked:
     return Walked(n_bytes, next_offset, leader_epoch, 0, starts)
 
 
+def leader_epoch_before(records: memoryview, batch_starts: Sequence[int], position: int) -> int:
+    """The leader epoch of the last batch that ends at or before `position`, -1 if there is none or it has none."""
+    for start in reversed(batch_starts):
+        head = _read(records, start)
+        if 0 < head.next_offset <= position:
+            return head.leader_epoch
+    return -1
+
+
 class _Head(NamedTuple):
     """What the walk looks at of a batch.
 
@@ -131,7 +148,7 @@ class RangeProgress:
     Attributes:
         index: its place among the ranges that were asked for.
         position: the next offset to ask for; runs ahead of `delivered` while a response is being decoded.
-        delivered: the offset up to which records were handed out.
+        delivered: the position up to which records were handed out, with its leader epoch.
         turn: when it was last served; ranges are asked for in this order, so that none starves (KIP-74).
         min_bytes: a floor for what is asked for, raised when a batch did not fit.
         replica: the follower to read from (KIP-392), -1 for the leader; `replica_until` is when to ask the leader
@@ -148,7 +165,7 @@ class RangeProgress:
     index: int
     range: OffsetRange
     position: int = field(init=False)
-    delivered: int = field(init=False)
+    delivered: Position = field(init=False)
     topic_partition: TopicPartition = field(init=False)
     turn: int = 0
     min_bytes: int = _MIN_FETCH_BYTES
@@ -166,7 +183,8 @@ class RangeProgress:
     n_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self.position = self.delivered = self.range.start_offset
+        self.position = self.range.start_offset
+        self.delivered = Position(self.position, self.last_epoch)
         self.topic_partition = self.range.topic_partition
 
     @property
@@ -190,6 +208,10 @@ class RangeProgress:
         self.stalled_since = self.end_missing_since = None
         self.first_met.clear()
         self.failures = 0
+
+    def deliver(self, offset: int, leader_epoch: int) -> None:
+        """Records up to `offset` are handed out; `leader_epoch` is that of the last batch, -1 if there was none."""
+        self.delivered = Position(offset, leader_epoch if leader_epoch >= 0 else self.delivered.leader_epoch)
 
     def rewind(self, offset: int) -> None:
         """Goes back to `offset`: what was fetched from there on is fetched once more."""

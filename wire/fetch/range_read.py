@@ -406,7 +406,7 @@ class RangeRead:
                 aborted=aborted,
                 batch_starts=walked.batch_starts,
             )
-            chunk.parts.append(ChunkPart(progress, slice_, walked.next_offset))
+            chunk.parts.append(ChunkPart(progress, slice_, walked.next_offset, walked.leader_epoch))
 
     def _grow(self, progress: RangeProgress, needed_bytes: int, node: int) -> None:
         """Asks for more next time, a batch did not fit; Kafka itself never cuts the first one short (KIP-74)."""

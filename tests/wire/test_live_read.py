@@ -1,0 +1,123 @@
+"""Reading without an end: positions, their leader epochs, and time that is not the read's own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pykafka_wire.wire.consumer import Consumer
+from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.errors import LogTruncatedError
+from pykafka_wire.wire.fetch.fetched import FetchedRecords
+from pykafka_wire.wire.fetch.live_read import LiveRead
+from pykafka_wire.wire.fetch.positions import Position
+from pykafka_wire.wire.protocol.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
+from pykafka_wire.wire.topics import TopicPartition
+from tests.wire.fake_broker import FakeBroker
+from tests.wire.fake_fetch import N_RECORDS, VALUES, answer, asked_of, batch_at, client, two_brokers
+from tests.wire.oracle import control_batch
+
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def brokers() -> Iterator[tuple[FakeBroker, FakeBroker]]:
+    with two_brokers() as both:
+        yield both
+
+
+def poll_until(read: LiveRead, done: Callable[[FetchedRecords | None], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not done(read.poll(Deadline.after_ms(200))):
+        assert time.monotonic() < deadline
+
+
+def log_of(*batches: memoryview, ends: list[int]) -> Callable[[FetchRequest, int], FetchResponse]:
+    """Answers with the one batch that holds the offset that is asked for; `ends` are the batches' ends."""
+
+    def reply(request: FetchRequest, version: int) -> FetchResponse:
+        offset = asked_of(request).fetch_offset
+        records = next((batch for batch, end in zip(batches, ends, strict=True) if offset < end), memoryview(b""))
+        return answer(request, high_watermark=ends[-1], last_stable_offset=ends[-1], records=records)
+
+    return reply
+
+
+def test_positions_cross_answers_of_control_batches_alone(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    leader, _ = brokers
+    marker = memoryview(control_batch(N_RECORDS, 1, commit=True))
+    leader.on[FetchRequest] = log_of(batch_at(0), marker, ends=[N_RECORDS, N_RECORDS + 1])
+    with client(leader) as cluster:
+        read = LiveRead(cluster, {ZERO: Position(0)}, VALUES)
+        fetched = read.poll(Deadline.after_ms(30_000))
+        assert fetched is not None and fetched.records.n_records == N_RECORDS
+        poll_until(read, lambda _: read.positions()[ZERO].offset == N_RECORDS + 1)
+        poll_until(read, lambda _: read.ended() == [ZERO])
+
+
+def test_a_position_holds_the_leader_epoch_of_the_last_batch_that_was_handed_out(
+    brokers: tuple[FakeBroker, FakeBroker],
+) -> None:
+    leader, _ = brokers
+    both = memoryview(bytes(batch_at(0, leader_epoch=3)) + bytes(batch_at(N_RECORDS, leader_epoch=5)))
+    leader.on[FetchRequest] = log_of(both, ends=[2 * N_RECORDS])
+    with client(leader) as cluster:
+        read = LiveRead(cluster, {ZERO: Position(0)}, VALUES)
+        assert read.positions() == {ZERO: Position(0, -1)}
+        poll_until(read, lambda fetched: fetched is not None)
+        assert read.positions() == {ZERO: Position(2 * N_RECORDS, 5)}
+
+
+def test_the_first_fetch_validates_a_position_by_its_leader_epoch(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    leader, _ = brokers
+    diverging = EpochEndOffset(epoch=2, end_offset=4)
+    leader.on[FetchRequest] = lambda request, _: answer(request, diverging_epoch=diverging)
+    with client(leader) as cluster, pytest.raises(LogTruncatedError) as caught:
+        LiveRead(cluster, {ZERO: Position(N_RECORDS, 3)}, VALUES).poll(Deadline.after_ms(30_000))
+    (request,) = (request for request in leader.requests if isinstance(request, FetchRequest))
+    assert asked_of(request).last_fetched_epoch == 3
+    assert (caught.value.diverging_epoch, caught.value.diverging_offset) == (2, 4)
+
+
+def test_a_consumer_reads_on_where_a_truncated_log_diverges(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    leader, _ = brokers
+    truncated: list[bool] = []
+
+    def reply(request: FetchRequest, version: int) -> FetchResponse:
+        asked = asked_of(request)
+        if asked.fetch_offset < N_RECORDS and not truncated:
+            return answer(request, records=batch_at(0, leader_epoch=3))
+        if not truncated:  # a new leader, whose log ends early
+            leader.topics = {"t": {0: (1, 4), 1: (2, 0)}}
+            truncated.append(True)
+            return answer(request, error_code=74)  # FENCED_LEADER_EPOCH
+        if asked.fetch_offset == N_RECORDS:
+            return answer(request, diverging_epoch=EpochEndOffset(epoch=2, end_offset=4))
+        return answer(request, records=batch_at(4, leader_epoch=4), high_watermark=14, last_stable_offset=14)
+
+    leader.on[FetchRequest] = reply
+    with Consumer({"bootstrap.servers": leader.address}, columns=VALUES) as consumer:
+        consumer.assign({ZERO: 0})
+        assert len(consumer.poll(30_000)) == N_RECORDS
+        deadline = time.monotonic() + 30
+        while consumer.position(ZERO) != 14:
+            consumer.poll(500)
+            assert time.monotonic() < deadline
+
+
+def test_time_between_polls_is_not_the_reads(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    """A consumer that works on its records for longer than default.api.timeout.ms finds its read as it left it."""
+    leader, _ = brokers
+    leader.on[FetchRequest] = lambda request, _: (
+        answer(request, error_code=6) if leader.count(FetchRequest) < 3 else answer(request, records=batch_at(0))
+    )
+    with client(leader, default_api_timeout_ms="1500", request_timeout_ms="1000") as cluster:
+        read = LiveRead(cluster, {ZERO: Position(0)}, VALUES)
+        time.sleep(1.6)
+        while not leader.count(FetchRequest):
+            assert read.poll(Deadline.after_ms(1)) is None
+        assert read.poll(Deadline.after_ms(50)) is None
+        time.sleep(1.6)
+        poll_until(read, lambda fetched: fetched is not None)
