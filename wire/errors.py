@@ -188,6 +188,7 @@ class LogEndError(WireError):
         position: the first offset that could not be had.
         end_offset: the end of the range, exclusive.
         high_watermark, last_stable_offset: as the last response gave them.
+        log_end_offset: the end of the leader's log, None if unknown. Records below it exist, readable or not yet.
     """
 
     def __init__(
@@ -200,6 +201,7 @@ class LogEndError(WireError):
         end_offset: int,
         high_watermark: int,
         last_stable_offset: int,
+        log_end_offset: int | None = None,
         broker: int | None = None,
         remedy: str = "",
     ) -> None:
@@ -208,6 +210,7 @@ class LogEndError(WireError):
         self.end_offset = end_offset
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
+        self.log_end_offset = log_end_offset
 
 
 class LogTruncatedError(WireError):

@@ -78,8 +78,9 @@ def _may_come_back(r: OffsetRange, error: WireError) -> bool:
         if error.log_start_offset is None or error.log_end_offset is None:
             return True
         return error.log_start_offset <= r.start_offset <= error.log_end_offset
-    # A transaction is open, and its records appear when it ends.
-    return isinstance(error, LogEndError) and error.high_watermark >= r.end_offset
+    # A transaction is open, or replicas trail: the records appear later.
+    readable_later = max(error.high_watermark, error.log_end_offset or 0) if isinstance(error, LogEndError) else -1
+    return readable_later >= r.end_offset
 
 
 def _skip_lost(losses: Losses, ranges: Sequence[OffsetRange], error: WireError) -> list[OffsetRange]:

@@ -12,6 +12,12 @@ from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.errors import LogEndError
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest, FetchResponse
+from pykafka_wire.wire.protocol.messages.list_offsets import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
 from tests.wire.fake_broker import CLOSE, Close, FakeBroker
 from tests.wire.fake_fetch import N_RECORDS, VALUES, answer, asked_of, batch_at, client, range_of, two_brokers
 
@@ -73,6 +79,51 @@ def test_the_wait_for_a_ranges_end_begins_with_the_leaders_word(brokers: tuple[F
         list(fetch_ranges(cluster, [range_of(0)], columns=VALUES, end_wait_ms=700))
     assert time.monotonic() - first_word[0] > 0.7
     assert caught.value.broker == 1
+
+
+@pytest.mark.parametrize("log_end_offset", [N_RECORDS - 1, N_RECORDS])
+def test_an_end_above_the_high_watermark_tells_whether_the_leaders_log_holds_it(
+    brokers: tuple[FakeBroker, FakeBroker], log_end_offset: int
+) -> None:
+    """Where replicas trail, or too few are in sync (KIP-966), records exist that are not readable yet."""
+    leader, _ = brokers
+    leader.topics = {"t": {0: (1, 3)}}
+    leader.speak({23: (2, 4)})
+    leader.on[FetchRequest] = lambda request, _: answer(request, high_watermark=0, last_stable_offset=0)
+    leader.on[OffsetForLeaderEpochRequest] = lambda request, _: epoch_end(request, log_end_offset)
+    with client(leader) as cluster, pytest.raises(LogEndError) as caught:
+        list(fetch_ranges(cluster, [range_of(0)], columns=VALUES, end_wait_ms=300))
+    assert caught.value.log_end_offset == log_end_offset
+    assert ("min.insync.replicas" in str(caught.value)) is (log_end_offset >= N_RECORDS)
+
+
+def epoch_end(request: OffsetForLeaderEpochRequest, end_offset: int) -> OffsetForLeaderEpochResponse:
+    asked = request.topics[0].partitions[0]
+    found = EpochEndOffset(partition=asked.partition, leader_epoch=asked.leader_epoch, end_offset=end_offset)
+    return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=[found])])
+
+
+def test_a_retry_that_is_due_does_not_wait_for_another_brokers_answer(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    """By default an answer may take 30 s, and a pause 0.1 s."""
+    first, slow = brokers
+    retried = threading.Event()
+    waited: list[bool] = []
+
+    def refuses_once(request: FetchRequest, version: int) -> FetchResponse:
+        if first.count(FetchRequest) == 1:
+            return answer(request, error_code=6)
+        retried.set()
+        return answer(request, records=batch_at(0))
+
+    def after_the_retry(request: FetchRequest, version: int) -> FetchResponse:
+        waited.append(retried.wait(10))
+        return answer(request, records=batch_at(0))
+
+    first.on[FetchRequest], slow.on[FetchRequest] = refuses_once, after_the_retry
+    with client(first) as cluster:
+        chunks = list(fetch_ranges(cluster, [range_of(0), range_of(1)], columns=VALUES))
+    assert waited == [True]
+    assert sum(chunk.records.n_records for chunk in chunks) == 2 * N_RECORDS
 
 
 def test_a_new_leader_has_the_whole_wait_to_come_level(brokers: tuple[FakeBroker, FakeBroker]) -> None:

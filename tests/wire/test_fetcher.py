@@ -15,7 +15,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
+from pykafka_wire.wire.cluster.admin import LATEST, describe_broker_configs, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.connection.state_machine import StateMachine
 from pykafka_wire.wire.errors import (
@@ -26,7 +26,7 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.fetch.fetcher import FetchCounters, FetchedRecords, fetch_ranges
+from pykafka_wire.wire.fetch.fetcher import DEFAULT_END_WAIT_MS, FetchCounters, FetchedRecords, fetch_ranges
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
@@ -233,6 +233,7 @@ def test_an_end_above_the_high_watermark_fails_after_a_bounded_wait(kafka: Any, 
     with pytest.raises(LogEndError) as caught:
         next(chunks)
     assert 0.5 < time.monotonic() - started < 5
+    assert caught.value.log_end_offset == 10
     assert (caught.value.position, caught.value.end_offset, caught.value.high_watermark) == (10, 12, 10)
 
 
@@ -248,6 +249,15 @@ def test_an_end_above_the_high_watermark_is_reached_when_it_comes_in_time(
     late.start()
     assert rows_of(chunks) == {0: [(10, b"late")]}
     late.join()
+
+
+def test_the_wait_for_a_ranges_end_is_longer_than_a_dead_follower_stays_in_sync(kafka: Any, cluster: Cluster) -> None:
+    """Until then a new leader's high watermark does not rise; brokers look every half of replica.lag.time.max.ms."""
+    node_id = next(iter(cluster.brokers()))
+    configs = describe_broker_configs(cluster, node_id, ["replica.lag.time.max.ms"])
+    lag_ms = int(configs["replica.lag.time.max.ms"] or 0)
+    assert lag_ms == 30_000
+    assert lag_ms * 1.5 + 10_000 <= DEFAULT_END_WAIT_MS
 
 
 def test_an_end_above_the_last_stable_offset_names_the_open_transaction(

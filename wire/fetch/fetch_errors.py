@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import uuid
 
-from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
+from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets, offsets_for_leader_epoch
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import open_transactions
 from pykafka_wire.wire.errors import (
@@ -34,11 +34,12 @@ def log_end_error(
     *,
     read_committed: bool,
     node: int,
+    log_end_offset: int | None,
     waited_s: float,
     cluster: Cluster,
     deadline: Deadline,
 ) -> LogEndError:
-    """The range's end stayed above what the leader serves; says which transactions, or that a lost tail, is the cause."""
+    """The range's end stayed above what the leader serves: for an open transaction, replicas that trail, or a lost tail."""
     if read_committed and data.last_stable_offset < data.high_watermark:
         message = (
             f"the range {range_} ends above the last stable offset {data.last_stable_offset}: a transaction has been "
@@ -54,7 +55,11 @@ def log_end_error(
             f"the range {range_} ends above the high watermark {data.high_watermark}, "
             f"which did not rise in {waited_s:.0f} s"
         )
-        remedy = "The log has lost its tail (an unclean leader election), or the end never existed."
+        if log_end_offset is not None and log_end_offset >= range_.end_offset:
+            message += f", though the leader's log reaches up to {log_end_offset}"
+            remedy = "Replicas trail, or fewer than min.insync.replicas are in sync: check the brokers, then try again."
+        else:
+            remedy = "The log has lost its tail (an unclean leader election), or the end never existed."
     return LogEndError(
         message,
         topic=range_.topic,
@@ -63,9 +68,26 @@ def log_end_error(
         end_offset=range_.end_offset,
         high_watermark=data.high_watermark,
         last_stable_offset=data.last_stable_offset,
+        log_end_offset=log_end_offset,
         broker=node,
         remedy=remedy,
     )
+
+
+def log_end_offset(cluster: Cluster, tp: TopicPartition, leader_epoch: int, deadline: Deadline) -> int | None:
+    """Where the log of the leader of `leader_epoch` ends, above the high watermark, too; None if that is unknown.
+
+    A leader answers OffsetForLeaderEpoch for its own epoch with its log's end (KIP-320). ListOffsets and Fetch tell no more
+    than the high watermark.
+    """
+    if leader_epoch < 0:  # brokers before Kafka 2.4, whose metadata name no epochs that count
+        return None
+    try:
+        epoch, end_offset = offsets_for_leader_epoch(cluster, {tp: leader_epoch}, deadline=deadline)[tp]
+    except WireError as failure:
+        logger.debug("%s: the end of its leader's log is unknown: %s", tp, failure)
+        return None
+    return end_offset if epoch == leader_epoch and end_offset >= 0 else None
 
 
 def truncated_error(range_: OffsetRange, position: int, data: PartitionData, *, node: int) -> LogTruncatedError:

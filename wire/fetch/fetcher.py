@@ -20,9 +20,10 @@ __all__ = ["FetchCounters", "FetchedRecords", "fetch_ranges"]
 #: memory: about two answers per leader are held.
 DEFAULT_MAX_BYTES: Final = 8 * 1024 * 1024
 DEFAULT_MAX_PARTITION_BYTES: Final = 4 * 1024 * 1024
-#: How long a range's end may stay above what the leader serves. A new leader may trail until a dead follower has left
-#: the in-sync replicas, at most replica.lag.time.max.ms (30 s by default).
-DEFAULT_END_WAIT_MS: Final = 30_000
+#: How long a range's end may stay above what the leader serves. A new leader's high watermark does not rise until a dead
+#: follower has left the in-sync replicas. Leaders look for such followers every half of replica.lag.time.max.ms (30 s by
+#: default), so it takes up to 1.5 times that, 45 s, and the controller has to agree.
+DEFAULT_END_WAIT_MS: Final = 60_000
 
 
 def fetch_ranges(
@@ -55,7 +56,7 @@ def fetch_ranges(
 
     Raises:
         OffsetOutOfRangeError: a position is not in the log; holds the log's bounds.
-        LogEndError: the end stayed above what the leader serves.
+        LogEndError: the end stayed above what the leader serves; its ``log_end_offset`` says whether the records exist.
         LogTruncatedError: records before a position vanished after a change of leader.
         TopicRecreatedError, UnknownTopicError: the topic is another one, or gone.
         CorruptBatchError: a batch was bad twice in a row.

@@ -37,6 +37,7 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.fetch.fetch_errors import (
     log_end_error,
+    log_end_offset,
     oversize_error,
     recreated_error,
     stalled_error,
@@ -68,8 +69,8 @@ _MAX_WAIT_MS: Final = 100
 #: there, at most replica.fetch.wait.max.ms (500 ms by default) in a healthy cluster.
 _FOLLOWER_WAIT_S: Final = 1.0
 #: How long the leader serves a range itself after a follower failed it. By then a leader has dropped a follower that
-#: trails from the in-sync replicas (replica.lag.time.max.ms, 30 s by default), and names it no more.
-_LEADER_ONLY_S: Final = 30.0
+#: trails from the in-sync replicas (1.5 times replica.lag.time.max.ms, which is 30 s by default), and names it no more.
+_LEADER_ONLY_S: Final = 45.0
 #: How long to wait for one partition's leader while others could be read.
 _ELECTION_WAIT_MS: Final = 1_000
 #: A connection of its own: an answer of megabytes must not stand before metadata or commits.
@@ -308,7 +309,8 @@ class RangeRead:
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def _next_flight(self, deadline: Deadline | None = None) -> InFlight | None:
-        """The request whose answer is there first, or comes no more; None when `deadline` passes before."""
+        """The request whose answer is there first, or comes no more; None when `deadline` passes before, or a range may be
+        asked for again."""
         flights = sorted(self._in_flight.values(), key=lambda flight: flight.expires_at)
         for flight in flights:
             # Looked at first: a broker that says nothing must not be hidden by others that always have something.
@@ -317,8 +319,16 @@ class RangeRead:
         until = self._clock.deadline(flights[0].expires_at)
         if deadline is not None:
             until = until.at_most_ms(deadline.remaining_ms())
+        retry_at = self._next_retry_at()
+        if retry_at is not None:
+            until = until.at_most_ms((retry_at - self._clock.now()) * 1000)
         first = first_to_arrive([flight.pending for flight in flights], until)
         return next(flight for flight in flights if flight.pending is first) if first.arrived else None
+
+    def _next_retry_at(self) -> float | None:
+        """When the first of the ranges that pause may be asked for again, on the read's clock; None if none pauses."""
+        now = self._clock.now()
+        return min((p.not_before for p in self._unfinished if p.not_before > now), default=None)
 
     def _take_answer(self, flight: InFlight) -> Chunk:
         """Moves the ranges of a request over what its answer holds."""
@@ -441,12 +451,19 @@ class RangeRead:
         elif progress.end_missing_since is None:
             progress.end_missing_since = now
         elif now - progress.end_missing_since > self._end_wait_s:
+            tp = progress.topic_partition
+            end = log_end_offset(self._cluster, tp, asked.leader[1], self._request_deadline())
+            if self._cluster.leader(tp) != asked.leader:
+                self._leaders.pop(tp, None)  # the new one has the whole wait to come level
+                self._pause(progress)
+                return
             raise log_end_error(
                 progress.range,
                 progress.position,
                 data,
                 read_committed=self._read_committed,
                 node=flight.node,
+                log_end_offset=end,
                 waited_s=now - progress.end_missing_since,
                 cluster=self._cluster,
                 deadline=self._request_deadline(),

@@ -26,7 +26,7 @@ def out_of_range(log_start_offset: int | None, log_end_offset: int | None) -> Of
     return error
 
 
-def log_end(high_watermark: int, last_stable_offset: int) -> LogEndError:
+def log_end(high_watermark: int, last_stable_offset: int, log_end_offset: int | None = None) -> LogEndError:
     return LogEndError(
         "the log ends",
         topic="t",
@@ -35,6 +35,7 @@ def log_end(high_watermark: int, last_stable_offset: int) -> LogEndError:
         end_offset=100,
         high_watermark=high_watermark,
         last_stable_offset=last_stable_offset,
+        log_end_offset=log_end_offset,
     )
 
 
@@ -46,7 +47,9 @@ def log_end(high_watermark: int, last_stable_offset: int) -> LogEndError:
         (out_of_range(0, 200), True),  # by now it is there again
         (out_of_range(None, None), True),  # nobody could be asked
         (log_end(high_watermark=100, last_stable_offset=50), True),  # a transaction is open
-        (log_end(high_watermark=50, last_stable_offset=40), False),  # the log lost its tail
+        (log_end(high_watermark=50, last_stable_offset=40, log_end_offset=60), False),  # the log lost its tail
+        (log_end(high_watermark=50, last_stable_offset=40, log_end_offset=100), True),  # replicas trail
+        (log_end(high_watermark=50, last_stable_offset=40), False),  # an old broker says no more
     ],
 )
 def test_only_what_is_proven_lost_is_skipped(error: WireError, may_come_back: bool) -> None:
