@@ -38,7 +38,8 @@ WITH_HEADERS = StructType([*JVM_COLUMNS.fields, HEADERS])
 
 def test_columns_without_headers() -> None:
     assert source_schema(False) == (
-        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp_ltz, "
+        "timestampType int"
     )
 
 
