@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -12,6 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import OptionError
+from pykafka_wire.options.parsing import TABLE_OPTIONS, log_warnings
 from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.schema import source_schema
@@ -28,13 +31,17 @@ class PykafkaWireDataSource(DataSource):
     def schema(self) -> str:
         """The source's columns, those of Spark's own Kafka connector. Not asked for where ``.schema(…)`` is given."""
         given = {name.lower(): value.strip().lower() for name, value in self.options.items()}
+        if any(name.startswith("option.") for name in given):  # Spark asks for the schema of a table that it creates
+            log_warnings([TABLE_OPTIONS])
         return source_schema(given.get("includeheaders") == "true")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader for ``schema``, which may name a subset of the columns."""
         from pykafka_wire.source.batch import KafkaBatchReader
 
-        return KafkaBatchReader(parse_source_options(self.options, "batch"), schema)
+        options = parse_source_options(self.options, "batch")
+        log_warnings(options.warnings)
+        return KafkaBatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming reader for ``schema``, fit for the running Spark version."""
@@ -64,6 +71,7 @@ class PykafkaWireDataSource(DataSource):
                 "deliveryGuarantee=exactly-once is for streaming writes: a batch write has no batch id by which a second "
                 "run could be told from the first. Write a stream with trigger(availableNow=True), or leave it out."
             )
+        log_warnings(parsed.warnings)
         writer = KafkaBatchWriter(parsed, schema)
         check_write(parsed)
         return writer
@@ -73,6 +81,8 @@ class PykafkaWireDataSource(DataSource):
         from pykafka_wire.sink.writer import KafkaStreamWriter, check_stream_write
 
         parsed = parse_sink_options(self.options)
+        if not _only_commits():
+            log_warnings(parsed.warnings)
         if parsed.exactly_once is None:
             writer = KafkaStreamWriter(parsed, schema)
         else:
@@ -81,3 +91,10 @@ class PykafkaWireDataSource(DataSource):
             writer = ExactlyOnceStreamWriter(parsed, parsed.exactly_once, schema)
         check_stream_write(parsed)
         return writer
+
+
+def _only_commits() -> bool:
+    """Whether Spark builds stream writers in this process only to commit what others, built before them, have written."""
+    runner = "python_streaming_sink_runner"
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return any(name.endswith(runner) for name in (*sys.modules, getattr(main, "name", "")))

@@ -1,46 +1,157 @@
-"""Option names: which ones a read or a write accepts.
+"""Option names: which ones a read or a write accepts, and what becomes of the others.
 
-The connector's own options are listed in :mod:`pykafka_wire.options.table`. Client settings, ``kafka.*``, are checked by
-:mod:`pykafka_wire.wire.settings`.
+A name near one that applies is refused, with that name; any other unknown name is ignored with a warning, since programs
+written for Spark's own connector carry such options. The connector's own options are listed in
+:mod:`pykafka_wire.options.table`; the values of client settings, ``kafka.*``, are checked by :mod:`pykafka_wire.wire.settings`.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.table import OPTIONS
+from pykafka_wire.wire.settings import SETTINGS
+from pykafka_wire.wire.unsupported_settings import IGNORED, REFUSED
 
 Mode = Literal["stream", "batch", "sink"]
 
+PREFIX: Final = "kafka."
+
 #: Options that Spark itself adds to a source's, for tables, views and streaming writers (seen on 4.0 to 4.3).
-_SPARKS_OWN: Final = frozenset(
+SPARKS_OWN: Final = frozenset(
     {"path", "paths", "provider", "owner", "location", "external", "is_managed_location", "comment", "collation"}
     | {"serialization.format", "checkpointlocation", "queryname", "outputmode"}
 )
 
-#: Options of another mode, and what to use instead; (names, modes they are refused in, reason).
-_MISPLACED: Final[tuple[tuple[frozenset[str], frozenset[str], str], ...]] = (
-    (
-        frozenset({"endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp"}),
-        frozenset({"stream"}),
-        "a stream has no end; use a batch read, or trigger(availableNow=True)",
-    ),
-)
+#: Client settings that would break what the connector promises, with the reason; Spark's own connector refuses them too.
+REFUSED_IN_SPARK: Final[dict[str, str]] = {
+    "auto.offset.reset": "use startingOffsets; a query that was started before continues from its checkpoint",
+    "key.deserializer": "keys are binary; cast the column in the query",
+    "value.deserializer": "values are binary; cast the column in the query",
+    "key.serializer": "keys are binary or string; cast the column before the write",
+    "value.serializer": "values are binary or string; cast the column before the write",
+    "enable.auto.commit": "progress is committed after each micro-batch; commitOffsets=false turns that off",
+    "interceptor.classes": "interceptors are Java classes, and no Java client runs here",
+}
+
+_LETTERS: Final[dict[Mode, str]] = {"stream": "S", "batch": "B", "sink": "W"}
+_MODES: Final[dict[Mode, str]] = {"stream": "streaming read", "batch": "batch read", "sink": "write"}
+#: What the letters of an option say it applies to.
+_APPLIES_TO: Final = {"SB": "reads", "S": "streaming reads", "B": "batch reads", "W": "writes"}
+_READ_SETTINGS, _WRITE_SETTINGS = ("reads", "groups"), ("writes",)
+
+#: Refused rather than ignored: without them the query would do something else.
+_NO_END: Final = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
+#: Names from other connectors and Kafka's tools that are too far from ours to be found by their letters.
+_SYNONYMS: Final[dict[str, str]] = {
+    "brokers": "kafka.bootstrap.servers",
+    "servers": "kafka.bootstrap.servers",
+    "brokerlist": "kafka.bootstrap.servers",
+    "metadata.broker.list": "kafka.bootstrap.servers",
+    "offset": "startingOffsets",
+    "offsets": "startingOffsets",
+    "consumergroup": "kafka.group.id",
+}
+#: What stands for an option of the other direction.
+_COUNTERPARTS: Final[dict[str, str]] = {
+    "topic": "subscribe names the topics of a read",
+    "topics": "subscribe names the topics of a read",
+    "subscribe": "topic names the topic of a write",
+    "subscribepattern": "topic names the topic of a write",
+    "assign": "topic names the topic of a write",
+}
+#: How alike two names are, by difflib, for one to be a typing error of the other. ``numPartitions`` and ``minPartitions`` (0.85)
+#: are, ``stopGracefullyOnShutdown`` and any name of ours (at most 0.55) are not.
+_SIMILAR: Final = 0.7
 
 
-def check_names(options: Iterable[str], mode: Mode) -> None:
-    known = {spec.name.lower(): spec.name for spec in OPTIONS}
+def check_names(options: Iterable[str], mode: Mode) -> list[str]:
+    """Warnings about options that have no effect on this kind of read or write, sentence by sentence.
+
+    Raises:
+        OptionError: a name that looks like a typing error, or like a client setting without its prefix.
+    """
+    known = {spec.name.lower(): spec for spec in OPTIONS}
+    warnings: list[str] = []
+    useless_settings: list[str] = []
     for name in options:
         lowered = name.lower()
-        if lowered.startswith(("kafka.", "option.")) or lowered in _SPARKS_OWN:
+        if lowered in SPARKS_OWN or lowered.startswith("option."):
             continue
-        if lowered not in known:
-            near = difflib.get_close_matches(lowered, known, n=1)
-            hint = f"did you mean {known[near[0]]}?" if near else "see the table of options in the README."
-            raise OptionError(f"there is no option {name!r}: {hint}")
-        for names, modes, reason in _MISPLACED:
-            if lowered in names and mode in modes:
-                raise OptionError(f"{known[lowered]} does not apply here: {reason}.")
+        spec = known.get(lowered)
+        if spec is not None and _LETTERS[mode] not in spec.where:
+            warnings.append(_of_another_mode(spec.name, spec.where, mode))
+        elif spec is not None:
+            continue
+        elif lowered.startswith(PREFIX):
+            setting = lowered.removeprefix(PREFIX)
+            if setting in known:
+                raise OptionError(
+                    f"unknown option {name!r}: it is no setting of Kafka's. Use {known[setting].name}, without kafka."
+                )
+            if setting in _settings_of(_WRITE_SETTINGS if mode != "sink" else _READ_SETTINGS):
+                useless_settings.append(PREFIX + setting)
+        else:
+            warnings.append(_unknown(name, mode, known))
+    if useless_settings:
+        other = "reads" if mode == "sink" else "writes"
+        warnings.append(
+            f"These settings apply to {other}, and a {_MODES[mode]} ignores them: {', '.join(useless_settings)}"
+        )
+    return warnings
+
+
+def _of_another_mode(name: str, where: str, mode: Mode) -> str:
+    """The warning about an option of the table that does not apply to ``mode``."""
+    if name.lower() in _NO_END and mode == "stream":
+        raise OptionError(
+            f"{name} applies to batch reads only, since a stream has no end: use a batch read, or trigger(availableNow=True)."
+        )
+    counterpart = _COUNTERPARTS.get(name.lower())
+    hint = f" ({counterpart})" if counterpart and (mode == "sink") != (where == "W") else ""
+    return f"The option {name} applies to {_APPLIES_TO[where]}, and a {_MODES[mode]} ignores it{hint}"
+
+
+def _unknown(name: str, mode: Mode, known: Mapping[str, object]) -> str:
+    """The warning about a name that is not in the table; raises OptionError where another name was probably meant."""
+    lowered = name.lower()
+    if lowered in _settings_of(("all", "SASL", "TLS", *(_WRITE_SETTINGS if mode == "sink" else _READ_SETTINGS))):
+        if lowered == "auto.offset.reset":
+            raise OptionError(f"unknown option {name!r}: {REFUSED_IN_SPARK[lowered]}.")
+        if lowered not in REFUSED_IN_SPARK:
+            raise OptionError(
+                f"unknown option {name!r}: Kafka's settings need the prefix kafka., so use kafka.{lowered}."
+            )
+    if lowered in REFUSED:
+        raise OptionError(f"unknown option {name!r}: Kafka's settings need the prefix kafka. {REFUSED[lowered].remedy}")
+    reason = REFUSED_IN_SPARK.get(lowered) or IGNORED.get(lowered)
+    if reason is not None:
+        return f"The option {name} is ignored: {reason}"
+    if lowered in _settings_of(("reads", "writes", "groups")):
+        other = "reads" if mode == "sink" else "writes"
+        return f"The option {name} is ignored: the Kafka setting kafka.{lowered} applies to {other}, not to a {_MODES[mode]}"
+    nearest = _nearest(lowered, mode)
+    if nearest is not None:
+        raise OptionError(f"unknown option {name!r}: did you mean {nearest}?")
+    return f"The option {name} is unknown, and a {_MODES[mode]} ignores it; the README lists the options"
+
+
+def _nearest(lowered: str, mode: Mode) -> str | None:
+    """The option that applies to ``mode`` and that ``lowered`` was probably meant to be."""
+    applicable = {spec.name.lower(): spec.name for spec in OPTIONS if _LETTERS[mode] in spec.where}
+    if lowered == "topics":
+        return "topic" if mode == "sink" else "subscribe"
+    synonym = _SYNONYMS.get(lowered)
+    if synonym is not None and synonym.lower() in applicable:
+        return synonym
+    where = ("all", "SASL", "TLS", *(_WRITE_SETTINGS if mode == "sink" else _READ_SETTINGS))
+    candidates = {name: PREFIX + name for name in _settings_of(where) if name not in REFUSED_IN_SPARK} | applicable
+    near = difflib.get_close_matches(lowered, candidates, n=1, cutoff=_SIMILAR)
+    return candidates[near[0]] if near else None
+
+
+def _settings_of(where: tuple[str, ...]) -> list[str]:
+    return [setting.name for setting in SETTINGS if setting.where in where]

@@ -5,39 +5,51 @@ Shared by the source and the sink. Option names are case-insensitive, as everywh
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options.names import Mode, check_names
+from pykafka_wire.options.names import PREFIX, REFUSED_IN_SPARK, SPARKS_OWN, Mode, check_names
 from pykafka_wire.options.starting_offsets import UNITS_MS
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.settings import ClientSettings, unknown_settings
-from pykafka_wire.wire.unsupported_settings import IGNORED
+from pykafka_wire.wire.settings import SETTINGS, ClientSettings, unknown_settings
+from pykafka_wire.wire.unsupported_settings import IGNORED, REFUSED
 
 _log = logging.getLogger(__name__)
 
-#: Settings that would break what the connector promises, with the reason; Spark's own connector refuses them too.
-_REFUSED: Final[dict[str, str]] = {
-    "kafka.auto.offset.reset": "set startingOffsets instead; the query's checkpoint says where it goes on",
-    "kafka.key.deserializer": "keys are binary; cast the column in the query",
-    "kafka.value.deserializer": "values are binary; cast the column in the query",
-    "kafka.key.serializer": "keys are binary or string; cast the column before the write",
-    "kafka.value.serializer": "values are binary or string; cast the column before the write",
-    "kafka.enable.auto.commit": "progress is committed per micro-batch; commitOffsets=false turns that off",
-    "kafka.interceptor.classes": "interceptors are Java classes, and no Java client runs here",
-}
+#: Seen on Spark 4.2 and 4.3, in reads and in INSERT INTO.
+TABLE_OPTIONS: Final = (
+    "Spark passes the OPTIONS of a table to no Python data source. Use CREATE TEMPORARY VIEW … USING `pykafka-wire` OPTIONS (…), "
+    "or give the options in each query: SELECT … FROM t WITH (`kafka.bootstrap.servers` = 'host:9092', subscribe = 'orders')"
+)
+
+#: Names of client settings within a text. Only those with a dot: ``acks`` and ``trace`` are words, too.
+_SETTING_NAMES: Final = re.compile(
+    r"(?<![\w.])(?:"
+    + "|".join(
+        re.escape(name)
+        for name in sorted([*(each.name for each in SETTINGS), *IGNORED, *REFUSED], key=len, reverse=True)
+        if "." in name
+    )
+    + r"|(?:ssl|sasl)(?:\.\w+)*\.\*)(?!\.?\w)"
+)
 
 
 class OptionValues:
-    """Reads typed values out of Spark's option strings, whatever the case of their names."""
+    """Reads typed values out of Spark's option strings, whatever the case of their names.
+
+    Attributes:
+        warnings: options that have no effect, sentence by sentence, for :func:`log_warnings`.
+    """
 
     def __init__(self, options: Mapping[str, str], mode: Mode) -> None:
         self.mode = mode
         self.given = {name.lower(): value for name, value in options.items()}
-        check_names(options, mode)
+        self.warnings = check_names(options, mode)
 
     def text(self, name: str) -> str | None:
         value = self.given.get(name.lower(), "").strip()
@@ -66,28 +78,62 @@ class OptionValues:
             raise OptionError(f"{name} is {value!r}: use a number with a unit, such as 500ms, 30s, 15m, 2h or 1d.")
         return int(match[1]) * UNITS_MS[match[2] or "ms"]
 
-    def client_settings(self) -> ClientSettings:
-        for name, reason in _REFUSED.items():
-            if name in self.given:
-                raise OptionError(f"{name} cannot be set here: {reason}.")
-        kafka = {name[len("kafka.") :]: value for name, value in self.given.items() if name.startswith("kafka.")}
-        if not kafka.get("bootstrap.servers", "").strip():
-            raise OptionError(
-                "kafka.bootstrap.servers is missing: name at least one broker, as in "
-                '.option("kafka.bootstrap.servers", "host:9092").'
-            )
-        try:
-            settings = ClientSettings.from_options(kafka)
-        except SettingsError as error:
-            raise OptionError(f"{error.text} (given as kafka.*)") from error
-        if settings.unknown:
-            _log.warning("Kafka settings that this client does not know are ignored: %s", unknown_settings(settings))
-        for name in settings.ignored:
-            _log.info("kafka.%s has no effect: %s", name, IGNORED[name])
-        return settings
-
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         value = (self.text(name) or choices[0]).lower()
         if value not in choices:
             raise OptionError(f"{name} is {value!r}: use {' or '.join(choices)}.")
         return value
+
+    def client_settings(self) -> ClientSettings:
+        for name, reason in REFUSED_IN_SPARK.items():
+            if PREFIX + name in self.given:
+                raise OptionError(f"{PREFIX}{name} cannot be set here: {reason}.")
+        settings = {name[len(PREFIX) :]: value for name, value in self.given.items() if name.startswith(PREFIX)}
+        if not settings.get("bootstrap.servers", "").strip():
+            raise OptionError(_no_brokers(self.given))
+        try:
+            client = ClientSettings.from_options(settings)
+        except SettingsError as error:
+            raise OptionError(with_prefix(error)) from error
+        if client.unknown:
+            self.warnings.append(
+                f"Kafka settings that this client does not know are ignored: {unknown_settings(client)}"
+            )
+        self.warnings += map(add_prefix, client.warnings)
+        for name in client.ignored:
+            _log.info("kafka.%s has no effect: %s", name, IGNORED[name])
+        return client
+
+
+def _no_brokers(given: Mapping[str, str]) -> str:
+    text = 'kafka.bootstrap.servers is missing: name at least one broker, as in .option("kafka.bootstrap.servers", "host:9092").'
+    if given.keys() <= SPARKS_OWN:  # so does a table of the catalog come here, too (Spark 4.0 to 4.3)
+        text += f" No other option is given either. If this is a table made by CREATE TABLE: {TABLE_OPTIONS}."
+    return text
+
+
+def with_prefix(error: SettingsError) -> str:
+    """The error's text, in which settings have the names that a Spark user gives them: with the prefix ``kafka.``."""
+    text = add_prefix(error.text)
+    if error.setting is not None and "." not in error.setting:  # acks, retries: named at the beginning
+        text = re.sub(rf"^(?={re.escape(error.setting)}\b)", PREFIX, text)
+    return text
+
+
+def add_prefix(text: str) -> str:
+    """The text with ``kafka.`` before each name of a client setting."""
+    return _SETTING_NAMES.sub(lambda match: PREFIX + match[0], text)
+
+
+def log_warnings(warnings: Sequence[str]) -> None:
+    """Log what has no effect or is not safe, each sentence once in a process.
+
+    Spark builds a query's readers and writers in several processes; only one of them, on the driver, calls this.
+    """
+    for warning in warnings:
+        _log_once(warning, os.getpid())
+
+
+@functools.lru_cache(maxsize=256)
+def _log_once(warning: str, pid: int) -> None:
+    _log.warning("%s", warning)

@@ -28,13 +28,18 @@ class ExactlyOnceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """What a write was asked to do; picklable, and its repr holds no secret. ``exactly_once`` is None for at least once."""
+    """What a write was asked to do; picklable, and its repr holds no secret. ``exactly_once`` is None for at least once.
+
+    Attributes:
+        warnings: options that have no effect or are not safe, for :func:`~pykafka_wire.options.parsing.log_warnings`.
+    """
 
     client: ClientSettings
     topic: str | None
     codec: Codec
     exactly_once: ExactlyOnceOptions | None = None
     dead_letter_topic: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -59,6 +64,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         codec=codec,
         exactly_once=_exactly_once(values, client, topic),
         dead_letter_topic=_dead_letter_topic(values, client, topic),
+        warnings=tuple(values.warnings),
     )
 
 

@@ -35,7 +35,11 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a read was asked to do; picklable, and its repr holds no secret."""
+    """What a read was asked to do; picklable, and its repr holds no secret.
+
+    Attributes:
+        warnings: options that have no effect or are not safe, for :func:`~pykafka_wire.options.parsing.log_warnings`.
+    """
 
     client: ClientSettings
     subscription: Subscription
@@ -56,6 +60,7 @@ class SourceOptions:
     commit_offsets: bool
     static_membership: bool
     poll_timeout_ms: int
+    warnings: tuple[str, ...] = ()
 
 
 def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "batch"]) -> SourceOptions:
@@ -106,6 +111,7 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
         commit_offsets=commits,
         static_membership=_static_membership(values, client, commits),
         poll_timeout_ms=values.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
+        warnings=tuple(values.warnings),
     )
 
 
@@ -127,9 +133,10 @@ def _static_membership(values: OptionValues, client: ClientSettings, commits: bo
 def _subscription(values: OptionValues) -> Subscription:
     names = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in values.given]
     if len(names) != 1:
+        found = f"{' and '.join(names)} are given" if names else "no topic is named"
+        hint = ", in place of topic, which applies to writes" if not names and "topic" in values.given else ""
         raise OptionError(
-            f"{'none' if not names else ' and '.join(names)} of subscribe, subscribePattern and assign given: "
-            'give exactly one, as in .option("subscribe", "orders").'
+            f'{found}: use exactly one of subscribe, subscribePattern and assign, as in .option("subscribe", "orders"){hint}.'
         )
     value = values.text(names[0])
     if value is None:
@@ -162,7 +169,10 @@ def _offsets(values: OptionValues, which: Literal["starting", "ending"], default
     if (by_timestamp := values.text(name)) is not None:
         return parse_timestamp_spec(by_timestamp, name, on_missing)
     name = f"{which}Offsets"
-    spec = parse_offset_spec(values.text(name) or default, name)
+    words: tuple[str, ...] = ("latest",) if which == "ending" else ("earliest", "latest", "group")
+    if values.mode == "batch" and which == "starting":
+        words = ("earliest", "group")
+    spec = parse_offset_spec(values.text(name) or default, name, words)
     if spec.kind == "group":
         if which == "ending":
             raise OptionError("endingOffsets cannot be group: use latest or offsets.")

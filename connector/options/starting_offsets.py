@@ -5,10 +5,11 @@ Owns the parsing of those option values; resolving them against brokers is :mod:
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
@@ -53,8 +54,12 @@ class OffsetSpec:
                     raise OptionError(f"{option} has {special} ({word}) for {topic_partition}: {reason}.")
 
 
-def parse_offset_spec(value: str, option: str) -> OffsetSpec:
-    """``earliest``, ``latest``, ``group`` (whatever the case) or JSON of offsets."""
+def parse_offset_spec(value: str, option: str, words: Sequence[str] = ("earliest", "latest", "group")) -> OffsetSpec:
+    """``earliest``, ``latest``, ``group`` (whatever the case) or JSON of offsets.
+
+    Args:
+        words: those that make sense for the option, which the error lists.
+    """
     word = value.strip().lower()
     if word == "earliest":
         return OffsetSpec(kind="earliest")
@@ -63,6 +68,10 @@ def parse_offset_spec(value: str, option: str) -> OffsetSpec:
     if word == "group":
         return OffsetSpec(kind="group")
     example = '{"topic":{"0":23,"1":-2}}, where -2 is earliest and -1 is latest'
+    if not word.startswith("{"):
+        near = difflib.get_close_matches(word, words, n=1)
+        meant = f"did you mean {near[0]}? U" if near else "u"
+        raise OptionError(f"{option} is {value!r}: {meant}se {', '.join(words)}, or JSON such as {example}.")
 
     def offset(raw: Any) -> int:  # Any: out of the user's JSON
         if isinstance(raw, bool) or not isinstance(raw, int) or raw < EARLIEST:

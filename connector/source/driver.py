@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.offsets import QueryOffsets, nest_by_topic
+from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.batch import plan_input_partitions, skip_aged_out
 from pykafka_wire.source.planning.admission import AdmissionControl, reads_all_available
@@ -42,6 +43,7 @@ class QueryDriver:
     """What one query knows between its micro-batches."""
 
     def __init__(self, options: SourceOptions) -> None:
+        log_warnings(options.warnings)  # this process lives as long as the query; others build a reader, too
         self._options = options
         self._cluster: Cluster = shared_cluster(options.client)
         member = StaticMember(self._cluster, options.client) if options.static_membership else None

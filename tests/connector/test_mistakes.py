@@ -229,7 +229,7 @@ def test_a_query_in_the_group_of_a_consumer_at_work(
 
 def test_an_unknown_option(kafka: Any) -> None:
     text = told(lambda: source(at(kafka.bootstrap_servers, startingOffset="earliest")).reader(VALUE))
-    assert text == "[PYKAFKA_WIRE_OPTION] there is no option 'startingOffset': did you mean startingOffsets?"
+    assert text == "[PYKAFKA_WIRE_OPTION] unknown option 'startingOffset': did you mean startingOffsets?"
 
 
 def test_an_unknown_client_setting(kafka: Any, caplog: pytest.LogCaptureFixture) -> None:

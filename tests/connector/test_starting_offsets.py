@@ -53,11 +53,8 @@ def test_every_json_of_offsets_is_understood(nested: dict[str, dict[int, int]]) 
 @pytest.mark.parametrize(
     "text",
     [
-        "lately",
-        "12",
         "{",
         "{}",
-        "[]",
         '{"topic":5}',
         '{"topic":[0,1]}',
         '{"topic":{"x":1}}',
@@ -75,6 +72,15 @@ def test_malformed_offsets_name_the_option_and_show_an_example(text: str) -> Non
     message = str(raised.value)
     assert message.startswith("[PYKAFKA_WIRE_OPTION] endingOffsets is malformed (")
     assert '{"topic":{"0":23,"1":-2}}, where -2 is earliest and -1 is latest' in message
+
+
+@pytest.mark.parametrize("text", ["lately", "12", "[]"])
+def test_what_is_neither_word_nor_json_is_named_with_the_words_and_an_example(text: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        parse_offset_spec(text, "startingOffsets")
+    message = str(raised.value)
+    assert f"startingOffsets is '{text}': " in message
+    assert 'earliest, latest, group, or JSON such as {"topic":{"0":23,"1":-2}}, where -2 is earliest' in message
 
 
 def test_an_end_can_be_refused_as_word_and_as_number() -> None:

@@ -59,8 +59,8 @@ class Cluster(ClusterMetadata):
     After a fork the child keeps what is known of the cluster and opens connections of its own.
     """
 
-    def __init__(self, settings: ClientSettings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: ClientSettings, *, log_warnings: bool = True) -> None:
+        super().__init__(settings, log_warnings=log_warnings)
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
 
     def _forget(self) -> None:

@@ -39,9 +39,9 @@ class ClusterMetadata:
     After a fork the child keeps what is known, and opens connections of its own.
     """
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, *, log_warnings: bool = True) -> None:
         self.settings = settings
-        for warning in settings.warnings:
+        for warning in settings.warnings if log_warnings else ():
             logger.warning("%s", warning)
         self._trace = Trace(settings.trace)
         self._backoff = Backoff(settings)

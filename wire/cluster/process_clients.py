@@ -26,11 +26,14 @@ _lock = threading.RLock()
 
 
 def shared_cluster(settings: ClientSettings) -> Cluster:
-    """This process's cluster for `settings`; made on first use, closed when the process ends."""
+    """This process's cluster for `settings`; made on first use, closed when the process ends.
+
+    It does not log the settings' warnings: Spark's driver does, once for all processes of a query.
+    """
     cluster = _clusters.get(settings)
     if cluster is None:
         with _lock:
-            cluster = _clusters.setdefault(settings, Cluster(settings))
+            cluster = _clusters.setdefault(settings, Cluster(settings, log_warnings=False))
     return cluster
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from tests.connector.parity.rig import Both, Scenario
 
 SUBSCRIBED = {"subscribe": "refusals"}
-OURS_SAYS_MORE = "ours refuses a name that nobody knows, with the nearest one; the JVM connector ignores it"
+OURS_SAYS_MORE = "ours refuses a name near one of its own, and says which; the JVM connector ignores it"
 
 
 def _both_modes(*options: Mapping[str, str]) -> Callable[[Both], None]:
@@ -117,7 +117,7 @@ REFUSALS = (
     ),
     Scenario(name="refused: booleans other than true and false", run=_batches({"failOnDataLoss": "yes"})),
     Scenario(
-        name="refused: an option that nobody knows",
+        name="refused: a mistyped option",
         run=_batches({"startingOffset": "earliest"}),
         differs={"refused": OURS_SAYS_MORE},
     ),

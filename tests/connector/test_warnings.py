@@ -1,0 +1,58 @@
+"""A warning about a query's options is logged once, though Spark builds its readers and writers in several processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+#: Each read and write has an unknown setting of its own, and a setting that is not safe. Workers write to standard error.
+PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+
+servers, source, target, folder = sys.argv[1:]
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+
+def given(name):
+    return dict([("kafka.bootstrap.servers", servers), ("kafka.no." + name, "1"), ("kafka.sasl.mechanism", "PLAIN")])
+
+print("SECTION batch", file=sys.stderr, flush=True)
+frame = spark.read.format("pykafka-wire").options(**given("batch"), subscribe=source, minPartitions="2").load()
+frame.select("value").write.format("pykafka-wire").mode("append").options(**given("write"), topic=target).save()
+print("SECTION stream", file=sys.stderr, flush=True)
+stream = spark.readStream.format("pykafka-wire").options(**given("stream"), subscribe=source, startingOffsets="earliest",
+    maxOffsetsPerTrigger="5").load()
+sink = stream.select("value").writeStream.format("pykafka-wire").options(**given("sink"), topic=target)
+query = sink.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start()
+query.awaitTermination(120)
+print("DONE", len(query.recentProgress), query.exception())
+spark.stop()
+"""
+
+
+def test_a_warning_is_logged_once_a_query(java: None, kafka: Any, topic: Any, outside: Any, tmp_path: Path) -> None:
+    source, target = topic(2), topic(2)
+    outside.fill(source, [8, 8])
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment.pop("SPARK_REMOTE", None)
+    done = subprocess.run(
+        [sys.executable, str(program), kafka.bootstrap_servers, source, target, str(tmp_path)],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert "DONE" in done.stdout and "None" in done.stdout, done.stdout[-2000:] + done.stderr[-6000:]
+    batch, stream = done.stderr.split("SECTION batch")[1].split("SECTION stream")
+    for name, where in (("batch", batch), ("write", batch), ("stream", stream), ("sink", stream)):
+        assert where.count(f"are ignored: no.{name}") == 1, done.stderr[-6000:]
+    # Processes are used again, so the read and the write may have said the same in one of them.
+    said = done.stderr.count("kafka.sasl.* settings have no effect with kafka.security.protocol=PLAINTEXT")
+    assert 1 <= said <= 4, done.stderr[-6000:]
+    assert " sasl.* settings have no effect" not in done.stderr.replace("\n", " "), done.stderr[-6000:]
