@@ -203,25 +203,33 @@ def check_write(options: SinkOptions) -> None:
     """Raise what would fail every task, before any runs: a topic that does not exist, a partitioner that cannot be
     imported, no broker that answers."""
     Partitioner(options.client)
+    cluster = shared_cluster(options.client)
+    cluster.brokers()
     if named := _named_topics(options):
-        shared_cluster(options.client).topics(named)
+        cluster.topics(named)
 
 
 def check_stream_write(options: SinkOptions) -> None:
-    """As :func:`check_write`, for what Spark has built anew with every micro-batch, in processes that it uses again: what
-    is known is not asked for, and only what is certain is raised. The tasks will say the rest."""
+    """As :func:`check_write`, for a writer that Spark builds anew for every micro-batch.
+
+    Spark reuses the processes, so metadata that is fresh enough is not requested again. A cluster that has never answered
+    this process fails the query, even where the micro-batch has no rows and its tasks would never connect. Once it has
+    answered, an outage is left to the tasks and their retries: only definite errors are raised here.
+    """
     Partitioner(options.client)
+    cluster = shared_cluster(options.client)
+    cluster.brokers()
     if named := _named_topics(options):
         deadline = Deadline.after_ms(_CHECK_MS)
         try:
-            shared_cluster(options.client).topics(
-                named, max_age_ms=options.client.metadata_max_age_ms, deadline=deadline
-            )
+            cluster.topics(named, max_age_ms=options.client.metadata_max_age_ms, deadline=deadline)
         except (UnknownTopicError, AuthenticationError, SettingsError):
             raise  # each task would try the same credentials again, and accounts get locked
         except WireError as error:
-            _log.debug("Topics %s were not looked at before the tasks: %s", named, error)
+            _log.debug("The topics %s could not be checked before the tasks: %s", named, error)
 
 
 def _named_topics(options: SinkOptions) -> list[str]:
-    return [topic for topic in (options.topic, options.dead_letter_topic) if topic is not None]
+    marker_topic = None if options.exactly_once is None else options.exactly_once.marker_topic
+    named = (options.topic, options.dead_letter_topic, marker_topic)
+    return list(dict.fromkeys(topic for topic in named if topic is not None))

@@ -9,6 +9,12 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+
+from pykafka_wire import PykafkaWireDataSource
+from pykafka_wire.options.options import parse_sink_options
+from pykafka_wire.sink.writer import check_stream_write, check_write
+from pykafka_wire.wire.errors import NoBrokerAvailableError, UnknownTopicError
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -415,6 +421,36 @@ def test_a_stream_to_an_unknown_topic_fails_before_any_task(queries: Any, kafka:
     text = failure(lambda: query.awaitTermination(120))
     assert "no-such-topic-here" in text and "UNKNOWN_TOPIC_OR_PARTITION" in text
     assert "Failed to initialize Python data source writer" in text  # no task has run
+
+
+def test_a_stream_to_brokers_that_are_not_there_fails_before_its_first_batch(queries: Any, topic: Any) -> None:
+    """Its first micro-batch is empty: no task would connect, and Spark would log it as done."""
+    query = (
+        queries.stream(subscribe=topic(1))
+        .select("value")
+        .writeStream.format("pykafka-wire")
+        .options(**{"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "orders"})
+        .option("checkpointLocation", str(queries.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    text = failure(lambda: query.awaitTermination(120))
+    assert "[PYKAFKA_WIRE_NO_BROKER_AVAILABLE]" in text and "127.0.0.1:1" in text
+    assert queries.committed_offsets() == {}
+
+
+def test_a_topic_column_does_not_keep_a_write_from_checking_its_brokers() -> None:
+    options = parse_sink_options({"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "500"})
+    for check in (check_write, check_stream_write):
+        with pytest.raises(NoBrokerAvailableError):
+            check(options)
+
+
+def test_a_marker_topic_that_does_not_exist_fails_before_any_task(kafka: Any, topic: Any) -> None:
+    asked = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic(1), "markerTopic": "no-such-marker"}
+    asked |= {"deliveryGuarantee": "exactly-once", "kafka.transactional.id": "t"}
+    with pytest.raises(UnknownTopicError, match="no-such-marker"):
+        PykafkaWireDataSource(asked).streamWriter(StructType().add("value", "string"), False)
 
 
 @pytest.mark.parametrize(
