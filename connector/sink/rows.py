@@ -6,7 +6,10 @@ The column rules are those of Spark's own Kafka sink; a ``timestamp`` column bes
 
 from __future__ import annotations
 
+import functools
+import logging
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +21,9 @@ from pyspark.sql.types import StructType
 from pykafka_wire.errors import SchemaError, WriteError
 from pykafka_wire.wire.records.arrays import to_arrow, to_numpy
 
-#: Columns of the sink and the types each may have (Spark's ``simpleString``); other columns are left alone.
+_log = logging.getLogger(__name__)
+
+#: Columns of the sink and the types each may have (Spark's ``simpleString``); other columns are not written.
 _SINK_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "topic": ("string",),
     "key": ("string", "binary"),
@@ -27,6 +32,10 @@ _SINK_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
+#: The source's other columns: a copied row has them, so they are neither typing errors nor worth a warning.
+_SOURCE_ONLY: Final = frozenset({"offset", "timestampType"})
+#: A typing error is one wrong, missing, additional or exchanged letter; two of them in names as long as this.
+_LONG_NAME: Final = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +49,28 @@ class SinkColumns:
     def of(cls, schema: StructType, topic: str | None) -> SinkColumns:
         """The sink's columns in ``schema``.
 
+        A warning names the columns that are not written, once a process.
+
         Raises:
-            SchemaError: no value, neither a topic column nor the option, or a column of the wrong type.
+            SchemaError: no value, neither a topic column nor the option, a column of the wrong type, two columns of one
+                name, or a name that looks like a typing error of a column that is not there.
         """
         types = {field.name: field.dataType.simpleString() for field in schema.fields}
+        needed = [name for name in _SINK_TYPES if not (name == "topic" and topic is not None)]
+        if twice := [name for name, count in Counter(field.name for field in schema.fields).items() if count > 1]:
+            # Also a column that is not written: Spark hands Python no Arrow batches with it.
+            raise SchemaError(
+                f"the rows have more than one column {twice[0]!r}: keep one of them, as in df.drop(other.{twice[0]}), or "
+                "rename the others."
+            )
+        others = [name for name in types if name not in _SINK_TYPES and name not in _SOURCE_ONLY]
+        for name in others:
+            for meant in needed:
+                if meant not in types and _is_near(name, meant):
+                    raise SchemaError(
+                        f"column {name!r} would not be written: did you mean {meant!r}? Rename the column, or drop it if the "
+                        "records do not need it."
+                    )
         if "value" not in types:
             raise SchemaError(
                 f"the rows have no column 'value' (they have {', '.join(types) or 'none'}): name the column to write, "
@@ -58,6 +85,8 @@ class SinkColumns:
                 raise SchemaError(
                     f"column {name!r} is {types[name]} and must be {' or '.join(allowed)}: cast it before the write."
                 )
+        if others:
+            _warn_of_others(tuple(others))
         return cls(names=tuple(name for name in _SINK_TYPES if name in types), topic=topic)
 
     def rows(self, batch: Any) -> Rows:  # Any: pyarrow has no types
@@ -153,6 +182,35 @@ class Rows:
             partition=of(self.partition),
             timestamp_ms=self.timestamp_ms[start : start + length],
         )
+
+
+@functools.cache  # once a process: Spark builds a writer for every micro-batch
+def _warn_of_others(names: tuple[str, ...]) -> None:
+    _log.warning(
+        "Columns that are not written to Kafka: %s. Records have %s; put the others into value, as with "
+        "to_json(struct(*)), or drop them",
+        ", ".join(names),
+        ", ".join(_SINK_TYPES),
+    )
+
+
+def _is_near(name: str, meant: str) -> bool:
+    """Whether ``name`` is likely a typing error of ``meant``, or differs from it in case only."""
+    lowered = name.lower()
+    return _edits(lowered, meant) <= (2 if len(meant) >= _LONG_NAME else 1)
+
+
+def _edits(a: str, b: str) -> int:
+    """The letters to change, insert, remove or exchange with their neighbour, to get from one word to the other."""
+    rows: list[list[int]] = [list(range(len(b) + 1))]
+    for i, letter in enumerate(a, 1):
+        row = [i]
+        for j, other in enumerate(b, 1):
+            row.append(min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (letter != other)))
+            if i > 1 and j > 1 and letter == b[j - 2] and a[i - 2] == other:
+                row[-1] = min(row[-1], rows[-2][j - 2] + 1)
+        rows.append(row)
+    return rows[-1][-1]
 
 
 def _binary(array: Any) -> Any:

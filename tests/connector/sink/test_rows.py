@@ -78,6 +78,56 @@ def test_no_topic_at_all() -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("kye", "key"),
+        ("Key", "key"),
+        ("keys", "key"),
+        ("partiton", "partition"),
+        ("header", "headers"),
+        ("Timestmap", "timestamp"),
+    ],
+)
+def test_a_typing_error_is_refused_with_the_name_that_is_meant(typed: str, meant: str) -> None:
+    types: dict[str, DataType] = {"value": StringType(), typed: StringType()}
+    with pytest.raises(SchemaError, match=f"column '{typed}' would not be written: did you mean '{meant}'"):
+        SinkColumns.of(schema(**types), "t")
+
+
+@pytest.mark.parametrize(
+    ("names", "topic"),
+    [
+        (("value", "offset", "timestampType"), "t"),  # of the source: a copied row has them
+        (("value", "key", "kye"), "t"),  # what it could mean is there
+        (("value", "topc"), "t"),  # the option says the topic
+        (("value", "id", "day", "time", "part", "keyword", "head"), "t"),
+    ],
+)
+def test_other_names_are_no_typing_errors(names: tuple[str, ...], topic: str) -> None:
+    found = SinkColumns.of(schema(**dict.fromkeys(names, StringType())), topic).names
+    assert set(found) == {"value", "key"} & set(names)
+
+
+def test_a_topic_column_that_is_misspelt_is_named() -> None:
+    with pytest.raises(SchemaError, match="did you mean 'topic'"):
+        SinkColumns.of(schema(value=StringType(), topc=StringType()), None)
+
+
+def test_columns_that_are_left_out_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        SinkColumns.of(schema(value=StringType(), offset=LongType(), weight=LongType(), colour=LongType()), "t")
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("Columns that are not written to Kafka: weight, colour. ")
+
+
+@pytest.mark.parametrize("name", ["value", "other"])  # Spark refuses one that is not written, too, but in a task
+def test_two_columns_of_one_name(name: str) -> None:
+    fields = [StructField(each, StringType()) for each in ("value", name, name)]
+    with pytest.raises(SchemaError, match=f"more than one column '{name}': keep one of them"):
+        SinkColumns.of(StructType(fields[1:] if name == "value" else fields), "t")
+
+
+@pytest.mark.parametrize(
     ("name", "kind"),
     [
         ("value", LongType()),

@@ -457,6 +457,12 @@ def test_a_marker_topic_that_does_not_exist_fails_before_any_task(kafka: Any, to
     ("columns", "options", "text"),
     [
         ("CAST(id AS STRING) AS text", {"topic": "t"}, "[PYKAFKA_WIRE_SCHEMA] the rows have no column 'value'"),
+        (["'v' AS value", "'k' AS kye"], {"topic": "t"}, "[PYKAFKA_WIRE_SCHEMA] column 'kye' would not be written"),
+        (
+            ["'v' AS value", "'w' AS value"],
+            {"topic": "t"},
+            "[PYKAFKA_WIRE_SCHEMA] the rows have more than one column 'value'",
+        ),
         ("CAST(id AS STRING) AS value", {}, "[PYKAFKA_WIRE_SCHEMA] no topic to write to"),
         ("id AS value", {"topic": "t"}, "[PYKAFKA_WIRE_SCHEMA] column 'value' is bigint"),
         ("CAST(id AS STRING) AS value", {"topics": "t"}, "there is no option 'topics': did you mean topic?"),
@@ -468,7 +474,7 @@ def test_a_marker_topic_that_does_not_exist_fails_before_any_task(kafka: Any, to
     ],
 )
 def test_what_cannot_be_written_fails_before_any_task(
-    spark: Any, kafka: Any, columns: str, options: dict[str, str], text: str
+    spark: Any, kafka: Any, columns: str | list[str], options: dict[str, str], text: str
 ) -> None:
     frame = spark.range(3).selectExpr(columns)
     assert text in failure_without_a_job(spark, lambda: write(frame, kafka, **options))
