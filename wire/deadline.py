@@ -63,10 +63,10 @@ class Backoff:
 
     def __init__(self, settings: ClientSettings) -> None:
         # As Java's clients: where the first pause is above the longest, every pause is the longest.
-        self._first_ms = settings.retry_backoff_ms
+        self.first_ms = settings.retry_backoff_ms
         self._most_ms = settings.retry_backoff_max_ms
 
     def delay_ms(self, n_failures: int) -> float:
         """The pause after the ``n_failures``-th failure in a row, counted from 1."""
-        pause: float = min(self._most_ms, self._first_ms * 2.0 ** min(max(0, n_failures - 1), 30))
+        pause: float = min(self._most_ms, self.first_ms * 2.0 ** min(max(0, n_failures - 1), 30))
         return pause * random.uniform(0.8, 1.2)

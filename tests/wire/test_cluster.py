@@ -203,11 +203,51 @@ def test_a_hint_redirects_at_once_and_brings_its_endpoint(
     with FakeBroker(3) as three:
         three.on[ListOffsetsRequest] = offsets_of(three, {})
         cluster.topics(["t"])
-        cluster.invalidate(T0)
-        cluster.update_leader(T0, 3, 5, ("127.0.0.1", three.port))
+        assert cluster.redirect(T0, 1, hint=(3, 5), endpoint=("127.0.0.1", three.port))
         assert ends(cluster, T0) == {T0: 30}
-        cluster.update_leader(T0, 1, 5)
-        assert cluster.leader(T0) == (3, 5)
+
+
+@pytest.mark.parametrize("hint", [(-1, -1), (2, 4), (2, 3), (9, 5)], ids=["none", "as old", "older", "unknown address"])
+def test_without_a_newer_hint_the_leader_is_looked_up_after_a_pause(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, hint: tuple[int, int]
+) -> None:
+    assert cluster.leader(T0) == (1, 4)
+    assert not cluster.redirect(T0, 1, hint=hint)
+    pair[0].topics["t"][0] = (2, 5)
+    assert cluster.leader(T0) == (2, 5)
+    # What an earlier answer told is not looked up again for a later one that says the same.
+    n_asked = len(asked_for(pair[0]) + asked_for(pair[1]))
+    assert cluster.redirect(T0, 1, hint=(2, 5))
+    assert cluster.redirect(T0, 1)
+    assert cluster.redirect(T0, 2, epoch=4)
+    assert cluster.leader(T0) == (2, 5)
+    assert len(asked_for(pair[0]) + asked_for(pair[1])) == n_asked
+
+
+def test_leaders_are_looked_up_in_one_request_and_each_failure_is_told_apart(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
+) -> None:
+    pair[0].topics["t"][1] = (-1, 4)
+    unheard, unknown = TopicPartition("t", 9), TopicPartition("nope", 0)
+    found = cluster.leaders([T0, T1, unheard, unknown])
+    assert found.leaders == {T0: (1, 4)}
+    assert set(found.topic_ids) == {"t"}
+    assert {tp: (type(error), error.partition) for tp, error in found.errors.items()} == {
+        T1: (BrokerError, 1),
+        unheard: (UnknownTopicError, 9),
+        unknown: (UnknownTopicError, 0),
+    }
+    assert [sorted(each) for each in asked_for(pair[0]) + asked_for(pair[1])] == [["nope", "t"]]
+
+
+def test_partitions_without_a_leader_are_not_looked_up_more_often_than_retries_are_due(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    pair[0].topics["t"][1] = (-1, 4)
+    with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", pair[0].port),), retry_backoff_ms=60_000)) as cluster:
+        for _ in range(100):
+            assert set(cluster.leaders([T0, T1]).errors) == {T1}
+    assert len(asked_for(pair[0]) + asked_for(pair[1])) == 1
 
 
 # --- requests by leader -----------------------------------------------------------------------------------------------

@@ -11,13 +11,20 @@ import pytest
 from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.errors import LogEndError
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
-from pykafka_wire.wire.protocol.messages.fetch import FetchRequest, FetchResponse
+from pykafka_wire.wire.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
 from pykafka_wire.wire.protocol.messages.list_offsets import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from tests.wire.fake_broker import CLOSE, Close, FakeBroker
 from tests.wire.fake_fetch import N_RECORDS, VALUES, answer, asked_of, batch_at, client, range_of, two_brokers
 
@@ -203,3 +210,45 @@ def test_a_broker_that_says_nothing_is_given_up_while_another_one_is_busy(
         indexes = {int(index) for chunk in chunks for index in chunk.records.slice_index}
     assert was_hidden == [False]
     assert indexes == {0, 1}
+
+
+def test_partitions_without_a_leader_delay_no_other_and_are_looked_up_together(
+    brokers: tuple[FakeBroker, FakeBroker],
+) -> None:
+    leader, _ = brokers
+    headless = range(1, 41)
+    for broker in brokers:
+        broker.topics["t"] = {0: (1, 0), **dict.fromkeys(headless, (-1, 0))}
+
+    def serve(request: FetchRequest, version: int) -> FetchResponse:
+        asked = [partition.partition for partition in request.topics[0].partitions]
+        answers = [
+            PartitionData(partition_index=partition, high_watermark=10, last_stable_offset=10, records=batch_at(0))
+            for partition in asked
+        ]
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=answers)])
+
+    leader.on[FetchRequest] = serve
+    with client(leader) as cluster:
+        chunks = fetch_ranges(cluster, [range_of(partition) for partition in (0, *headless)], columns=VALUES)
+        n_records = next(chunks).records.n_records
+        for broker in brokers:
+            broker.topics["t"].update(dict.fromkeys(headless, (1, 1)))
+        assert n_records + sum(chunk.records.n_records for chunk in chunks) == N_RECORDS * (1 + len(headless))
+    assert sum(broker.count(MetadataRequest) for broker in brokers) < len(headless)
+
+
+def test_a_leader_hint_that_is_not_newer_is_followed_by_a_pause(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    leader, _ = brokers
+    refused_until = time.monotonic() + 1
+
+    def not_the_leader(request: FetchRequest, version: int) -> FetchResponse:
+        if time.monotonic() < refused_until:
+            return answer(request, error_code=6, current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=0))
+        return answer(request, records=batch_at(0))
+
+    leader.on[FetchRequest] = not_the_leader
+    with client(leader) as cluster:
+        (chunk,) = fetch_ranges(cluster, [range_of(0)], columns=VALUES)
+    assert chunk.records.n_records == N_RECORDS
+    assert leader.count(FetchRequest) < 20

@@ -17,7 +17,9 @@ from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, Protoco
 from pykafka_wire.wire.produce.produce_errors import refused_error
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.protocol.messages.produce import (
+    LeaderIdAndEpoch,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -248,3 +250,49 @@ def test_batches_appended_with_too_few_replicas_are_not_appended_again(
             brokers.nodes[1].resume()
         producer.flush()
         assert read(cluster, "after-append") == numbered(0, 200)
+
+
+def test_partitions_without_a_leader_delay_no_other_and_are_looked_up_together(
+    fake: FakeBroker, log: Partition
+) -> None:
+    headless = range(1, 41)
+    n_electing: list[int] = []
+
+    def produce(request: ProduceRequest, version: int) -> ProduceResponse:
+        partitions = [each.index for each in request.topic_data[0].partition_data]
+        if partitions == [0]:
+            n_electing.append(fake.count(MetadataRequest))
+            fake.topics["t"].update(dict.fromkeys(headless, (1, 1)))
+        answers = [PartitionProduceResponse(index=index, base_offset=0) for index in partitions]
+        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=answers)])
+
+    fake.on[ProduceRequest] = produce
+    fake.topics["t"] = {0: (1, 0), **dict.fromkeys(headless, (-1, 0))}
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": fake.address})) as cluster:
+        producer = Producer(cluster)
+        for partition in (*headless, 0):
+            producer.append("t", partition, encode(numbered(0, 10)))
+        assert len(producer.flush()) == len(headless) + 1
+    assert n_electing  # the one with a leader did not wait for the others
+    assert fake.count(MetadataRequest) < len(headless)
+
+
+def test_a_leader_hint_that_is_not_newer_is_followed_by_a_pause(fake: FakeBroker, log: Partition) -> None:
+    """Two brokers that each name the other in an epoch that is known were asked 3,750 times in 0.7 s."""
+    refused_until = time.monotonic() + 1
+    fake.peers = {1: fake, 2: fake}
+
+    def not_the_leader(append: Callable[[], ProduceResponse]) -> Reply:
+        if time.monotonic() > refused_until:
+            return append()
+        leader = LeaderIdAndEpoch(leader_id=2, leader_epoch=0)
+        partition = PartitionProduceResponse(index=0, error_code=6, base_offset=-1, current_leader=leader)
+        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[partition])])
+
+    log.faults = [not_the_leader] * 10_000
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": fake.address})) as cluster:
+        producer = Producer(cluster)
+        write(producer, 0, 10)
+        producer.flush()
+    assert log.values == numbered(0, 10)
+    assert fake.count(ProduceRequest) < 20

@@ -25,7 +25,14 @@ from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.deadline import Backoff, Deadline
 from pykafka_wire.wire.error_codes import Action, error_info
-from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, TransportError, WireError, broker_error
+from pykafka_wire.wire.errors import (
+    BrokerError,
+    DeadlineExceededError,
+    NoBrokerAvailableError,
+    TransportError,
+    WireError,
+    broker_error,
+)
 from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pykafka_wire.wire.protocol.schema import Message, Request
 from pykafka_wire.wire.settings import ClientSettings
@@ -175,7 +182,21 @@ class Cluster(ClusterMetadata):
         last: WireError | None = None
         for _ in tries(self._backoff, deadline):
             flights: list[tuple[int, list[TopicPartition], ResponseFuture[ResponseT]]] = []
-            for node, group in self._by_leader(remaining, deadline).items():
+            lookup = self.leaders(remaining, deadline=deadline)
+            for error in lookup.errors.values():
+                if isinstance(error, NoBrokerAvailableError) and last is not None and deadline.expired:
+                    continue  # brokers did answer before: the earlier error tells more
+                if (
+                    not error.retriable
+                    or isinstance(error, NoBrokerAvailableError)
+                    or (isinstance(error, BrokerError) and not graces.allow(error.code))
+                ):
+                    raise error
+                last = error
+            by_node: dict[int, list[TopicPartition]] = {}
+            for tp, (node, _) in lookup.leaders.items():
+                by_node.setdefault(node, []).append(tp)
+            for node, group in by_node.items():
                 try:
                     pending = self.send(node, build(group), version_cap=version_cap, deadline=deadline)
                     flights.append((node, group, pending))
@@ -344,15 +365,6 @@ class Cluster(ClusterMetadata):
                 "That is where the broker tells clients to come: see its advertised.listeners, and the network from here."
             )
             raise
-
-    def _by_leader(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[int, list[TopicPartition]]:
-        """Partitions by leader, after one Metadata request for every topic that needs one, rather than one each."""
-        partitions = list(partitions)
-        self.topics({tp.topic for tp in partitions}, max_age_ms=self.settings.metadata_max_age_ms, deadline=deadline)
-        groups: dict[int, list[TopicPartition]] = {}
-        for tp in partitions:
-            groups.setdefault(self.leader(tp, deadline=deadline)[0], []).append(tp)
-        return groups
 
     def _retriable(
         self, tp: TopicPartition, code: int, node_id: int, pending: ResponseFuture[Any], graces: Graces

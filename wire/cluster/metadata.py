@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from pykafka_wire.wire.errors import BrokerError, broker_error
 from pykafka_wire.wire.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
 
@@ -50,6 +51,7 @@ class TopicMetadata:
 
 #: Leader epochs of older Metadata versions may lag behind and are not to be trusted (KAFKA-9212).
 _FIRST_TRUSTED_EPOCH_VERSION: Final = 9
+_UNKNOWN_TOPIC: Final = 3
 _LEADER_NOT_AVAILABLE: Final = 5
 _NEVER: Final = float("-inf")
 
@@ -90,6 +92,9 @@ class MetadataView:
         #: When a response last came, whatever it was about.
         self.refreshed_at = _NEVER
         self._topic_refreshed_at: dict[str, float] = {}
+        #: When a response last described a topic or gave an error code for it, and the code.
+        self._answered_at: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
         self._all_refreshed_at = _NEVER
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}
         self._names: dict[uuid.UUID, str] = {}
@@ -107,6 +112,36 @@ class MetadataView:
             if partitions is None or tp.partition in partitions:
                 return None
         return self._leaders.get(tp)
+
+    def leaders(
+        self, partitions: Iterable[TopicPartition], oldest: float
+    ) -> tuple[dict[TopicPartition, tuple[int, int]], list[TopicPartition]]:
+        """The leaders as :meth:`leader` knows them, and the partitions for which it knows none."""
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        unknown: list[TopicPartition] = []
+        for tp in partitions:
+            leader = self.leader(tp, oldest)
+            if leader is None:
+                unknown.append(tp)
+            else:
+                found[tp] = leader
+        return found, unknown
+
+    def leader_error(self, tp: TopicPartition) -> BrokerError:
+        """Why a partition has no leader, as far as the last response tells."""
+        topic = self.topics.get(tp.topic)
+        if topic is None:
+            code = self._failures.get(tp.topic, _UNKNOWN_TOPIC)
+            return broker_error(code, topic=tp.topic, partition=tp.partition, api="Metadata")
+        if tp.partition not in topic.partitions:
+            # A broker may not have heard of new partitions yet.
+            detail = f"The topic has {len(topic.partitions)} partitions."
+            return broker_error(_UNKNOWN_TOPIC, topic=tp.topic, partition=tp.partition, api="Metadata", detail=detail)
+        return broker_error(_LEADER_NOT_AVAILABLE, topic=tp.topic, partition=tp.partition, api="Metadata")
+
+    def topics_answered_before(self, topics: Iterable[str], moment: float) -> list[str]:
+        """Those topics of which no response has come since ``moment``."""
+        return [topic for topic in topics if self._answered_at.get(topic, _NEVER) <= moment]
 
     def is_fresh(self, topic: str, oldest: float) -> bool:
         """Whether a topic's metadata came at ``oldest`` or later and nothing has been found to contradict it since."""
@@ -138,9 +173,10 @@ class MetadataView:
         self.refreshed_at = now
         failures: dict[str, int] = {}
         for entry in response.topics:
+            self._answered_at[entry.name or ""] = now
             # A partition without a leader may show as an error of its topic, which is described all the same.
             if entry.error_code and not (entry.error_code == _LEADER_NOT_AVAILABLE and entry.partitions):
-                failures[entry.name or ""] = entry.error_code
+                failures[entry.name or ""] = self._failures[entry.name or ""] = entry.error_code
                 self._drop(entry.name or "")
             else:
                 self._keep(topic_of(entry, version), now)
@@ -205,6 +241,7 @@ class MetadataView:
         elif old is not None:
             self._forget_leaders(topic.name, old.partitions.keys() - topic.partitions.keys())
         self.topics[topic.name] = topic
+        self._failures.pop(topic.name, None)
         self._topic_refreshed_at[topic.name] = now
         self._stale.pop(topic.name, None)
         if topic.topic_id != ZERO_UUID:

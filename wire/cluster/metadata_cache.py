@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster.bootstrap import MetadataSource
 from pykafka_wire.wire.cluster.connection_pool import ConnectionPool
@@ -21,7 +21,15 @@ from pykafka_wire.wire.cluster.metadata import Broker, MetadataView, TopicMetada
 from pykafka_wire.wire.cluster.retries import gave_up, tries
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Backoff, Deadline
-from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, TransportError, broker_error
+from pykafka_wire.wire.errors import (
+    BrokerError,
+    DeadlineExceededError,
+    NoBrokerAvailableError,
+    TransportError,
+    UnknownTopicError,
+    WireError,
+    broker_error,
+)
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
@@ -31,6 +39,20 @@ logger = logging.getLogger(__name__)
 #: Topics that one Metadata request asks for on top of the one that is needed, because they are out of date as well.
 _MAX_MORE_TOPICS: Final = 1_000
 _UNKNOWN_TOPIC: Final = 3
+
+
+class LeaderLookup(NamedTuple):
+    """What is known of the leaders of some topic-partitions.
+
+    Attributes:
+        leaders: (node id, leader epoch) of each that has a leader.
+        topic_ids: the id of each topic that stands in ``leaders``, :data:`~pykafka_wire.wire.topics.ZERO_UUID` if it has none.
+        errors: why each of the others has none now.
+    """
+
+    leaders: dict[TopicPartition, tuple[int, int]]
+    topic_ids: dict[str, uuid.UUID]
+    errors: dict[TopicPartition, WireError]
 
 
 class ClusterMetadata:
@@ -120,36 +142,58 @@ class ClusterMetadata:
             return found
         deadline = deadline or self._total()
         attempt = None
-        answered = False
         for attempt in tries(self._backoff, deadline):
-            try:
-                self._refresh([tp.topic], deadline)
-            except TransportError:
-                if answered and deadline.expired:
-                    break  # brokers did answer: what is missing is a leader
-                raise
-            answered = True
-            with self._lock:
-                found = self._view.leader(tp)
-                topic = self._view.topics.get(tp.topic)
-            if found is not None:
-                return found
+            lookup = self.leaders([tp], deadline=deadline)
+            if tp in lookup.leaders:
+                return lookup.leaders[tp]
+            error = lookup.errors[tp]
+            if isinstance(error, NoBrokerAvailableError) and attempt.error is not None and deadline.expired:
+                break  # brokers did answer: what is missing is a leader
             with attempt:
-                partitions = topic.partitions if topic is not None else {}
-                if tp.partition not in partitions:
-                    # A broker may not have heard of new partitions yet.
-                    raise broker_error(
-                        _UNKNOWN_TOPIC,
-                        topic=tp.topic,
-                        partition=tp.partition,
-                        detail=f"The topic has {len(partitions)} partitions.",
-                    )
+                raise error
+        last = attempt.error if attempt is not None else None
+        if isinstance(last, UnknownTopicError):
+            raise last
         raise DeadlineExceededError(
             "the partition has no leader",
             topic=tp.topic,
             partition=tp.partition,
             remedy="Its replicas are offline: check the brokers.",
-        ) from (attempt.error if attempt is not None else None)
+        ) from last
+
+    def leaders(self, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None) -> LeaderLookup:
+        """The leaders of topic-partitions, after at most one Metadata request for all that are unknown.
+
+        Does not wait for elections: a partition without a leader is one of the errors, and delays no other partition. A
+        topic is asked for at most once in half of ``retry.backoff.ms``, however many of its partitions have no leader.
+
+        Args:
+            deadline: for the answer to the Metadata request.
+
+        Raises:
+            AuthenticationError, SettingsError: no request can succeed.
+        """
+        self._check_fork()
+        partitions = list(partitions)
+        now = time.monotonic()
+        oldest = now - self.settings.metadata_max_age_ms / 1000
+        with self._lock:
+            found, unknown = self._view.leaders(partitions, oldest)
+            # Half of the pause, because jitter shortens the pauses of those who ask again.
+            due = self._view.topics_answered_before({tp.topic for tp in unknown}, now - self._backoff.first_ms / 2000)
+        unanswered: WireError | None = None
+        if due:
+            try:
+                self._refresh_once(due, deadline or self._total())
+            except TransportError as error:
+                unanswered = error
+            with self._lock:
+                more, unknown = self._view.leaders(unknown, oldest)
+            found.update(more)
+        with self._lock:
+            errors = {tp: unanswered or self._view.leader_error(tp) for tp in unknown}
+            topic_ids = {topic: self._view.topics[topic].topic_id for topic in {tp.topic for tp in found}}
+        return LeaderLookup(found, topic_ids, errors)
 
     def invalidate(self, where: TopicPartition | str) -> None:
         """What is known of a leader, or of a whole topic, is out of date: ask before the next use."""
@@ -159,13 +203,35 @@ class ClusterMetadata:
             else:
                 self._view.invalidate(where)
 
-    def update_leader(
-        self, tp: TopicPartition, node_id: int, epoch: int, endpoint: tuple[str, int] | None = None
-    ) -> None:
-        """A hint from a response (KIP-951): it counts only with a newer epoch, and where the node can be reached."""
+    def redirect(
+        self,
+        tp: TopicPartition,
+        refused_by: int,
+        *,
+        epoch: int = -1,
+        hint: tuple[int, int] = (-1, -1),
+        endpoint: tuple[str, int] | None = None,
+    ) -> bool:
+        """A broker has answered that it does not lead a topic-partition: whether another leader is known now.
+
+        If so, from its hint (KIP-951) or from an earlier answer, the request may go there at once. If not, the leader is
+        looked up before the next use, and a retry must pause first. A hint counts only with a newer epoch than the
+        known one: two brokers that name each other would be asked without end.
+
+        Args:
+            refused_by: the broker's node id.
+            epoch: the leader epoch that the request carried, -1 if none.
+            hint: node id and epoch of the leader that the broker names, node id -1 for none.
+            endpoint: host and port of that leader, where the answer has them.
+        """
         with self._lock:
-            if self._view.update_leader(tp, node_id, epoch, endpoint):
-                logger.debug("%s: broker %d leads in epoch %d", tp, node_id, epoch)
+            if hint[0] >= 0 and self._view.update_leader(tp, *hint, endpoint):
+                logger.debug("%s: broker %d leads in epoch %d", tp, *hint)
+            known = self._view.leader(tp)
+            if known is not None and (known[0] != refused_by or known[1] > epoch >= 0):
+                return True
+            self._view.invalidate(tp.topic, tp.partition)
+            return False
 
     def topic_id(self, topic: str) -> uuid.UUID:
         """The id of a topic, :data:`~pykafka_wire.wire.topics.ZERO_UUID` where brokers have none."""

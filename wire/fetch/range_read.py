@@ -13,11 +13,10 @@ short-lived reader would only fill the broker's session cache (KIP-227).
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -71,8 +70,8 @@ _FOLLOWER_WAIT_S: Final = 1.0
 #: How long the leader serves a range itself after a follower failed it. By then a leader has dropped a follower that
 #: trails from the in-sync replicas (1.5 times replica.lag.time.max.ms, which is 30 s by default), and names it no more.
 _LEADER_ONLY_S: Final = 45.0
-#: How long to wait for one partition's leader while others could be read.
-_ELECTION_WAIT_MS: Final = 1_000
+#: How long to wait for an answer about leaders while partitions whose leaders are known could be read.
+_LEADER_WAIT_MS: Final = 1_000
 #: A connection of its own: an answer of megabytes must not stand before metadata or commits.
 _PURPOSE: Final = "fetch"
 #: The first version that names topics by id (KIP-516); below it last_fetched_epoch came with 12 (KIP-595).
@@ -146,14 +145,8 @@ class RangeRead:
         self._clock = WorkingClock()
         self._moved_at = self._clock.now()
         self._topic_ids: dict[str, uuid.UUID] = {}
-        self._leaders: dict[TopicPartition, tuple[int, int]] = {}
 
     def run(self) -> Iterator[FetchedRecords]:
-        topics = {progress.range.topic for progress in self._unfinished}
-        if topics:
-            # One request for all of them; what goes wrong with a topic is told when its first range is asked for.
-            with contextlib.suppress(UnknownTopicError):
-                self._cluster.topics(topics, max_age_ms=self._settings.metadata_max_age_ms)
         while self._unfinished:
             self._send()
             if not self._in_flight:
@@ -186,17 +179,23 @@ class RangeRead:
         """Sends a Fetch to every node that has none in flight and ranges ready to be asked for."""
         now = self._clock.now()
         by_node: dict[int, dict[TopicPartition, Asked]] = {}
-        for progress in sorted(self._unfinished, key=lambda progress: progress.turn):
-            if progress.not_before > now:
-                continue
+        due = sorted(
+            (progress for progress in self._unfinished if progress.not_before <= now),
+            key=lambda progress: progress.turn,
+        )
+        # All at once: a partition without a leader delays no other one.
+        lookup = self._cluster.leaders((each.topic_partition for each in due), deadline=self._leader_deadline())
+        for progress in due:
             try:
+                if progress.topic_partition in lookup.errors:
+                    raise lookup.errors[progress.topic_partition]
                 self._check_topic_id(progress)
-                leader = self._leader_of(progress.topic_partition)
             except (TransportError, BrokerError) as error:
-                if isinstance(error, NoBrokerAvailableError | UnknownTopicError) and not self._counters.n_responses:
-                    raise  # the cluster has had its time: a wrong address or name is to be known within seconds
+                if isinstance(error, NoBrokerAvailableError) and not self._counters.n_responses:
+                    raise  # the cluster has had its time: a wrong address is to be known within seconds
                 self._failed(progress, error)
                 continue
+            leader = lookup.leaders[progress.topic_partition]
             # A follower serves until its time is up or the leader changes; then the leader is asked again (KIP-392).
             if leader != progress.leader or now >= progress.replica_until:
                 progress.replica = -1
@@ -208,17 +207,6 @@ class RangeRead:
                 )
         for node, asked in by_node.items():
             self._send_to(node, list(asked.values()))
-
-    def _leader_of(self, tp: TopicPartition) -> tuple[int, int]:
-        """The leader, remembered until an answer says otherwise: this is asked for every range before every request."""
-        leader = self._leaders.get(tp)
-        if leader is None:
-            leader = self._leaders[tp] = self._cluster.leader(tp, deadline=self._leader_deadline())
-        return leader
-
-    def _invalidate(self, tp: TopicPartition) -> None:
-        self._leaders.pop(tp, None)
-        self._cluster.invalidate(tp)
 
     def _check_topic_id(self, progress: RangeProgress) -> None:
         """Raises TopicRecreatedError when the topic of this name is not the one that the range was planned on."""
@@ -296,7 +284,7 @@ class RangeRead:
 
     def _leader_deadline(self) -> Deadline | None:
         """The cluster's own deadline at first; later a short one, so that one partition's election holds up no other."""
-        return Deadline.after_ms(_ELECTION_WAIT_MS) if self._counters.n_responses else None
+        return Deadline.after_ms(_LEADER_WAIT_MS) if self._counters.n_responses else None
 
     def _request_deadline(self) -> Deadline:
         return Deadline.after_ms(self._settings.request_timeout_ms)
@@ -353,26 +341,25 @@ class RangeRead:
                 asked = flight.by_place.get((topic.topic_id if by_id else topic.topic, data.partition_index))
                 if asked is None:
                     continue
-                if data.current_leader.leader_id >= 0:
-                    self._leaders.pop(asked.progress.topic_partition, None)
-                    self._cluster.update_leader(
-                        asked.progress.topic_partition,
-                        data.current_leader.leader_id,
-                        data.current_leader.leader_epoch,
-                        endpoint=endpoints.get(data.current_leader.leader_id),
-                    )
                 # An answer to a position that has been given up (a corrupt batch is being fetched anew) is void.
                 if asked.progress.position == asked.position:
-                    self._accept(asked, data, flight, chunk)
+                    self._accept(asked, data, flight, chunk, endpoints)
         if self._clock.now() - self._moved_at > self._deadline_s:
             self._give_up(flight.asked[0].progress, throttled_error(node) if response.throttle_time_ms else None)
         return chunk
 
-    def _accept(self, asked: Asked, data: PartitionData, flight: InFlight, chunk: Chunk) -> None:
+    def _accept(
+        self,
+        asked: Asked,
+        data: PartitionData,
+        flight: InFlight,
+        chunk: Chunk,
+        endpoints: Mapping[int, tuple[str, int]],
+    ) -> None:
         """Takes one partition's part of an answer: records, a redirection, or an error."""
         progress = asked.progress
         if data.error_code:
-            self._refused(asked, data, flight)
+            self._refused(asked, data, flight, endpoints)
             return
         if data.diverging_epoch.end_offset >= 0:
             raise truncated_error(progress.range, progress.position, data, node=flight.node)
@@ -454,8 +441,7 @@ class RangeRead:
             tp = progress.topic_partition
             end = log_end_offset(self._cluster, tp, asked.leader[1], self._request_deadline())
             if self._cluster.leader(tp) != asked.leader:
-                self._leaders.pop(tp, None)  # the new one has the whole wait to come level
-                self._pause(progress)
+                self._pause(progress)  # the new one has the whole wait to come level
                 return
             raise log_end_error(
                 progress.range,
@@ -473,7 +459,9 @@ class RangeRead:
 
     # --- failures ---------------------------------------------------------------------------------------------------
 
-    def _refused(self, asked: Asked, data: PartitionData, flight: InFlight) -> None:
+    def _refused(
+        self, asked: Asked, data: PartitionData, flight: InFlight, endpoints: Mapping[int, tuple[str, int]]
+    ) -> None:
         """Acts on one partition's error code: goes elsewhere, tries again later, or raises."""
         progress = asked.progress
         tp = progress.topic_partition
@@ -500,7 +488,15 @@ class RangeRead:
         if error.name == "CORRUPT_MESSAGE" and progress.failures:
             raise error
         if error.info.action is Action.REFRESH_METADATA:
-            self._invalidate(tp)
+            hint = data.current_leader
+            if self._cluster.redirect(
+                tp,
+                flight.node,
+                epoch=asked.leader[1],
+                hint=(hint.leader_id, hint.leader_epoch),
+                endpoint=endpoints.get(hint.leader_id),
+            ):
+                return
         self._failed(progress, error)
 
     def _lost(self, node: int, batch: list[Asked], error: WireError) -> None:
@@ -509,7 +505,7 @@ class RangeRead:
         for asked in batch:
             if node != asked.leader[0]:
                 self._leave_follower(asked.progress, "is out of reach")
-            self._invalidate(asked.progress.topic_partition)
+            self._cluster.invalidate(asked.progress.topic_partition)
             self._failed(asked.progress, error)
 
     def _leave_follower(self, progress: RangeProgress, why: str) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+import uuid
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NoReturn
@@ -41,7 +42,6 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.produce.batch_limits import BatchLimits
 from pykafka_wire.wire.produce.inflight import PartitionQueue, ProducerIdentity, QueuedBatch, TransactionScope
-from pykafka_wire.wire.produce.leaders import Leaders
 from pykafka_wire.wire.produce.produce_errors import (
     AFTER_APPEND,
     RECORD_ERRORS,
@@ -67,8 +67,8 @@ _MOST_IN_FLIGHT: Final = 5
 #: CORRUPT_MESSAGE may be a flipped bit on the way, which a resend heals; brokers before 2.5 (KIP-467) also answer it
 #: for a record that they will never take, such as one without a key in a compacted topic.
 _CORRUPT_TRIES: Final = 3
-#: How long to wait for one partition's leader while others could be written.
-_ELECTION_WAIT_MS: Final = 1_000
+#: How long to wait for an answer about leaders while partitions whose leaders are known could be written.
+_LEADER_WAIT_MS: Final = 1_000
 
 
 class Producer:
@@ -112,7 +112,7 @@ class Producer:
         self._unsent_bytes = 0
         self._lost_track = False
         self._error: WireError | None = None
-        self._leaders = Leaders(self._cluster)
+        self._topic_ids: dict[str, uuid.UUID] = {}
         self._unknown_since: dict[TopicPartition, float] = {}
         self._delivered: dict[TopicPartition, Delivered] = {}
         self._kept: list[RefusedRecords] = []
@@ -276,16 +276,25 @@ class Producer:
     def _send(self, *, everything: bool) -> None:
         """Sends requests to every leader that has room in flight; unless `everything`, only those that are worth it."""
         now = self._clock.now()
-        by_node: dict[int, list[PartitionQueue]] = {}
+        ready = []
         for queue in self._queues.values():
-            if not queue.waiting:
-                continue
-            if now >= queue.waiting[0].expires_at:
+            if queue.waiting and now >= queue.waiting[0].expires_at:
                 self._expired(queue.waiting[0])
-            if not queue.ready(now):
+            if queue.ready(now):
+                ready.append(queue)
+        by_node: dict[int, list[PartitionQueue]] = {}
+        # All at once: a partition without a leader delays no other one.
+        deadline = Deadline.after_ms(_LEADER_WAIT_MS) if self.counters.n_requests else None
+        lookup = self._cluster.leaders((queue.topic_partition for queue in ready), deadline=deadline)
+        self._topic_ids.update(lookup.topic_ids)
+        for queue in ready:
+            tp = queue.topic_partition
+            if tp in lookup.errors:
+                self._without_leader(queue, lookup.errors[tp])
                 continue
-            node = self._leader_of(queue)
-            if node is not None and queue.node in (-1, node):
+            self._unknown_since.pop(tp, None)
+            node = lookup.leaders[tp][0]
+            if queue.node in (-1, node):
                 by_node.setdefault(node, []).append(queue)
         for node, queues in by_node.items():
             while len(self._in_flight.setdefault(node, deque())) < self._max_in_flight:
@@ -296,25 +305,17 @@ class Producer:
         if everything:
             self._unsent_since = None
 
-    def _leader_of(self, queue: PartitionQueue) -> int | None:
-        """The node to send a queue's batches to; None when there is none for now."""
+    def _without_leader(self, queue: PartitionQueue, error: WireError) -> None:
+        """Puts a queue off for a while whose partition has no leader now, or fails the producer."""
         tp = queue.topic_partition
-        # One partition's election is to hold up no other, once the cluster is known to be there.
-        deadline = Deadline.after_ms(_ELECTION_WAIT_MS) if self.counters.n_requests else None
-        try:
-            leader = self._leaders.of(tp, deadline)
-            self._unknown_since.pop(tp, None)
-            return leader
-        except WireError as error:
-            if not error.retriable or (isinstance(error, NoBrokerAvailableError) and not self.counters.n_requests):
+        if not error.retriable or (isinstance(error, NoBrokerAvailableError) and not self.counters.n_requests):
+            self._fail(error)
+        if isinstance(error, UnknownTopicError):
+            since = self._unknown_since.setdefault(tp, self._clock.now())
+            if (self._clock.now() - since) * 1000 > UNKNOWN_TOPIC_GRACE_MS:
                 self._fail(error)
-            if isinstance(error, UnknownTopicError):
-                since = self._unknown_since.setdefault(tp, self._clock.now())
-                if deadline is None or (self._clock.now() - since) * 1000 > UNKNOWN_TOPIC_GRACE_MS:
-                    self._fail(error)
-            queue.waiting[0].last_error = error
-            queue.not_before = self._clock.now() + self._backoff.delay_ms(1) / 1000
-            return None
+        queue.waiting[0].last_error = error
+        queue.not_before = self._clock.now() + self._backoff.delay_ms(1) / 1000
 
     def _choose(self, queues: list[PartitionQueue], now: float, *, everything: bool) -> list[PartitionQueue]:
         """The queues whose next batches make up a request: one batch each (all that a broker takes), up to its size."""
@@ -347,7 +348,7 @@ class Producer:
             self._queues[tp] = self._queues.pop(tp)
         request, cap = produce_request(
             batches,
-            self._leaders.topic_ids,
+            self._topic_ids,
             acks=self._acks,
             timeout_ms=self._settings.request_timeout_ms,
             transaction=self._transaction,
@@ -404,12 +405,10 @@ class Producer:
         unanswered = set(flight.batches.values())
         for batch, answer in flight.answers(response):
             unanswered.discard(batch)
-            if answer.current_leader.leader_id >= 0:
-                self._leaders.told(batch.topic_partition, answer.current_leader, endpoints)
             if error_info(answer.error_code).action is Action.SUCCESS:
                 self._acknowledge(batch, answer.base_offset)
             else:
-                self._refused(batch, answer, flight)
+                self._refused(batch, answer, flight, endpoints)
         if unanswered:
             self._lost(flight.node, unanswered, ProtocolError("the answer leaves out a partition", broker=flight.node))
 
@@ -428,7 +427,13 @@ class Producer:
         before = self._delivered.get(tp)
         self._delivered[tp] = delivered if before is None else before.plus(delivered)
 
-    def _refused(self, batch: QueuedBatch, answer: PartitionProduceResponse, flight: InFlight) -> None:
+    def _refused(
+        self,
+        batch: QueuedBatch,
+        answer: PartitionProduceResponse,
+        flight: InFlight,
+        endpoints: Mapping[int, tuple[str, int]],
+    ) -> None:
         """Acts on an error code: sends the batch again, or fails the producer."""
         tp = batch.topic_partition
         queue = self._queues[tp]
@@ -444,10 +449,13 @@ class Producer:
             self._fail(error)
         pause = True
         if error.info.action is Action.REFRESH_METADATA:
-            hint = answer.current_leader.leader_id
-            pause = hint < 0 or hint == flight.node
-            if pause:
-                self._leaders.forget(tp)
+            hint = answer.current_leader
+            pause = not self._cluster.redirect(
+                tp,
+                flight.node,
+                hint=(hint.leader_id, hint.leader_epoch),
+                endpoint=endpoints.get(hint.leader_id),
+            )
         self._retry(batch, error, pause=pause)
 
     def _recut(
@@ -493,7 +501,7 @@ class Producer:
     def _send_again(self, node: int, batches: Collection[QueuedBatch], error: WireError) -> None:
         logger.debug("broker %d: Produce came to nothing: %s", node, error)
         for batch in batches:
-            self._leaders.forget(batch.topic_partition)
+            self._cluster.invalidate(batch.topic_partition)
             self._retry(batch, error, pause=True)
 
     def _retry(self, batch: QueuedBatch, error: WireError, *, pause: bool) -> None:
