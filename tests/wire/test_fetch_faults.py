@@ -9,8 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from pykafka_wire.wire import error_codes
-from pykafka_wire.wire.errors import LogEndError
+from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.errors import LogEndError, WireError
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
+from pykafka_wire.wire.fetch.live_read import LiveRead
+from pykafka_wire.wire.fetch.positions import Position
 from pykafka_wire.wire.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -25,7 +28,8 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
     OffsetForLeaderTopicResult,
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
-from tests.wire.fake_broker import CLOSE, Close, FakeBroker
+from pykafka_wire.wire.topics import TopicPartition
+from tests.wire.fake_broker import CLOSE, Close, FakeBroker, Handler
 from tests.wire.fake_fetch import N_RECORDS, VALUES, answer, asked_of, batch_at, client, range_of, two_brokers
 
 
@@ -131,6 +135,70 @@ def test_a_retry_that_is_due_does_not_wait_for_another_brokers_answer(brokers: t
         chunks = list(fetch_ranges(cluster, [range_of(0), range_of(1)], columns=VALUES))
     assert waited == [True]
     assert sum(chunk.records.n_records for chunk in chunks) == 2 * N_RECORDS
+
+
+def all_left_out(request: FetchRequest, version: int) -> FetchResponse:
+    return FetchResponse(responses=[])
+
+
+def first_batch_cut_short(request: FetchRequest, version: int) -> FetchResponse:
+    return answer(request, records=batch_at(0)[:40])
+
+
+def nothing_at_once(request: FetchRequest, version: int) -> FetchResponse:
+    return answer(request, high_watermark=0, last_stable_offset=0)
+
+
+@pytest.mark.parametrize("bounded", [True, False], ids=["RangeRead", "LiveRead"])
+@pytest.mark.parametrize("reply", [all_left_out, first_batch_cut_short, nothing_at_once])
+def test_a_broker_that_gives_nothing_is_not_asked_without_pause(
+    brokers: tuple[FakeBroker, FakeBroker], bounded: bool, reply: Handler
+) -> None:
+    leader, _ = brokers
+    leader.on[FetchRequest] = reply
+    with client(leader) as cluster:
+        if bounded:
+            with pytest.raises(WireError):
+                list(fetch_ranges(cluster, [range_of(0)], columns=VALUES, deadline_ms=500))
+        else:
+            read, until = LiveRead(cluster, {TopicPartition("t", 0): Position(0)}, VALUES), Deadline.after_ms(500)
+            while not until.expired:
+                read.poll(until)
+    assert leader.count(FetchRequest) <= 110  # pauses of 5 ms, in 0.5 s
+
+
+def test_a_follower_is_asked_where_metadata_are_never_fresh(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    leader, follower = brokers
+    leader.on[FetchRequest] = naming_leader
+    follower.on[FetchRequest] = lambda request, _: answer(request, records=batch_at(0))
+    with client(leader, client_rack="r2", metadata_max_age_ms="0") as cluster:
+        (chunk,) = fetch_ranges(cluster, [range_of(0)], columns=VALUES, deadline_ms=10_000)
+    assert chunk.records.n_records == N_RECORDS
+    assert leader.count(FetchRequest) == 1
+
+
+def test_a_throttled_broker_delays_no_other_one(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+    throttled, other = brokers
+    end_offset = 5 * N_RECORDS
+    finished_at: dict[int, float] = {}
+
+    def batches_of(broker: FakeBroker, throttle_time_ms: int) -> Handler:
+        def reply(request: FetchRequest, version: int) -> FetchResponse:
+            offset = asked_of(request).fetch_offset
+            if offset == end_offset - N_RECORDS:
+                finished_at[broker.node_id] = time.monotonic()
+            end = {"high_watermark": end_offset, "last_stable_offset": end_offset}
+            found = answer(request, records=batch_at(offset), **end)
+            return FetchResponse(responses=found.responses, throttle_time_ms=throttle_time_ms)
+
+        return reply
+
+    throttled.on[FetchRequest], other.on[FetchRequest] = batches_of(throttled, 600), batches_of(other, 0)
+    with client(throttled) as cluster:
+        ranges = [range_of(0, end_offset), range_of(1, end_offset)]
+        chunks = list(fetch_ranges(cluster, ranges, columns=VALUES, deadline_ms=20_000))
+    assert sum(chunk.records.n_records for chunk in chunks) == 2 * end_offset
+    assert finished_at[1] - finished_at[2] > 1.0
 
 
 def test_a_new_leader_has_the_whole_wait_to_come_level(brokers: tuple[FakeBroker, FakeBroker]) -> None:

@@ -15,7 +15,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.fetch.fetched import Chunk, FetchCounters, FetchedRecords
 from pykafka_wire.wire.fetch.fetcher import DEFAULT_MAX_BYTES, DEFAULT_MAX_PARTITION_BYTES
 from pykafka_wire.wire.fetch.positions import Position, RangeProgress
-from pykafka_wire.wire.fetch.range_read import Asked, InFlight, RangeRead
+from pykafka_wire.wire.fetch.range_read import LEAST_PAUSE_S, Asked, InFlight, RangeRead
 from pykafka_wire.wire.protocol.messages.fetch import PartitionData
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
@@ -131,6 +131,7 @@ class LiveRead(RangeRead):
         progress.first_met.clear()
         progress.failures = 0
         self._moved_at = self._clock.now()
+        progress.not_before = self._moved_at + LEAST_PAUSE_S
         self._notice_end(progress, data)
 
     def _notice_end(self, progress: RangeProgress, data: PartitionData) -> None:

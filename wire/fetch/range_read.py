@@ -64,6 +64,9 @@ MAX_BATCH_BYTES: Final = 104_857_600
 #: A partition with nothing to give holds its answer back for this long, and so that of others: they share a request
 #: only with partitions in the same plight, since any byte ends the wait (fetch.min.bytes is 1).
 _MAX_WAIT_MS: Final = 100
+#: Before a partition that had nothing to give is asked again. Brokers hold such an answer back anyway; this keeps one that
+#: does not from being asked without end.
+LEAST_PAUSE_S: Final = 0.005
 #: How long a follower (KIP-392) may have nothing to give. Its high watermark trails the leader's until its next fetch from
 #: there, at most replica.fetch.wait.max.ms (500 ms by default) in a healthy cluster.
 _FOLLOWER_WAIT_S: Final = 1.0
@@ -141,6 +144,8 @@ class RangeRead:
         self._in_flight: dict[int, InFlight] = {}
         self._backoff = Backoff(cluster.settings)
         self._turn = 0
+        #: Node id -> when it reads requests again, on the monotonic clock: throttling goes on while the caller works.
+        self._throttled_until: dict[int, float] = {}
         #: Stands still while the caller works between chunks.
         self._clock = WorkingClock()
         self._moved_at = self._clock.now()
@@ -200,6 +205,8 @@ class RangeRead:
             if leader != progress.leader or now >= progress.replica_until:
                 progress.replica = -1
             node = progress.replica if progress.replica >= 0 else leader[0]
+            if self._is_throttled(node, progress):
+                continue
             if node not in self._in_flight:
                 # Two ranges of one topic-partition take turns: a request names each partition once.
                 by_node.setdefault(node, {}).setdefault(
@@ -207,6 +214,15 @@ class RangeRead:
                 )
         for node, asked in by_node.items():
             self._send_to(node, list(asked.values()))
+
+    def _is_throttled(self, node: int, progress: RangeProgress) -> bool:
+        """Whether a broker reads no request for now (KIP-219). To send one would wait for that, and hold up other brokers."""
+        left_s = self._throttled_until.get(node, 0.0) - time.monotonic()
+        allowed_s = self._moved_at + self._deadline_s - self._clock.now()
+        if min(left_s, allowed_s) <= 0:
+            return False
+        progress.not_before = self._clock.now() + min(left_s, allowed_s)
+        return True
 
     def _check_topic_id(self, progress: RangeProgress) -> None:
         """Raises TopicRecreatedError when the topic of this name is not the one that the range was planned on."""
@@ -335,15 +351,21 @@ class RangeRead:
             self._lost(node, flight.asked, error)
             return chunk
         endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
+        if response.throttle_time_ms > 0:
+            self._throttled_until[node] = time.monotonic() + response.throttle_time_ms / 1000
+        missing = {id(asked): asked.progress for asked in flight.asked}
         by_id = flight.pending.version >= _TOPIC_ID_VERSION
         for topic in response.responses:
             for data in topic.partitions:
                 asked = flight.by_place.get((topic.topic_id if by_id else topic.topic, data.partition_index))
                 if asked is None:
                     continue
+                missing.pop(id(asked), None)
                 # An answer to a position that has been given up (a corrupt batch is being fetched anew) is void.
                 if asked.progress.position == asked.position:
                     self._accept(asked, data, flight, chunk, endpoints)
+        for progress in missing.values():
+            self._pause(progress)  # a throttled broker leaves all out; none may be asked again at once
         if self._clock.now() - self._moved_at > self._deadline_s:
             self._give_up(flight.asked[0].progress, throttled_error(node) if response.throttle_time_ms else None)
         return chunk
@@ -373,7 +395,8 @@ class RangeRead:
                 "%s: broker %d names follower %d", progress.topic_partition, flight.node, data.preferred_read_replica
             )
             progress.replica = data.preferred_read_replica
-            progress.replica_until = self._clock.now() + self._settings.metadata_max_age_ms / 1000
+            serves_s = max(self._settings.metadata_max_age_ms / 1000, _FOLLOWER_WAIT_S)
+            progress.replica_until = self._clock.now() + serves_s
         elif data.records:
             self._take(progress, memoryview(data.records), data, chunk)
         else:
@@ -411,7 +434,10 @@ class RangeRead:
             raise oversize_error(
                 progress.range, progress.position, n_bytes=needed_bytes, max_bytes=MAX_BATCH_BYTES, node=node
             )
-        progress.min_bytes = max(needed_bytes, progress.min_bytes)
+        if progress.min_bytes >= needed_bytes:  # what was asked for was not given
+            self._pause(progress)
+            return
+        progress.min_bytes = needed_bytes
         self._counters.n_retries += 1
 
     def _check_end(self, asked: Asked, data: PartitionData, flight: InFlight) -> None:
@@ -422,9 +448,7 @@ class RangeRead:
         if not end_is_missing and flight.asked[0] is not asked:
             return
         now = self._clock.now()
-        # The broker has held its answer back for up to _MAX_WAIT_MS; this only keeps a server that does not from being
-        # hit.
-        progress.not_before = now + 0.005
+        progress.not_before = now + LEAST_PAUSE_S
         if progress.stalled_since is None:
             progress.stalled_since = now
         if flight.node != asked.leader[0]:
