@@ -413,13 +413,11 @@ class Connection:
     def _fill(self, deadline: Deadline) -> Received | None:
         """Read what is there into the protocol's buffer."""
         sock = self._open_socket()
-        remaining_s = deadline.remaining_ms() / 1000
-        if remaining_s <= 0:
-            raise DeadlineExceededError("the broker did not answer in time", broker=self.label)
-        sock.settimeout(remaining_s)
+        # After the deadline this reads what has arrived by now, without waiting: an answer that is here is not lost.
+        sock.settimeout(deadline.remaining_ms() / 1000)
         try:
             n_bytes = sock.recv_into(self.state_machine.buffer())
-        except TimeoutError as error:
+        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError) as error:
             raise DeadlineExceededError("the broker did not answer in time", broker=self.label) from error
         if n_bytes == 0:
             raise self.state_machine.closed()

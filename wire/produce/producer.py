@@ -69,6 +69,9 @@ _MOST_IN_FLIGHT: Final = 5
 _CORRUPT_TRIES: Final = 3
 #: How long to wait for an answer about leaders while partitions whose leaders are known could be written.
 _LEADER_WAIT_MS: Final = 1_000
+#: The connection that carries Produce and nothing else: a broker answers one connection's requests in order, and the answer
+#: to acks=all may take as long as replication does. A look-up behind it would time out, and close the connection.
+_PURPOSE: Final = "produce"
 
 
 class Producer:
@@ -151,28 +154,30 @@ class Producer:
         if queue is None:
             queue = self._queues[tp] = PartitionQueue(tp)
         expires_at = self._clock.now() + self._settings.delivery_timeout_ms / 1000
-        for encoded in itertools.chain.from_iterable(map(self._cut_to_size, batches)):
-            size = len(encoded.data)
-            if size > self._settings.max_request_size:
-                limit_bytes = self._settings.max_request_size
-                error = too_large_error(tp, encoded, "max.request.size", limit_bytes=limit_bytes)
-                if not self.keeps_refused:
-                    raise error
-                self._keep(tp, encoded, dict.fromkeys(range(encoded.n_records)), error)
-                continue
-            # One batch always gets in, whatever buffer.memory says.
-            while self._buffered_bytes and self._buffered_bytes + size > self._settings.buffer_memory:
-                self._progress()
-            queue.add(encoded, expires_at)
-            self._buffered_bytes += size
-            self._unsent_bytes += size
-            if self._unsent_since is None:
-                self._unsent_since = time.monotonic()
-            if self._unsent_bytes >= self._settings.max_request_size:
-                self._send(everything=False)
-        if self._lingered():
-            self._send(everything=True)
-        self._clock.pause()
+        try:
+            for encoded in itertools.chain.from_iterable(map(self._cut_to_size, batches)):
+                size = len(encoded.data)
+                if size > self._settings.max_request_size:
+                    limit_bytes = self._settings.max_request_size
+                    error = too_large_error(tp, encoded, "max.request.size", limit_bytes=limit_bytes)
+                    if not self.keeps_refused:
+                        raise error
+                    self._keep(tp, encoded, dict.fromkeys(range(encoded.n_records)), error)
+                    continue
+                # One batch always gets in, whatever buffer.memory says.
+                while self._buffered_bytes and self._buffered_bytes + size > self._settings.buffer_memory:
+                    self._progress()
+                queue.add(encoded, expires_at)
+                self._buffered_bytes += size
+                self._unsent_bytes += size
+                if self._unsent_since is None:
+                    self._unsent_since = time.monotonic()
+                if self._unsent_bytes >= self._settings.max_request_size:
+                    self._send(everything=False)
+            if self._lingered():
+                self._send(everything=True)
+        finally:
+            self._clock.pause()
 
     def _cut_to_size(self, encoded: EncodedBatch) -> Iterator[EncodedBatch]:
         """A batch that compression made larger than its records, as batches that fit; a single record as it is."""
@@ -192,15 +197,16 @@ class Producer:
         """
         self._raise_failure()
         self._clock.resume()
-        while self._buffered_bytes:
-            if deadline is not None and deadline.expired:
-                self._clock.pause()
-                raise DeadlineExceededError(
-                    f"{self._buffered_bytes} bytes are still unacknowledged at the end of the time for flush",
-                    api="Produce",
-                )
-            self._progress(deadline)
-        self._clock.pause()
+        try:
+            while self._buffered_bytes:
+                if deadline is not None and deadline.expired:
+                    raise DeadlineExceededError(
+                        f"{self._buffered_bytes} bytes are still unacknowledged at the end of the time for flush",
+                        api="Produce",
+                    )
+                self._progress(deadline)
+        finally:
+            self._clock.pause()
         delivered, self._delivered = self._delivered, {}
         return delivered
 
@@ -235,14 +241,13 @@ class Producer:
     def settle(self, deadline: Deadline) -> bool:
         """Whether every request that was ever sent has been answered, after waiting until `deadline` for those that
         have not: nothing of this producer's can still arrive in a log then. Sends nothing."""
-        while any(self._in_flight.values()) and not deadline.expired:
-            flight = next(flights[0] for flights in self._in_flight.values() if flights)
-            self._in_flight[flight.node].popleft()
+        answered = True
+        for flight in itertools.chain.from_iterable(self._in_flight.values()):
             try:
                 flight.pending.result(deadline)
             except WireError:
-                self._lost_track = True
-        return not self._lost_track and not any(self._in_flight.values())
+                answered = False
+        return answered and not self._lost_track
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -250,23 +255,26 @@ class Producer:
         """Sends what may leave, then waits for one answer, or for the end of a pause when none is due; not for longer
         than until `deadline`."""
         self._send(everything=True)
+        now = self._clock.now()
         flights = [flights[0] for flights in self._in_flight.values() if flights]
-        if flights:
-            flights.sort(key=lambda flight: flight.expires_at)
-            until = self._clock.deadline(flights[0].expires_at)
-            if deadline is not None:
-                until = until.at_most_ms(deadline.remaining_ms())
-            arrived = first_to_arrive([flight.pending for flight in flights], until)
-            if deadline is None or not deadline.expired:
-                self._receive(next(flight for flight in flights if flight.pending is arrived))
-            return
-        paused = [queue.not_before for queue in self._queues.values() if queue.waiting]
-        if not paused:
+        pauses = [queue.not_before for queue in self._queues.values() if queue.waiting]
+        if not flights and not pauses:
             return  # with acks=0 all is done once it is sent
-        pause_s = min(paused) - self._clock.now()
+        # What could have left by now waits for an answer; a retry that is due later leaves then, whoever is slow to answer.
+        moments = [flight.expires_at for flight in flights] + [pause for pause in pauses if pause > now or not flights]
+        until = self._clock.deadline(min(moments))
         if deadline is not None:
-            pause_s = min(pause_s, deadline.remaining_ms() / 1000)
-        time.sleep(max(0.0, pause_s))
+            until = until.at_most_ms(deadline.remaining_ms())
+        if not flights:
+            time.sleep(until.remaining_ms() / 1000)
+            return
+        flights.sort(key=lambda flight: flight.expires_at)
+        if now >= flights[0].expires_at:  # before others, whose answers may come without end
+            self._receive(flights[0])
+            return
+        first = first_to_arrive([flight.pending for flight in flights], until)
+        if first.arrived:
+            self._receive(next(flight for flight in flights if flight.pending is first))
 
     def _lingered(self) -> bool:
         """Whether what was not sent has waited for company as long as ``linger.ms`` has it."""
@@ -346,6 +354,7 @@ class Producer:
             self.counters.n_retries += batches[tp].attempts > 1
             # The others are served before it next time.
             self._queues[tp] = self._queues.pop(tp)
+        now = self._clock.now()
         request, cap = produce_request(
             batches,
             self._topic_ids,
@@ -355,17 +364,24 @@ class Producer:
         )
         # The request timeout, or the rest of a delivery timeout if that is shorter.
         expires_at = min(
-            self._clock.now() + self._settings.request_timeout_ms / 1000,
+            now + self._settings.request_timeout_ms / 1000,
             *(batch.expires_at for batch in batches.values()),
         )
         try:
-            pending = self._cluster.send(node, request, version_cap=cap)
+            pending = self._cluster.send(node, request, purpose=_PURPOSE, version_cap=cap)
         except TransportError as error:
             # No broker has all of it, so none will write any of it.
             self._send_again(node, batches.values(), error)
             return False
         except WireError as error:
             self._fail(error)
+        except BaseException:  # Ctrl-C: the broker may have all of it
+            self._lost_track = True
+            for batch in batches.values():
+                batch.may_be_written = True
+                interrupted = TransportError("sending was interrupted", broker=node, api="Produce")
+                self._queues[batch.topic_partition].retry(batch, interrupted, now)
+            raise
         self.counters.n_requests += 1
         if self._acks == 0:
             for batch in batches.values():
@@ -393,14 +409,16 @@ class Producer:
 
     def _receive(self, flight: InFlight) -> None:
         """Waits for the answer to `flight`, the oldest of its node."""
-        self._in_flight[flight.node].remove(flight)
         try:
             response = flight.pending.result(self._clock.deadline(flight.expires_at))
         except (TransportError, ProtocolError) as error:
+            self._in_flight[flight.node].remove(flight)
             self._lost(flight.node, flight.batches.values(), error)
             return
         except WireError as error:
             self._fail(error)
+        # Not before: where Ctrl-C ends the wait, the request stays known, and the next look finds its connection closed.
+        self._in_flight[flight.node].remove(flight)
         endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
         unanswered = set(flight.batches.values())
         for batch, answer in flight.answers(response):
