@@ -158,6 +158,18 @@ class SettingsError(WireError):
         self.setting = setting
 
 
+class ForkedProducerError(WireError):
+    """A forked child uses a producer or a transaction of its parent, which holds unacknowledged records.
+
+    Two processes with one producer id and sequence would overwrite each other: the broker takes the second one's batch for a
+    repetition, acknowledges it, and drops it.
+    """
+
+
+class RecordsNotWrittenError(WireError):
+    """Encoding or queueing was interrupted: records that were handed over are neither queued nor written."""
+
+
 class TopicRecreatedError(WireError):
     """A topic was deleted and made again under the same name: offsets of the old one mean nothing in the new one.
 

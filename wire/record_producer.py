@@ -12,8 +12,9 @@ Settings go by Kafka's names. Owns the collecting of single records; partitions 
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -21,9 +22,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.errors import SettingsError, WireError
+from pykafka_wire.wire.errors import RecordsNotWrittenError, SettingsError, WireError
 from pykafka_wire.wire.produce.partitioner import Partitioner
+from pykafka_wire.wire.produce.produce_errors import forked_producer_error
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.write_results import Delivered
 from pykafka_wire.wire.records.arrays import to_arrow
@@ -36,6 +39,8 @@ HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.bin
 #: Single records are encoded together: at so many bytes of keys and values, or so many records, without waiting for flush.
 _COLLECT_BYTES: Final = 1024 * 1024
 _COLLECT_RECORDS: Final = 10_000
+_MAX_PARTITION: Final = 2**31 - 1
+_MAX_TIMESTAMP_MS: Final = 2**63 - 1
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -55,7 +60,9 @@ class _Rows:
 class RecordProducer:
     """Writes records; idempotent and with ``acks=all`` unless the settings say otherwise. Not thread-safe.
 
-    Records leave when about a megabyte has come together, and on :meth:`flush`, which alone says that they are written.
+    Records leave when about a megabyte has come together, and on :meth:`flush`, which alone says that they are written. A forked
+    child starts with a producer id of its own. If records were not flushed before the fork, they are the parent's to write,
+    and the child's copy fails until :meth:`reset`.
     """
 
     def __init__(self, settings: ClientSettings | Mapping[str, str]) -> None:
@@ -76,6 +83,7 @@ class RecordProducer:
         self._codec = Codec[self._settings.compression_type.upper()]
         self._waiting: dict[str, _Rows] = {}
         self._error: WireError | None = None
+        self._fork_generation = forks.generation
         self._partitioner = Partitioner(self._settings)
 
     def send(
@@ -91,16 +99,36 @@ class RecordProducer:
         """Queue one record. Without a partition the settings' partitioner chooses one, by default as Java's producer does.
 
         Raises:
+            TypeError, ValueError: the record cannot be encoded; nothing of it was queued.
             WireError: an earlier record has failed.
         """
-        self._raise_failure()
+        if self._error is not None or self._fork_generation != forks.generation:
+            self._raise_failure()
+        # All that could fail in encoding fails here: a record that was queued would fail with all the others.
+        if value is not None and type(value) is not bytes:
+            value = _as_bytes(value, "value")
+        if key is not None and type(key) is not bytes:
+            key = _as_bytes(key, "key")
+        n_bytes = len(key or b"") + len(value or b"")
+        row_headers = None
+        if headers:
+            row_headers, n_header_bytes = _as_headers(headers)
+            n_bytes += n_header_bytes
+        if timestamp_ms is None:
+            timestamp_ms = _now_ms()
+        elif not 0 <= timestamp_ms <= _MAX_TIMESTAMP_MS:
+            raise ValueError(f"timestamp_ms must be between 0 and {_MAX_TIMESTAMP_MS}, not {timestamp_ms!r}")
+        if partition is None:
+            partition = -1
+        elif not 0 <= partition <= _MAX_PARTITION:
+            raise ValueError(f"partition must be between 0 and {_MAX_PARTITION}, not {partition!r}")
         rows = self._waiting.setdefault(topic, _Rows())
         rows.keys.append(key)
         rows.values.append(value)
-        rows.headers.append([{"key": name, "value": content} for name, content in headers] or None)
-        rows.timestamps.append(_now_ms() if timestamp_ms is None else timestamp_ms)
-        rows.partitions.append(-1 if partition is None else partition)
-        rows.n_bytes += len(key or b"") + len(value or b"")
+        rows.headers.append(row_headers)
+        rows.timestamps.append(int(timestamp_ms))
+        rows.partitions.append(int(partition))
+        rows.n_bytes += n_bytes
         if rows.n_bytes >= _COLLECT_BYTES or len(rows.values) >= _COLLECT_RECORDS:
             self._encode_waiting(topic)
 
@@ -112,6 +140,7 @@ class RecordProducer:
             ValueError: there is no column ``value``.
             WireError: an earlier record has failed.
         """
+        self._raise_failure()
         if "value" not in rows.schema.names:
             raise ValueError(f"there is no column value, only {', '.join(rows.schema.names)}")
         self._encode_waiting(topic)  # in the order in which they were sent
@@ -123,15 +152,16 @@ class RecordProducer:
             timestamps = stamps.cast(pa.int64()).fill_null(_now_ms()).to_numpy(zero_copy_only=False)
         else:
             timestamps = np.full(rows.num_rows, _now_ms(), dtype=np.int64)
+        if (timestamps < 0).any():
+            raise ValueError(f"the column timestamp has a time before 1970: {timestamps.min()} ms")
         nulls = pa.nulls(rows.num_rows, pa.int32())
-        self._append(
-            topic,
-            given["key"].cast(pa.binary()) if "key" in given else pa.nulls(rows.num_rows, pa.binary()),
-            given["value"].cast(pa.binary()),
-            given["headers"].cast(HEADERS_TYPE) if "headers" in given else None,
-            timestamps,
-            given.get("partition", nulls).cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False),
-        )
+        keys = given["key"].cast(pa.binary()) if "key" in given else pa.nulls(rows.num_rows, pa.binary())
+        values = given["value"].cast(pa.binary())
+        headers = given["headers"].cast(HEADERS_TYPE) if "headers" in given else None
+        partitions = given.get("partition", nulls).cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False)
+        self._look_up(topic, partitions)
+        with self._failing():
+            self._append(topic, keys, values, headers, timestamps, partitions)
 
     def flush(self, timeout_ms: float | None = None) -> dict[TopicPartition, Delivered]:
         """Wait until every record is acknowledged; what was delivered since the last flush.
@@ -147,6 +177,7 @@ class RecordProducer:
 
     def reset(self) -> None:
         """After an error: drop what is not acknowledged, and start afresh under a new producer id."""
+        self._fork_generation = forks.generation
         self._waiting.clear()
         self._error = None
         self._producer.reset()
@@ -171,19 +202,49 @@ class RecordProducer:
         rows = self._waiting.get(topic)
         if rows is None:
             return
-        self._append(
-            topic,
-            pa.array(rows.keys, pa.binary()),
-            pa.array(rows.values, pa.binary()),
-            pa.array(rows.headers, HEADERS_TYPE) if any(rows.headers) else None,
-            np.array(rows.timestamps, dtype=np.int64),
-            np.array(rows.partitions, dtype=np.int32),
-        )
-        del self._waiting[topic]  # not before: where its partitions could not be asked for, nothing is lost
+        partitions = np.array(rows.partitions, dtype=np.int32)
+        # Before the records are taken: where a look-up fails, none is lost, and the next call looks again.
+        self._look_up(topic, partitions)
+        del self._waiting[topic]
+        with self._failing():
+            self._append(
+                topic,
+                pa.array(rows.keys, pa.binary()),
+                pa.array(rows.values, pa.binary()),
+                pa.array(rows.headers, HEADERS_TYPE) if any(rows.headers) else None,
+                np.array(rows.timestamps, dtype=np.int64),
+                partitions,
+            )
 
     def _raise_failure(self) -> None:
+        if self._fork_generation != forks.generation:
+            held = bool(self._waiting) or self._error is not None or not self._producer.clean
+            self.reset()
+            self._error = forked_producer_error() if held else None
         if self._error is not None:
             raise self._error
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Whatever ends the block fails the producer: some of the block's records are queued and some are gone, so no later
+        flush may say that all is written."""
+        try:
+            yield
+        except WireError as error:
+            self._error = error
+            raise
+        except BaseException as error:
+            self._error = RecordsNotWrittenError(
+                f"{type(error).__name__} ended the encoding of records, some of which are not queued: {error}",
+                remedy="Call reset(), and send again what was not flushed.",
+            )
+            raise
+
+    def _look_up(self, topic: str, partitions: npt.NDArray[np.int32]) -> None:
+        """Ask for what :meth:`_append` needs to know of a topic, unless it is known."""
+        if (partitions < 0).any():
+            self._producer.partitions_for(topic)
+        self._producer.max_batch_bytes(topic)
 
     def _append(
         self,
@@ -194,7 +255,6 @@ class RecordProducer:
         timestamps: npt.NDArray[np.int64],
         partitions: npt.NDArray[np.int32],
     ) -> None:
-        self._raise_failure()
         chosen = partitions.copy()
         left = np.flatnonzero(partitions < 0)
         if len(left):
@@ -215,11 +275,31 @@ class RecordProducer:
                 level=self._settings.compression_level,
                 max_batch_bytes=limit,
             )
-            try:
-                self._producer.append(topic, partition, batches)
-            except WireError as error:
-                self._error = error  # what came with it is gone, too: no later flush may say that all is written
-                raise
+            self._producer.append(topic, partition, batches)
+
+
+def _as_bytes(content: object, what: str) -> bytes:
+    """Text in UTF-8, and whatever holds bytes, as bytes."""
+    if isinstance(content, str):
+        return content.encode()
+    if isinstance(content, bytes | bytearray | memoryview):
+        return bytes(content)
+    raise TypeError(f"{what} must be bytes or None, not {type(content).__name__}: encode it first")
+
+
+def _as_headers(headers: Headers) -> tuple[list[dict[str, object]], int]:
+    """Headers as Arrow takes them, and their size."""
+    row: list[dict[str, object]] = []
+    n_bytes = 0
+    for name, content in headers:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header must be str, not {type(name).__name__}")
+        n_bytes += len(name.encode())  # raises where it has lone surrogates, which UTF-8 has no bytes for
+        if content is not None:
+            content = _as_bytes(content, f"header {name!r}")
+            n_bytes += len(content)
+        row.append({"key": name, "value": content})
+    return row, n_bytes
 
 
 def _whole(column: Any) -> Any:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.wire import RecordProducer, TopicPartition
-from pykafka_wire.wire.errors import BrokerError, RecordTooLargeError
+from pykafka_wire.wire.errors import BrokerError, RecordsNotWrittenError, RecordTooLargeError
 
 pytestmark = pytest.mark.broker
 
@@ -117,6 +117,57 @@ def test_after_a_record_that_is_too_large_no_flush_says_that_all_is_written(kafk
         producer.reset()
         producer.send(name, b"again")
         producer.flush()
+
+
+UNENCODABLE: dict[str, dict[str, Any]] = {
+    "a number": {"value": 5},
+    "a key that is a list": {"key": [b"k"]},
+    "text that UTF-8 does not have": {"value": "\ud800"},
+    "a header without a name": {"headers": [(None, b"x")]},
+    "a header's name that UTF-8 does not have": {"headers": [("\ud800", b"x")]},
+    "a header that is a number": {"headers": [("h", 5)]},
+    "headers that are no pairs": {"headers": [("h", b"x", 1)]},
+    "a timestamp beyond int64": {"timestamp_ms": 2**63},
+    "a timestamp below zero": {"timestamp_ms": -5},
+    "a timestamp in words": {"timestamp_ms": "now"},
+    "a partition beyond int32": {"partition": 2**31},
+    "a partition below zero": {"partition": -2},
+}
+
+
+def test_a_row_that_cannot_be_encoded_is_refused_and_the_others_are_written_once(kafka: Any, topic: Any) -> None:
+    name = topic(partitions=2)
+    with RecordProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+        for number, row in enumerate(UNENCODABLE.values()):
+            producer.send(name, b"%d" % number, partition=number % 2)
+            with pytest.raises((TypeError, ValueError), match=r".+"):
+                producer.send(name, **{"value": b"never", **row})
+            producer.flush()
+    messages = consume(kafka, name, 2, len(UNENCODABLE))
+    assert sorted(int(message.value()) for message in messages) == list(range(len(UNENCODABLE)))
+
+
+def test_after_columns_that_cannot_be_encoded_no_flush_says_that_all_is_written(kafka: Any, topic: Any) -> None:
+    name = topic(partitions=2)
+    rows = pa.table(
+        {
+            "value": [b"0", b"1"],
+            "headers": [[{"key": "h", "value": b"x"}], [{"key": None, "value": b"x"}]],
+            "partition": [0, 1],
+        }
+    )
+    with RecordProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+        with pytest.raises(ValueError, match="null key"):
+            producer.send_arrow(name, rows)
+        for _ in range(2):
+            with pytest.raises(RecordsNotWrittenError, match=r"null key.*reset"):
+                producer.flush()
+        with pytest.raises(RecordsNotWrittenError):
+            producer.send(name, b"after")
+        producer.reset()
+        assert producer.flush() == {}
+        producer.send(name, b"well")
+        assert sum(each.n_records for each in producer.flush().values()) == 1
 
 
 @pytest.mark.parametrize("codec", ["snappy", "lz4"])

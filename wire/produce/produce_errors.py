@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, RecordTooLargeError, broker_error
+from pykafka_wire.wire.errors import (
+    BrokerError,
+    DeadlineExceededError,
+    ForkedProducerError,
+    RecordTooLargeError,
+    broker_error,
+)
 from pykafka_wire.wire.produce.inflight import QueuedBatch
 from pykafka_wire.wire.protocol.messages.produce import PartitionProduceResponse
 from pykafka_wire.wire.records.batches import EncodedBatch
@@ -98,4 +104,20 @@ def expired_error(batch: QueuedBatch, delivery_timeout_ms: int) -> DeadlineExcee
         partition=batch.topic_partition.partition,
         api="Produce",
         remedy=f"Last cause: {batch.last_error}" if batch.last_error else "",
+    )
+
+
+def forked_producer_error() -> ForkedProducerError:
+    """A child was forked from a process whose producer held records, or had failed."""
+    return ForkedProducerError(
+        "this process was forked while its parent's producer held unacknowledged records, or after that producer had failed",
+        remedy="Records from before the fork are the parent's to write. Call reset(), or make a producer in the child.",
+    )
+
+
+def forked_transaction_error(transactional_id: str) -> ForkedProducerError:
+    """A child was forked from a process that has a transaction open."""
+    return ForkedProducerError(
+        f"the transaction of transactional id {transactional_id!r} was begun before this process was forked",
+        remedy="Only the process that began it may go on with it.",
     )

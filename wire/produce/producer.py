@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NoReturn
 
+from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.cluster import ANY, Backoff, Cluster, Deadline
 from pykafka_wire.wire.connection.response_future import first_to_arrive
 from pykafka_wire.wire.deadline import WorkingClock
@@ -46,6 +47,8 @@ from pykafka_wire.wire.produce.produce_errors import (
     AFTER_APPEND,
     RECORD_ERRORS,
     expired_error,
+    forked_producer_error,
+    forked_transaction_error,
     refused_error,
     too_large_error,
     undecided_error,
@@ -78,7 +81,8 @@ class Producer:
     """Writes batches to topic-partitions. One per process and settings is enough
     (:mod:`~pykafka_wire.wire.cluster.process_clients`).
 
-    Not thread-safe. After an error every call raises that error until :meth:`reset`.
+    Not thread-safe. After an error every call raises that error until :meth:`reset`. A forked child starts with a producer id
+    of its own; one that was forked while records were unacknowledged has failed, for they are its parent's to write.
 
     Args:
         transaction: what is written belongs to this one transaction, which :mod:`~pykafka_wire.wire.transactions.transaction` has
@@ -108,6 +112,7 @@ class Producer:
         self._forget()
 
     def _forget(self) -> None:
+        self._fork_generation = forks.generation
         self._identity: ProducerIdentity | None = self._transaction.identity if self._transaction else None
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._in_flight: dict[int, deque[InFlight]] = {}
@@ -126,6 +131,17 @@ class Producer:
         self._clock = WorkingClock()
 
     # --- the public surface -----------------------------------------------------------------------------------------
+
+    def _check_fork(self) -> None:
+        """In a forked child: forget what is the parent's, its producer id first of all."""
+        if self._fork_generation == forks.generation:
+            return
+        if self._transaction is not None:
+            raise forked_transaction_error(self._transaction.transactional_id)
+        held = self._error is not None or self._buffered_bytes > 0 or bool(self._kept)
+        self._forget()
+        if held:
+            self._error = forked_producer_error()
 
     def partitions_for(self, topic: str) -> int:
         """How many partitions `topic` has, from metadata not older than ``metadata.max.age.ms``."""
@@ -213,6 +229,7 @@ class Producer:
     def take_refused(self) -> list[RefusedRecords]:
         """The records that were refused since the last call, in no order between topic-partitions. They are in no log,
         and :meth:`flush` does not count them."""
+        self._check_fork()
         kept, self._kept = self._kept, []
         return kept
 
@@ -221,26 +238,31 @@ class Producer:
 
         Batches in flight may still arrive in the log: the caller writes them again, at least once is what it gets.
         """
+        self._check_fork()
         self._forget()
 
     @property
     def buffered_bytes(self) -> int:
         """Size of the batches that are queued or unacknowledged."""
+        self._check_fork()
         return self._buffered_bytes
 
     @property
     def identity(self) -> ProducerIdentity | None:
         """The producer id and epoch in use, None before the first batch is sent."""
+        self._check_fork()
         return self._identity
 
     @property
     def clean(self) -> bool:
         """Whether nothing is queued or unacknowledged and no error has struck."""
+        self._check_fork()
         return self._error is None and not self._buffered_bytes and not self._kept
 
     def settle(self, deadline: Deadline) -> bool:
         """Whether every request that was ever sent has been answered, after waiting until `deadline` for those that
         have not: nothing of this producer's can still arrive in a log then. Sends nothing."""
+        self._check_fork()
         answered = True
         for flight in itertools.chain.from_iterable(self._in_flight.values()):
             try:
@@ -544,5 +566,6 @@ class Producer:
         raise error from cause
 
     def _raise_failure(self) -> None:
+        self._check_fork()
         if self._error is not None:
             raise self._error

@@ -28,6 +28,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
+from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster import describe
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.errors import (
@@ -40,6 +41,7 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_in_portions
 from pykafka_wire.wire.produce.inflight import ProducerIdentity, TransactionScope
+from pykafka_wire.wire.produce.produce_errors import forked_transaction_error
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.write_results import Delivered
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -100,7 +102,8 @@ class Dialect(Enum):
 class Transaction:
     """A transaction that has begun: :meth:`produce`, :meth:`commit_offsets`, then :meth:`commit` or :meth:`abort`.
 
-    As a ``with`` block it is aborted where it was not committed. Not thread-safe.
+    As a ``with`` block it is aborted where it was not committed. Not thread-safe. It belongs to the process that began it: in a
+    forked child every call raises ForkedProducerError, and :meth:`abort` does nothing.
 
     Attributes:
         transactional_id, dialect: whose it is, and in which protocol.
@@ -116,6 +119,7 @@ class Transaction:
         scope = TransactionScope(transactional_id=transactional_id, identity=identity, produce_cap=dialect.produce_cap)
         self._producer = Producer(cluster, transaction=scope)
         self._begun_at = time.monotonic()
+        self._fork_generation = forks.generation
         #: Whether the coordinator was asked for anything that it would have to end.
         self._touched = False
         #: Whether a request was made to a coordinator that had no answer: it may still arrive, even if another try had one.
@@ -165,6 +169,7 @@ class Transaction:
             ProducerFencedError: another producer has taken the id over, or the transaction has timed out.
             WireError: a batch was refused, or not acknowledged in time.
         """
+        self._check_fork()
         if not batches:
             return {}
         try:
@@ -188,6 +193,7 @@ class Transaction:
             ProducerFencedError: as :meth:`produce`.
             BrokerError: an offset was refused.
         """
+        self._check_fork()
         try:
             if self.dialect is Dialect.TV1:
                 self._add_offsets(group, deadline)
@@ -204,6 +210,7 @@ class Transaction:
             DeadlineExceededError: whether it was committed is not known. The next :meth:`begin` with the same id waits
                 until it is decided, either way.
         """
+        self._check_fork()
         self._ended = True
         if not self._touched:  # its coordinator knows of none, and would refuse
             return
@@ -222,7 +229,7 @@ class Transaction:
 
         The next :meth:`begin` with this id, or the coordinator after ``transaction.timeout.ms``, ends what is left open.
         """
-        if self._ended:
+        if self._ended or self._fork_generation != forks.generation:
             return
         self._ended = True
         deadline = Deadline.after_ms(_ABORT_MS)
@@ -238,6 +245,10 @@ class Transaction:
             self._end(committed=False, deadline=deadline)
         except WireError as error:
             logger.warning("transactional id %r: could not be aborted: %s", self.transactional_id, error)
+
+    def _check_fork(self) -> None:
+        if self._fork_generation != forks.generation:
+            raise forked_transaction_error(self.transactional_id)
 
     def __enter__(self) -> Transaction:
         return self

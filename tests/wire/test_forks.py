@@ -1,0 +1,135 @@
+"""What a forked child does with its parent's producers and transactions: no two processes write under one producer id."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.errors import ForkedProducerError
+from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.record_producer import RecordProducer
+from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.transactions.transaction import Transaction
+from tests.wire.test_producer import encode, numbered, read, settings_of
+
+pytestmark = [pytest.mark.broker, pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")]
+
+
+def in_child(act: Callable[[], None]) -> None:
+    """Runs `act` in a forked child, whose failure is this test's."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            act()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+@pytest.fixture
+def cluster(kafka: Any) -> Iterator[Cluster]:
+    with Cluster(settings_of(kafka)) as cluster:
+        yield cluster
+
+
+def test_a_record_producer_writes_all_records_of_parent_and_child(kafka: Any, topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=1)
+
+    def send(*numbers: int) -> None:
+        for number in numbers:
+            producer.send(name, b"%d" % number)
+        assert producer.flush()[TopicPartition(name, 0)].n_records == len(numbers)
+
+    with RecordProducer(settings_of(kafka)) as producer:
+        send(0, 1, 2, 3, 4)
+        in_child(lambda: send(5, 6, 7))
+        send(8, 9, 10)
+    assert sorted(read(cluster, name), key=int) == [b"%d" % number for number in range(11)]
+
+
+def test_a_record_producer_with_records_to_send_leaves_them_to_the_parent(
+    kafka: Any, topic: Any, cluster: Cluster
+) -> None:
+    name = topic(partitions=1)
+    producer = RecordProducer(settings_of(kafka))
+    producer.send(name, b"parent")
+
+    def in_vain() -> None:
+        with pytest.raises(ForkedProducerError, match="reset"):
+            producer.send(name, b"lost")
+        with pytest.raises(ForkedProducerError, match="reset"):
+            producer.flush()
+        producer.reset()
+        producer.send(name, b"child")
+        assert producer.flush()[TopicPartition(name, 0)].n_records == 1
+        producer.close()
+
+    in_child(in_vain)
+    with producer:
+        assert producer.flush()[TopicPartition(name, 0)].n_records == 1
+    assert read(cluster, name) == [b"child", b"parent"]
+
+
+def test_a_producer_begins_anew_in_a_child(topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=1)
+    producer = Producer(cluster)
+
+    def write(start: int, end: int) -> None:
+        producer.append(name, 0, encode(numbered(start, end)))
+        assert producer.flush()[TopicPartition(name, 0)].n_records == end - start
+
+    def anew() -> None:
+        assert producer.clean
+        assert producer.identity is None
+        write(10, 13)
+
+    write(0, 10)
+    in_child(anew)
+    write(13, 20)
+    assert read(cluster, name) == numbered(0, 20)
+
+
+def test_a_producer_with_unacknowledged_batches_refuses_in_a_child(topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=1)
+    producer = Producer(cluster)
+    producer.append(name, 0, encode(numbered(0, 10)))
+
+    def in_vain() -> None:
+        with pytest.raises(ForkedProducerError, match="reset"):
+            producer.append(name, 0, encode(numbered(0, 10)))
+        with pytest.raises(ForkedProducerError, match="reset"):
+            producer.flush()
+        assert not producer.clean
+
+    in_child(in_vain)
+    assert producer.flush()[TopicPartition(name, 0)].n_records == 10
+    assert read(cluster, name) == numbered(0, 10)
+
+
+def test_a_transaction_is_its_own_processs_alone(topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=1)
+    tp = TopicPartition(name, 0)
+
+    def in_vain(transaction: Transaction) -> None:
+        for use in (
+            lambda: transaction.produce({tp: encode(numbered(0, 10))}),
+            lambda: transaction.commit_offsets("forks", {}),
+            transaction.commit,
+        ):
+            with pytest.raises(ForkedProducerError, match="process that began it"):
+                use()
+        transaction.abort()  # which a child that leaves the block does, too
+
+    with Transaction.begin(cluster, name) as transaction:
+        transaction.produce({tp: encode(numbered(0, 10))})
+        in_child(lambda: in_vain(transaction))
+        transaction.produce({tp: encode(numbered(10, 20))})
+        transaction.commit()
+    assert read(cluster, name)[:20] == numbered(0, 20)
