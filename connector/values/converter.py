@@ -1,4 +1,4 @@
-"""A column of values through a format, row by row, and what becomes of rows that cannot be read or written.
+"""A column of values through a format, in columns or row by row, and what becomes of rows that cannot be read or written.
 
 Owns the policy (fail, null, divert) and the way from Python objects to Arrow; knows neither Spark nor any format.
 """
@@ -7,17 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.errors import OptionError, PoisonError, ValueFormatError
 from pykafka_wire.pickling import SentToWorkers
 from pykafka_wire.values.arrow_conversion import fitting
 from pykafka_wire.values.json.writing import plain
+from pykafka_wire.wire.records.arrays import to_arrow
+from pykafka_wire.wire.records.arrays import validity as validity_of
 
 OnError = Literal["fail", "null", "divert"]
 _POLICIES: Final = ("fail", "null", "divert")
+
+
+@runtime_checkable
+class Columnar(Protocol):
+    """A format that decodes whole columns."""
+
+    def decode_column(self, rows: Any, column_type: pa.DataType) -> tuple[Any, npt.NDArray[np.bool_]]:
+        """The values of a pa.BinaryArray in an array of ``column_type``, and bool[n]: which rows are left to be decoded one by one.
+
+        Elements of rows that are left, and of nulls, mean nothing.
+
+        Raises:
+            RegistryError: the registry does not answer.
+        """
 
 
 class Format(Protocol):
@@ -69,7 +87,32 @@ class Converter(SentToWorkers):
             ValueFormatError: a row is poison, under ``on_error="fail"``.
             RegistryError: the registry does not answer, under every policy.
         """
-        step = self._decoding() if self.type is not None else self._encoding(rows.type)
+        if self.type is not None and isinstance(self.format, Columnar) and pa.types.is_binary(rows.type):
+            column, reasons = self._in_columns(self.format, rows)
+        else:
+            step = self._decoding() if self.type is not None else self._encoding(rows.type)
+            column, reasons = self._row_by_row(rows, step)
+        if self.on_error != "divert":
+            return column
+        return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], fields=list(diverted(column.type)))
+
+    def _in_columns(self, form: Columnar, rows: Any) -> tuple[Any, list[str | None]]:
+        """The decoded column, and why a row is null where it is poison: only rows that are left are read one by one."""
+        column, left = form.decode_column(rows, self.type)
+        reasons: list[str | None] = [None] * len(rows)
+        alone = np.flatnonzero(left)
+        if not len(alone) and not rows.null_count:
+            return column, reasons
+        others, found = self._row_by_row(rows.take(to_arrow(alone)), self._decoding())
+        for place, reason in zip(alone.tolist(), found, strict=True):
+            reasons[place] = reason
+        places = np.arange(len(rows))
+        places[alone] = len(rows) + np.arange(len(alone))
+        validity = pa.py_buffer(np.packbits(validity_of(rows), bitorder="little"))
+        order = pa.Array.from_buffers(pa.int64(), len(rows), [validity, pa.py_buffer(places)])
+        return pa.concat_arrays([column, others]).take(order), reasons
+
+    def _row_by_row(self, rows: Any, step: Callable[[Any], Any]) -> tuple[Any, list[str | None]]:
         found: list[Any] = []
         reasons: list[str | None] = []
         for row in rows.to_pylist():
@@ -83,10 +126,7 @@ class Converter(SentToWorkers):
                         raise self._failure(reason) from error
             found.append(value)
             reasons.append(reason)
-        column = self._column(found, reasons)
-        if self.on_error != "divert":
-            return column
-        return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], fields=list(diverted(column.type)))
+        return self._column(found, reasons), reasons
 
     def _column(self, found: list[Any], reasons: list[str | None]) -> Any:
         column_type = pa.binary() if self.type is None else self.type

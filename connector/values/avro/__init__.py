@@ -1,1 +1,1 @@
-"""Avro, decoded and encoded row by row."""
+"""Avro: decoded in columns, and where that does not go, row by row; encoded row by row."""

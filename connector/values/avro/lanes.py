@@ -1,0 +1,164 @@
+"""Many encoded values read side by side: a lane for each, with its position, its end and whether it failed.
+
+Owns Avro's encodings of single values (https://avro.apache.org/docs/1.12.0/specification/#binary-encoding), each read for all
+lanes at once. It knows no schema. A lane never raises: where its bytes are not what they should be it is marked as failed,
+and goes on at its end with values that mean nothing; the caller drops them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pykafka_wire.wire.records.arrays import to_arrow
+
+Ints = npt.NDArray[np.int64]
+Octets = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+
+#: A varint of 64 bits takes ten bytes at most.
+_MAX_VARINT_BYTES: Final = 10
+_HIGH_BITS: Final = np.uint64(0x8080_8080_8080_8080)
+_SEVEN: Final = np.uint64(0x007F_007F_007F_007F)
+_FOURTEEN: Final = np.uint64(0x0000_3FFF_0000_3FFF)
+_TWENTY_EIGHT: Final = np.uint64(0x0000_0000_0FFF_FFFF)
+_ONE, _U8, _U16, _U32 = np.uint64(1), np.uint64(8), np.uint64(16), np.uint64(32)
+
+
+class Lanes:
+    """Values in one buffer.
+
+    Attributes:
+        buffer: uint8[…], the bytes of all values.
+        position: int64[n], where each lane reads next; ascending, and never behind its end.
+        end: int64[n], exclusive.
+        failed: bool[n].
+    """
+
+    __slots__ = ("buffer", "end", "failed", "position")
+
+    def __init__(self, buffer: Octets, position: Ints, end: Ints) -> None:
+        self.buffer = buffer
+        self.position = position
+        self.end = end
+        self.failed: Flags = np.zeros(len(position), dtype=np.bool_)
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    def chosen(self, index: Ints) -> Lanes:
+        """Some of the lanes, to be read on their own and then given back with :meth:`put_back`. Copies."""
+        return Lanes(self.buffer, self.position.take(index), self.end.take(index))
+
+    def put_back(self, index: Ints, lanes: Lanes) -> None:
+        """Go on where ``lanes``, chosen by ``index``, have come to."""
+        self.position[index] = lanes.position
+        self.failed[index] |= lanes.failed
+
+    def fail(self, wrong: Flags) -> None:
+        """Mark lanes as failed. They go on at their end, where every length is 0."""
+        if wrong.any():
+            self.failed |= wrong
+            np.copyto(self.position, self.end, where=wrong)
+
+    def longs(self) -> Ints:
+        """int64[n]: the next zigzag varint of each lane; 0 where it fails."""
+        buffer, ends = self.buffer, self.position + 1
+        first = buffer.take(self.position, mode="clip")
+        if int(first.max(initial=0)) < 0x80:
+            values = ((first >> 1).view(np.int8) ^ -(first & 1).view(np.int8)).astype(np.int64)
+        else:
+            words, ends = self._words(ends)
+            values = (words >> np.uint64(1)).view(np.int64) ^ -(words & np.uint64(1)).view(np.int64)
+        return self._moved(ends, values)
+
+    def _words(self, ends: Ints) -> tuple[npt.NDArray[np.uint64], Ints]:
+        """uint64[n] of the varints that begin one before ``ends``, and int64[n] where they end; ``ends`` is used up."""
+        n_places = max(len(self.buffer) - 7, 0)
+        n_whole = int(np.searchsorted(self.position, n_places))  # lanes with eight bytes before the buffer's end
+        words = np.zeros(len(self), dtype=np.uint64)
+        rest = np.arange(n_whole, len(self))
+        if n_whole:
+            places = np.ndarray((n_places,), dtype="<u8", buffer=self.buffer.data, strides=(1,))
+            found = places[self.position[:n_whole]]
+            last = ~found & _HIGH_BITS
+            last &= np.negative(last)  # the highest bit of the first byte that ends a varint, and of no other
+            found &= (last - _ONE) & ~_HIGH_BITS
+            # Seven bits of each byte, moved together: pairs of bytes, of two, of four.
+            found = (found & _SEVEN) | (found & (_SEVEN << _U8)) >> _ONE
+            found = (found & _FOURTEEN) | (found & (_FOURTEEN << _U16)) >> np.uint64(2)
+            words[:n_whole] = (found & _TWENTY_EIGHT) | (found & (_TWENTY_EIGHT << _U32)) >> np.uint64(4)
+            # A power of two as a float holds its exponent, which is 7, 15, 23, …
+            exponents = (last.astype(np.float64).view(np.int64) >> 52) - 1023
+            ends[:n_whole] += exponents >> 3
+            longer = np.flatnonzero(last == 0)
+            if len(longer):
+                ends[longer] = self.position[longer] + 1
+                rest = np.concatenate([longer, rest])
+        if len(rest):
+            words[rest], ends[rest] = self._long_words(rest)
+        return words, ends
+
+    def _long_words(self, index: Ints) -> tuple[npt.NDArray[np.uint64], Ints]:
+        """As :meth:`_words`, of some lanes, byte by byte: varints of any length, up to the buffer's end."""
+        position = self.position.take(index)
+        words = np.zeros(len(index), dtype=np.uint64)
+        going = np.arange(len(index))
+        for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
+            octet = self.buffer.take(position[going], mode="clip")
+            words[going] |= (octet & 0x7F).astype(np.uint64) << np.uint64(shift)
+            position[going] += 1
+            going = going[octet > 0x7F]
+        position[going] = self.end.take(index)[going] + 1  # longer than a varint can be
+        return words, position
+
+    def fixed(self, dtype: str) -> npt.NDArray[Any]:
+        """The next fixed-width numbers, in a NumPy dtype such as ``<f8``; 0 where a lane fails."""
+        width = np.dtype(dtype).itemsize
+        n_places = len(self.buffer) - width + 1
+        if n_places < 1:
+            self.fail(np.ones(len(self), dtype=np.bool_))
+            return np.zeros(len(self), dtype=dtype)
+        # Each place of the buffer as a number of its own, aligned or not: no bytes are gathered one by one.
+        places = np.ndarray((n_places,), dtype=dtype, buffer=self.buffer.data, strides=(1,))
+        return self._moved(self.position + width, places[np.minimum(self.position, n_places - 1)])
+
+    def octets(self) -> Octets:
+        """uint8[n]: the next byte of each lane; 0 where it fails."""
+        return self._moved(self.position + 1, self.buffer.take(self.position, mode="clip"))
+
+    def lengths(self) -> Ints:
+        """int64[n]: the next varint as a number of bytes that follow, all of them within the lane."""
+        sizes = self.longs()
+        wrong = (sizes < 0) | (sizes > self.end - self.position)
+        if wrong.any():
+            self.fail(wrong)
+            sizes[wrong] = 0
+        return sizes
+
+    def pieces(self, sizes: Ints | int, arrow_type: pa.DataType) -> Any:
+        """pa.Array of the next ``sizes`` bytes of each lane, as ``pa.binary()`` or ``pa.string()``; a copy."""
+        starts = self.position
+        self.position = starts + sizes
+        bounds = np.empty(2 * len(self), dtype=np.int32)
+        bounds[0::2] = starts
+        bounds[1::2] = self.position
+        # What each lane reads, and what lies between two lanes, in turn: every second element is wanted.
+        n_pieces = max(2 * len(self) - 1, 0)
+        everything = pa.Array.from_buffers(
+            arrow_type,
+            n_pieces,
+            [None, pa.py_buffer(bounds if n_pieces else np.zeros(1, np.int32)), pa.py_buffer(self.buffer)],
+        )
+        return everything.take(to_arrow(np.arange(0, n_pieces, 2, dtype=np.int32)))
+
+    def _moved(self, ends: Ints, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        self.position = ends
+        wrong = ends > self.end
+        if wrong.any():
+            self.fail(wrong)
+            values[wrong] = 0
+        return values

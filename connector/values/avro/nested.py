@@ -1,0 +1,219 @@
+"""The steps of Avro values that have parts: unions, records, arrays and maps.
+
+As in :mod:`~pykafka_wire.values.avro.steps`, lanes that cannot be read are marked as failed, and nothing raises on bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pykafka_wire.values.avro.lanes import Flags, Ints, Lanes
+from pykafka_wire.values.avro.steps import Null, Step, bits
+from pykafka_wire.wire.records.arrays import to_arrow, to_numpy
+
+#: Items of an array or map are read in rounds, one of each lane. Where few lanes are left, a round costs more than it
+#: reads: these values are left to whoever reads values one by one.
+_MIN_LANES: Final = 16
+_MAX_ROUNDS_OF_FEW: Final = 64
+#: Items may take no bytes at all (null, a record without fields): more of them than this are not believed.
+_MAX_EMPTY_ITEMS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Union(Step):
+    """One of some branches, by number; all of them make the same Arrow type."""
+
+    branches: Sequence[Step]
+    type: pa.DataType
+
+    def read(self, lanes: Lanes) -> Any:
+        chosen = self._chosen(lanes)
+        n = len(lanes)
+        first = int(chosen[0]) if n else 0
+        if (chosen == first).all():
+            return self.branches[first].read(lanes)
+        found, places = [], np.zeros(n, dtype=np.int64)
+        is_null = np.zeros(n, dtype=np.bool_)
+        n_found = 0
+        for number, branch in enumerate(self.branches):
+            index = np.flatnonzero(chosen == number)
+            if not len(index):
+                continue
+            if isinstance(branch, Null):
+                is_null[index] = True
+                continue
+            part = lanes.chosen(index)
+            found.append(branch.read(part))
+            lanes.put_back(index, part)
+            places[index] = np.arange(n_found, n_found + len(index))
+            n_found += len(index)
+        if not found:
+            return pa.nulls(n, self.type)
+        return _taken(pa.concat_arrays(found) if len(found) > 1 else found[0], places, is_null)
+
+    def skip(self, lanes: Lanes) -> None:
+        chosen = self._chosen(lanes)
+        for number, branch in enumerate(self.branches):
+            index = np.flatnonzero(chosen == number)
+            if len(index):
+                part = lanes.chosen(index)
+                branch.skip(part)
+                lanes.put_back(index, part)
+
+    def _chosen(self, lanes: Lanes) -> Ints:
+        chosen = lanes.longs()
+        wrong = (chosen < 0) | (chosen >= len(self.branches))
+        if wrong.any():
+            lanes.fail(wrong)
+            chosen[wrong] = 0
+        return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Step):
+    """Fields in the writer's order.
+
+    Attributes:
+        steps: of each field that was written, and the place of its column; -1 for one that nobody wants.
+        absent: of each column that was not written, what stands there, and its place.
+        type: the columns, a struct.
+    """
+
+    steps: Sequence[tuple[Step, int]]
+    absent: Sequence[tuple[Step, int]]
+    type: pa.DataType
+
+    @property
+    def may_be_empty(self) -> bool:
+        return all(step.may_be_empty for step, _ in self.steps)
+
+    def read(self, lanes: Lanes) -> Any:
+        columns: list[Any] = [None] * self.type.num_fields
+        for step, place in (*self.steps, *self.absent):
+            if place < 0:
+                step.skip(lanes)
+            else:
+                columns[place] = step.read(lanes)
+        return pa.Array.from_buffers(self.type, len(lanes), [None], children=columns)
+
+    def skip(self, lanes: Lanes) -> None:
+        for step, _ in self.steps:
+            step.skip(lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Items(Step):
+    """An ``array``, or a ``map`` with ``key``: blocks of items, each behind its count (and, where that is negative, its size)."""
+
+    item: Step
+    type: pa.DataType
+    key: Step | None = None
+
+    def read(self, lanes: Lanes) -> Any:
+        keys, items, owners = [], [], []
+        for index, part in self._rounds(lanes):
+            if self.key is not None:
+                keys.append(self.key.read(part))
+            items.append(self.item.read(part))
+            owners.append(index)
+            lanes.put_back(index, part)
+        n = len(lanes)
+        offsets = np.zeros(n + 1, dtype=np.int32)
+        if not items:
+            empty = Lanes(lanes.buffer, lanes.position[:0], lanes.end[:0])
+            keys = [] if self.key is None else [self.key.read(empty)]
+            return self._made(n, offsets, keys, [self.item.read(empty)])
+        owner = np.concatenate(owners)
+        # Rounds are in order, and a stable sort keeps them so for each lane.
+        places = np.argsort(owner, kind="stable")
+        order = to_arrow(places)
+        np.cumsum(np.bincount(owner, minlength=n), out=offsets[1:])
+        ordered = [[pa.concat_arrays(each).take(order)] if each else [] for each in (keys, items)]
+        if self.key is not None:
+            lanes.fail(_repeated(owner.take(places), ordered[0][0], n))
+        return self._made(n, offsets, ordered[0], ordered[1])
+
+    def skip(self, lanes: Lanes) -> None:
+        for index, part in self._rounds(lanes):
+            if self.key is not None:
+                self.key.skip(part)
+            self.item.skip(part)
+            lanes.put_back(index, part)
+
+    def _made(self, n: int, offsets: npt.NDArray[np.int32], keys: list[Any], items: list[Any]) -> Any:
+        if self.key is None:
+            return pa.Array.from_buffers(self.type, n, [None, pa.py_buffer(offsets)], children=items)
+        entries = pa.struct([self.type.key_field, self.type.item_field])
+        pairs = pa.Array.from_buffers(entries, len(items[0]), [None], children=[keys[0], items[0]])
+        return pa.Array.from_buffers(self.type, n, [None, pa.py_buffer(offsets)], children=[pairs])
+
+    def _rounds(self, lanes: Lanes) -> Iterator[tuple[Ints, Lanes]]:
+        """``(index, lanes)`` of the lanes with an item left, in rounds; to be read and put back before the next one."""
+        index = np.arange(len(lanes))
+        left = np.zeros(len(lanes), dtype=np.int64)
+        total = np.zeros(len(lanes), dtype=np.int64)
+        n_rounds = 0
+        while len(index):
+            begins = np.flatnonzero(left == 0)
+            if len(begins):
+                left[begins] = self._counts(lanes, index[begins], total)
+                going = left > 0
+                if not going.all():
+                    index, left = index[going], left[going]
+                    continue
+            n_rounds += 1
+            if n_rounds > _MAX_ROUNDS_OF_FEW and len(index) < _MIN_LANES:
+                few = np.zeros(len(lanes), dtype=np.bool_)
+                few[index] = True
+                lanes.fail(few)
+                return
+            yield index, lanes.chosen(index)
+            going = ~lanes.failed[index]
+            left -= 1
+            if not going.all():
+                index, left = index[going], left[going]
+
+    def _counts(self, lanes: Lanes, index: Ints, total: Ints) -> Ints:
+        """How many items the next block of some lanes has; 0 where there is no further one."""
+        part = lanes.chosen(index)
+        counts = part.longs()
+        sized = np.flatnonzero(counts < 0)
+        if len(sized):
+            inner = part.chosen(sized)
+            inner.lengths()
+            part.put_back(sized, inner)
+            counts[sized] = -counts[sized]
+        wrong = (counts < 0) | part.failed
+        if self.item.may_be_empty and self.key is None:
+            wrong |= counts > _MAX_EMPTY_ITEMS
+            wrong |= total[index] + counts > _MAX_EMPTY_ITEMS
+        else:
+            wrong |= counts > part.end - part.position
+        if wrong.any():
+            part.fail(wrong)
+            counts[wrong] = 0
+        total[index] += counts
+        lanes.put_back(index, part)
+        return counts
+
+
+def _taken(values: Any, places: Ints, is_null: Flags) -> Any:
+    """Elements of an Arrow array by their places, null where there is none."""
+    validity = pa.py_buffer(bits(~is_null))
+    return values.take(pa.Array.from_buffers(pa.int64(), len(places), [validity, pa.py_buffer(places)]))
+
+
+def _repeated(owner: Ints, keys: Any, n: int) -> Flags:
+    """bool[n]: which owners have a key twice; ``owner`` ascends, and is as long as ``keys``."""
+    codes = keys.dictionary_encode()
+    pairs = owner * len(codes.dictionary) + to_numpy(codes.indices, null=0)
+    pairs.sort()
+    flags = np.zeros(n, dtype=np.bool_)
+    flags[pairs[1:][pairs[1:] == pairs[:-1]] // max(len(codes.dictionary), 1)] = True
+    return flags

@@ -1,0 +1,276 @@
+"""From a writer's schema, a reader's and the wanted Arrow type to the steps that read values so.
+
+Owns Avro's schema resolution (https://avro.apache.org/docs/1.12.0/specification/#schema-resolution) as far as it is done in
+columns. What is not, and what a value of the schema cannot be in the wanted type, becomes a step under which lanes fail:
+:class:`~pykafka_wire.values.avro.steps.Unreadable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pykafka_wire.values.avro import nested, steps
+from pykafka_wire.values.avro.steps import Step
+from pykafka_wire.wire.records.arrays import binary_array
+
+Schema = Any  # as fastavro parses it: a name, a list (union) or a dict
+Named = Mapping[str, Schema]
+#: Of a reader's default and the type it is wanted in: pa.Array of one element. Raises what its values raise.
+MakeConstant = Callable[[Any, pa.DataType], Any]
+
+_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+#: What a written type may be read as (the specification's promotions).
+_PROMOTIONS: Final[dict[str, frozenset[str]]] = {
+    "int": frozenset({"long", "float", "double"}),
+    "long": frozenset({"float", "double"}),
+    "float": frozenset({"double"}),
+    "string": frozenset({"bytes"}),
+    "bytes": frozenset({"string"}),
+}
+#: A schema may name a type in many places: each is a step. More of them than this are a bomb, or at least no topic's schema.
+_MAX_STEPS: Final = 10_000
+
+
+class Plan:
+    """Makes the steps of one pair of schemas.
+
+    Args:
+        written: the named types of the writer's schema.
+        read: the named types of the reader's.
+        constant: makes a column of a reader's default.
+    """
+
+    def __init__(self, written: Named, read: Named, constant: MakeConstant) -> None:
+        self._written = written
+        self._read = read
+        self._constant = constant
+        self._n_steps = 0
+
+    def step(
+        self, written: Schema, read: Schema | None, wanted: pa.DataType | None, inside: frozenset[str] = frozenset()
+    ) -> Step:
+        """What reads a value of ``written`` into ``wanted``, resolved to ``read`` if that is given.
+
+        ``wanted`` is None where a value is only skipped; a step made for that is never read. ``inside`` names the records
+        around it.
+        """
+        written = _definition(written, self._written)
+        read = None if read is None else _definition(read, self._read)
+        unreadable = steps.Unreadable(pa.null() if wanted is None else wanted)
+        self._n_steps += 1
+        if self._n_steps > _MAX_STEPS:
+            return unreadable
+        if isinstance(written, list):
+            branches = [self.step(each, read, wanted, inside) for each in written]
+            return nested.Union(branches, pa.null() if wanted is None else wanted)
+        if isinstance(read, list):
+            # The specification takes the first branch that matches, Java one that needs no promotion: done here where both
+            # come to the same.
+            matching = [each for each in (_definition(one, self._read) for one in read) if _matches(written, each)]
+            if not matching or (len(matching) > 1 and _kind(matching[0]) != _kind(written)):
+                return unreadable
+            read = matching[0]
+        if read is not None and not _matches(written, read):
+            return unreadable
+        kind = _kind(written)
+        if wanted is None:
+            return self._skipping(written, kind, inside)
+        if kind == "null":
+            return steps.Null(wanted)
+        if kind == "record":
+            return self._record(written, read, wanted, inside)
+        if kind in ("array", "map"):
+            return self._items(written, read, wanted, inside)
+        if kind == "enum":
+            symbols = tuple(written["symbols"])
+            if not pa.types.is_string(wanted) or (read is not None and not set(symbols) <= set(read["symbols"])):
+                return unreadable
+            return steps.Choice(binary_array([each.encode() for each in symbols]).view(pa.string()))
+        return _scalar(written, written if read is None else read, wanted) or unreadable
+
+    def _skipping(self, written: Schema, kind: str, inside: frozenset[str]) -> Step:
+        if kind == "record":
+            if written["name"] in inside:
+                return steps.Unreadable(pa.null())
+            inside |= {written["name"]}
+            fields = [(self.step(field["type"], None, None, inside), -1) for field in written["fields"]]
+            return nested.Record(fields, (), pa.struct([]))
+        if kind in ("array", "map"):
+            item = self.step(written["items" if kind == "array" else "values"], None, None, inside)
+            key = steps.Text(pa.string(), True) if kind == "map" else None
+            return nested.Items(item, pa.null(), key)
+        if kind == "fixed":
+            return steps.Fixed(written["size"])
+        made: dict[str, Step] = {
+            "null": steps.Null(pa.null()),
+            "boolean": steps.Boolean(),
+            "float": steps.Floating("<f4", pa.float32()),
+            "double": steps.Floating("<f8", pa.float64()),
+            "bytes": steps.Text(pa.binary(), False),
+            "string": steps.Text(pa.binary(), False),
+        }
+        return made.get(kind) or steps.integer(pa.int64(), 64)
+
+    def _record(self, written: Schema, read: Schema | None, wanted: pa.DataType, inside: frozenset[str]) -> Step:
+        if not pa.types.is_struct(wanted) or written["name"] in inside:
+            return steps.Unreadable(wanted)
+        inside |= {written["name"]}
+        names = [field.name for field in wanted]
+        if len(set(names)) != len(names):
+            return steps.Unreadable(wanted)
+        found: list[tuple[Step, int]] = []
+        left = dict.fromkeys(names)
+        readers = None if read is None else _reader_fields(written, read)
+        for field in written["fields"]:
+            reader = None if readers is None else readers.get(field["name"])
+            name = field["name"] if readers is None else (reader["name"] if reader else None)
+            if name in left:
+                place = names.index(name)
+                del left[name]
+                kind = None if reader is None else reader["type"]
+                found.append((self.step(field["type"], kind, wanted.field(place).type, inside), place))
+            else:
+                # Skipped, but what the reader's schema has must still be resolvable: others decide where it is not plain.
+                if reader is not None and not self._is_resolvable(field["type"], reader["type"]):
+                    return steps.Unreadable(wanted)
+                found.append((self.step(field["type"], None, None, inside), -1))
+        absent: list[tuple[Step, int]] = []
+        defaults = {} if read is None else {each["name"]: each for each in read["fields"]}
+        if readers is not None:
+            matched = {each["name"] for each in readers.values()}
+            if any("default" not in each for name, each in defaults.items() if name not in matched):
+                return steps.Unreadable(wanted)
+        for name in left:
+            place = names.index(name)
+            column = wanted.field(place).type
+            made = self._default(defaults[name], column) if name in defaults else steps.Null(column)
+            absent.append((made, place))
+        return nested.Record(tuple(found), tuple(absent), wanted)
+
+    def _is_resolvable(self, written: Schema, read: Schema) -> bool:
+        """Whether every value of ``written`` is one of ``read``, by their names alone; False where it takes more to know."""
+        one, other = _definition(written, self._written), _definition(read, self._read)
+        return isinstance(one, str) and one in _PRIMITIVES and one == other
+
+    def _default(self, field: Schema, wanted: pa.DataType) -> Step:
+        kind = field["type"]
+        first = _definition(kind[0] if isinstance(kind, list) else kind, self._read)
+        # A default in JSON is what Python makes of it for these only: bytes are text there, and records need defaults of theirs.
+        if _kind(first) not in ("null", "boolean", "int", "long", "float", "double", "string", "enum") or _logical(
+            first
+        ):
+            return steps.Unreadable(wanted)
+        if field["default"] is None:
+            return steps.Null(wanted)
+        try:
+            return steps.Constant(self._constant(field["default"], wanted))
+        except Exception:  # the default does not fit the column: whoever reads row by row says how
+            return steps.Unreadable(wanted)
+
+    def _items(self, written: Schema, read: Schema | None, wanted: pa.DataType, inside: frozenset[str]) -> Step:
+        if _kind(written) == "array":
+            if not pa.types.is_list(wanted):
+                return steps.Unreadable(wanted)
+            inner = None if read is None else read["items"]
+            return nested.Items(self.step(written["items"], inner, wanted.value_type, inside), wanted)
+        if not pa.types.is_map(wanted) or not pa.types.is_string(wanted.key_type):
+            return steps.Unreadable(wanted)
+        inner = None if read is None else read["values"]
+        item = self.step(written["values"], inner, wanted.item_type, inside)
+        return nested.Items(item, wanted, steps.Text(pa.string(), True))
+
+
+def _scalar(written: Schema, read: Schema, wanted: pa.DataType) -> Step | None:
+    """What reads a primitive or ``fixed`` value, if that is done in columns."""
+    is_a = pa.types
+    kind, target, logical = _kind(written), _kind(read), _logical(read)
+    if logical != _logical(written) or (logical and kind != target):
+        return None
+    if kind == "boolean":
+        return steps.Boolean() if is_a.is_boolean(wanted) else None
+    if kind in ("int", "long"):
+        return _whole(kind, target, logical, wanted)
+    if kind in ("float", "double"):
+        return steps.Floating("<f4" if kind == "float" else "<f8", wanted) if is_a.is_floating(wanted) else None
+    if logical == "decimal":
+        if not is_a.is_decimal(wanted) or wanted.bit_width != 128 or wanted.scale != written.get("scale", 0):
+            return None
+        return steps.DecimalNumber(wanted, written["size"] if kind == "fixed" else None)
+    if kind == "fixed":
+        plain = is_a.is_binary(wanted) and not logical and written["size"] == read["size"]
+        return steps.Fixed(written["size"]) if plain else None
+    if logical == "uuid":
+        return steps.uuid_text() if kind == "string" and is_a.is_string(wanted) else None
+    if logical or (kind == "bytes" and target == "bytes" and not is_a.is_binary(wanted)):
+        return None
+    is_text = "string" in (kind, target)
+    if is_a.is_string(wanted) and is_text:
+        return steps.Text(wanted, True)
+    return steps.Text(wanted, is_text) if is_a.is_binary(wanted) and target == "bytes" else None
+
+
+def _whole(kind: str, target: str, logical: str, wanted: pa.DataType) -> Step | None:
+    is_a = pa.types
+    bits = 32 if kind == "int" else 64
+    if logical == "date":
+        return steps.date() if kind == "int" and is_a.is_date32(wanted) else None
+    if logical in ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros"):
+        fits = kind == "long" and is_a.is_timestamp(wanted) and wanted.unit == "us"
+        return steps.timestamp(wanted, millis=logical.endswith("millis")) if fits else None
+    if logical:
+        return None
+    if is_a.is_signed_integer(wanted) and target in ("int", "long"):
+        return steps.integer(wanted, bits)
+    # As a float a whole number is rounded twice, to 64 bits and then to 32, where the reader's schema has it so.
+    return steps.integer(wanted, bits) if is_a.is_float64(wanted) and target != "float" else None
+
+
+def _definition(schema: Schema, named: Named) -> Schema:
+    """A schema with its name looked up, and a primitive without attributes as its name alone."""
+    if isinstance(schema, str):
+        return schema if schema in _PRIMITIVES else named[schema]
+    if isinstance(schema, dict) and not isinstance(schema.get("type"), str):
+        return _definition(schema["type"], named)
+    if isinstance(schema, dict) and schema["type"] in _PRIMITIVES and "logicalType" not in schema:
+        return schema["type"]
+    if isinstance(schema, dict) and schema["type"] not in _COMPLEX and schema["type"] not in _PRIMITIVES:
+        return _definition(schema["type"], named)
+    return schema
+
+
+_COMPLEX: Final = frozenset({"record", "error", "enum", "fixed", "array", "map"})
+
+
+def _kind(schema: Schema) -> str:
+    if isinstance(schema, list):
+        return "union"
+    kind = schema if isinstance(schema, str) else schema["type"]
+    return "record" if kind == "error" else str(kind)
+
+
+def _logical(schema: Schema) -> str:
+    return "" if isinstance(schema, (str, list)) else str(schema.get("logicalType") or "")
+
+
+def _matches(written: Schema, read: Schema) -> bool:
+    """Whether a value of one can be read as the other, as far as their outermost types tell."""
+    one, other = _kind(written), _kind(read)
+    if one != other:
+        return other in _PROMOTIONS.get(one, ())
+    return one not in ("record", "enum", "fixed") or written["name"] == read["name"]
+
+
+def _reader_fields(written: Schema, read: Schema) -> dict[str, Schema]:
+    """The reader's field for each name that the writer uses, by name and then by alias."""
+    names = {field["name"] for field in written["fields"]}
+    found = {field["name"]: field for field in read["fields"] if field["name"] in names}
+    for field in read["fields"]:
+        if field["name"] not in names:
+            for alias in field.get("aliases", ()):
+                if alias in names and alias not in found:
+                    found[alias] = field
+                    break
+    return found

@@ -1,0 +1,328 @@
+"""What to do with the bytes of each kind of Avro value without parts: read it into an Arrow array, or skip it, in all lanes.
+
+Owns the way from lanes (:mod:`~pykafka_wire.values.avro.lanes`) to Arrow. Which step reads which schema is
+:mod:`~pykafka_wire.values.avro.plan`'s decision. A step never raises on bytes: lanes that it cannot read are marked as failed,
+and what it returns for them means nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pykafka_wire.values.avro.lanes import Flags, Ints, Lanes
+from pykafka_wire.wire.records.arrays import to_arrow
+
+_MICROS_PER_MILLI: Final = 1000
+#: 0001-01-01 and 9999-12-31T23:59:59.999999 in microseconds since the epoch: what Python's datetime, and Spark, can hold.
+_FIRST_MICRO: Final = -62_135_596_800_000_000
+_LAST_MICRO: Final = 253_402_300_799_999_999
+_FIRST_DAY: Final = -719_162
+_LAST_DAY: Final = 2_932_896
+_UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+
+
+class Step(ABC):
+    """One kind of value."""
+
+    @abstractmethod
+    def read(self, lanes: Lanes) -> Any:
+        """pa.Array, one element for each lane."""
+
+    @abstractmethod
+    def skip(self, lanes: Lanes) -> None:
+        """Move behind the value."""
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether a value may take no bytes."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable(Step):
+    """What is not read in columns: every lane that comes here fails."""
+
+    type: pa.DataType
+
+    def read(self, lanes: Lanes) -> Any:
+        self.skip(lanes)
+        return pa.nulls(len(lanes), self.type)
+
+    def skip(self, lanes: Lanes) -> None:
+        lanes.fail(np.ones(len(lanes), dtype=np.bool_))
+
+
+@dataclass(frozen=True, slots=True)
+class Null(Step):
+    type: pa.DataType
+
+    @property
+    def may_be_empty(self) -> bool:
+        return True
+
+    def read(self, lanes: Lanes) -> Any:
+        return pa.nulls(len(lanes), self.type)
+
+    def skip(self, lanes: Lanes) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Step):
+    """A reader's default for a field that the writer did not have. Takes no bytes."""
+
+    value: Any  # pa.Array of one element
+
+    @property
+    def may_be_empty(self) -> bool:
+        return True
+
+    def read(self, lanes: Lanes) -> Any:
+        return self.value.take(to_arrow(np.zeros(len(lanes), dtype=np.int32)))
+
+    def skip(self, lanes: Lanes) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean(Step):
+    def read(self, lanes: Lanes) -> Any:
+        octets = lanes.octets()
+        lanes.fail(octets > 1)
+        return _booleans(octets == 1)
+
+    def skip(self, lanes: Lanes) -> None:
+        lanes.octets()
+
+
+@dataclass(frozen=True, slots=True)
+class Integer(Step):
+    """``int`` or ``long`` as an integer, floating point, date or timestamp column; what does not fit fails."""
+
+    type: pa.DataType
+    least: int
+    most: int
+    factor: int = 1
+
+    def read(self, lanes: Lanes) -> Any:
+        values = lanes.longs()
+        wrong = (values < self.least) | (values > self.most)
+        if wrong.any():
+            lanes.fail(wrong)
+            values[wrong] = 0
+        if self.factor != 1:
+            values *= self.factor
+        return _numbers(values, self.type)
+
+    def skip(self, lanes: Lanes) -> None:
+        lanes.longs()
+
+
+def integer(arrow_type: pa.DataType, written_bits: int) -> Integer:
+    """Integers into an integer or floating point column."""
+    bits = min(arrow_type.bit_width, written_bits) if pa.types.is_integer(arrow_type) else written_bits
+    return Integer(arrow_type, -(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def date() -> Integer:
+    """Days since the epoch."""
+    return Integer(pa.date32(), _FIRST_DAY, _LAST_DAY)
+
+
+def timestamp(arrow_type: pa.DataType, *, millis: bool) -> Integer:
+    """Milliseconds or microseconds since the epoch, or of a local clock, into microseconds."""
+    factor = _MICROS_PER_MILLI if millis else 1
+    return Integer(arrow_type, -(-_FIRST_MICRO // factor), _LAST_MICRO // factor, factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Floating(Step):
+    """``float`` (``<f4``) or ``double`` (``<f8``) as a floating point column; what is too large for it fails."""
+
+    dtype: str
+    type: pa.DataType
+
+    def read(self, lanes: Lanes) -> Any:
+        values = lanes.fixed(self.dtype)
+        if self.dtype == "<f8" and self.type == pa.float32():
+            with np.errstate(over="ignore", invalid="ignore"):
+                narrow = values.astype(np.float32)
+            lanes.fail(np.isinf(narrow) & np.isfinite(values))
+            values = narrow
+        return _numbers(values, self.type)
+
+    def skip(self, lanes: Lanes) -> None:
+        lanes.fixed(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Step):
+    """``string`` or ``bytes``, as ``pa.string()`` or ``pa.binary()``; text must be UTF-8.
+
+    Attributes:
+        pattern: what all of the text must match, or empty.
+    """
+
+    type: pa.DataType
+    is_utf8: bool
+    pattern: str = ""
+
+    def read(self, lanes: Lanes) -> Any:
+        found = lanes.pieces(lanes.lengths(), pa.string() if self.is_utf8 else self.type)
+        if self.is_utf8:
+            lanes.fail(~_are_utf8(found))
+        if self.pattern:
+            lanes.fail(~_flags(pc.match_substring_regex(found, self.pattern)))
+        return found if found.type == self.type else found.view(self.type)
+
+    def skip(self, lanes: Lanes) -> None:
+        sizes = lanes.lengths()  # which moves the lanes, too
+        lanes.position = lanes.position + sizes
+
+
+def uuid_text() -> Text:
+    """A UUID as it is written everywhere; other spellings fail."""
+    return Text(pa.string(), True, _UUID)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed(Step):
+    size: int
+
+    @property
+    def may_be_empty(self) -> bool:
+        return self.size == 0
+
+    def read(self, lanes: Lanes) -> Any:
+        return lanes.pieces(self._sizes(lanes), pa.binary())
+
+    def skip(self, lanes: Lanes) -> None:
+        sizes = self._sizes(lanes)
+        lanes.position = lanes.position + sizes
+
+    def _sizes(self, lanes: Lanes) -> Ints:
+        wrong = lanes.end - lanes.position < self.size
+        lanes.fail(wrong)
+        return np.where(wrong, 0, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalNumber(Step):
+    """Unscaled big-endian two's complement in ``bytes`` or ``fixed``, as ``decimal128`` of the same scale.
+
+    Attributes:
+        size: of ``fixed``; None for ``bytes``.
+    """
+
+    type: pa.DataType
+    size: int | None
+
+    def read(self, lanes: Lanes) -> Any:
+        sizes = lanes.lengths() if self.size is None else Fixed(self.size)._sizes(lanes)
+        wrong = (sizes > 16) | (sizes == 0)
+        if wrong.any():
+            lanes.fail(wrong)
+            sizes[wrong] = 0
+        starts = lanes.position
+        lanes.position = starts + sizes
+        high, low = self._words(lanes, starts, sizes)
+        wrong = _beyond(high, low, 10**self.type.precision)
+        lanes.fail(wrong)
+        high[wrong], low[wrong] = 0, 0
+        words = np.empty((len(lanes), 2), dtype=np.int64)
+        words[:, 0] = low.view(np.int64)
+        words[:, 1] = high
+        return pa.Array.from_buffers(self.type, len(lanes), [None, pa.py_buffer(words)])
+
+    def skip(self, lanes: Lanes) -> None:
+        sizes = lanes.lengths() if self.size is None else Fixed(self.size)._sizes(lanes)
+        lanes.position = lanes.position + sizes
+
+    @staticmethod
+    def _words(lanes: Lanes, starts: Ints, sizes: Ints) -> tuple[Ints, npt.NDArray[np.uint64]]:
+        """Each number as two words, sign-extended."""
+        first = lanes.buffer.take(starts, mode="clip")
+        negative = (first > 0x7F) & (sizes > 0)
+        high = np.where(negative, np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(0))
+        low = high.copy()
+        for at in range(int(sizes.max(initial=0))):
+            going = np.flatnonzero(sizes > at)
+            octets = lanes.buffer.take(starts.take(going) + at, mode="clip").astype(np.uint64)
+            high[going] = (high[going] << np.uint64(8)) | (low[going] >> np.uint64(56))
+            low[going] = (low[going] << np.uint64(8)) | octets
+        return high.view(np.int64), low
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Step):
+    """An ``enum``: one of some texts, by number."""
+
+    symbols: Any  # pa.Array of pa.string()
+
+    def read(self, lanes: Lanes) -> Any:
+        numbers = self._numbers(lanes)
+        return self.symbols.take(to_arrow(numbers))
+
+    def skip(self, lanes: Lanes) -> None:
+        lanes.longs()
+
+    def _numbers(self, lanes: Lanes) -> Ints:
+        numbers = lanes.longs()
+        wrong = (numbers < 0) | (numbers >= len(self.symbols))
+        if wrong.any():
+            lanes.fail(wrong)
+            numbers[wrong] = 0
+        return numbers
+
+
+def _numbers(values: npt.NDArray[Any], arrow_type: pa.DataType) -> Any:
+    width = arrow_type.bit_width // 8
+    kind = "f" if pa.types.is_floating(arrow_type) else "i"
+    narrow = np.ascontiguousarray(values.astype(f"<{kind}{width}", copy=False))
+    return pa.Array.from_buffers(arrow_type, len(narrow), [None, pa.py_buffer(narrow)])
+
+
+def _booleans(flags: Flags) -> Any:
+    return pa.Array.from_buffers(pa.bool_(), len(flags), [None, pa.py_buffer(bits(flags))])
+
+
+def bits(flags: Flags) -> npt.NDArray[np.uint8]:
+    """A validity bitmap, or the buffer of booleans."""
+    return np.packbits(flags, bitorder="little")
+
+
+def _flags(booleans: Any) -> Flags:
+    bits = np.frombuffer(booleans.buffers()[1] or b"", dtype=np.uint8)
+    return np.unpackbits(bits, bitorder="little", count=booleans.offset + len(booleans))[booleans.offset :].astype(
+        np.bool_
+    )
+
+
+def _are_utf8(texts: Any) -> Flags:
+    flags = np.ones(len(texts), dtype=np.bool_)
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        for nth, each in enumerate(texts.view(pa.binary())):
+            try:
+                each.as_py().decode()
+            except UnicodeDecodeError:
+                flags[nth] = False
+    return flags
+
+
+def _beyond(high: Ints, low: npt.NDArray[np.uint64], bound: int) -> Flags:
+    """Whether a number of two words is not between -bound and bound, both exclusive."""
+    n_high, n_low = np.int64(bound >> 64), np.uint64(bound & (2**64 - 1))
+    m_high, m_low = np.int64((-bound) >> 64), np.uint64(-bound & (2**64 - 1))
+    above = (high > n_high) | ((high == n_high) & (low >= n_low))
+    below = (high < m_high) | ((high == m_high) & (low <= m_low))
+    flags: Flags = above | below
+    return flags

@@ -1,0 +1,269 @@
+"""Avro in columns beside fastavro, value by value: random schemas and values, damaged bytes, readers' schemas, hostile counts."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pykafka_wire.errors import PoisonError
+from pykafka_wire.values.arrow_conversion import fitting
+from pykafka_wire.values.avro.decode import bounds, decode, decode_framed
+from pykafka_wire.values.avro.plan import Plan
+from tests.connector.values.avro_samples import Samples
+
+N_SCHEMAS = int(os.environ.get("AVRO_SCHEMAS", "150"))
+
+
+def parsed(schema: Any) -> tuple[Any, dict[str, Any]]:
+    named: dict[str, Any] = {}
+    return fastavro.parse_schema(schema, named_schemas=named), named
+
+
+def encoded(schema: Any, value: Any) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, schema, value)
+    return stream.getvalue()
+
+
+def constant(value: Any, column_type: pa.DataType) -> Any:
+    return pa.array([fitting(column_type)(value)], column_type)
+
+
+def in_columns(written: Any, read: Any, column_type: pa.DataType, values: list[bytes]) -> tuple[Any, Any]:
+    schema, named = parsed(written)
+    reader, reader_named = parsed(read) if read is not None else (None, {})
+    step = Plan(named, reader_named, constant).step(schema, reader, column_type)
+    column, failed = decode(*bounds(pa.array(values, pa.binary())), step, column_type)
+    assert column.type == column_type
+    assert len(column) == len(values)
+    column.validate()
+    return column, failed
+
+
+def one_by_one(written: Any, read: Any, column_type: pa.DataType, value: bytes) -> Any:
+    """What fastavro makes of a value, or the exception."""
+    stream = io.BytesIO(value)
+    try:
+        found = fastavro.schemaless_reader(stream, parsed(written)[0], None if read is None else parsed(read)[0])
+        if stream.tell() != len(value):
+            raise PoisonError("bytes are left over")
+        return pa.array([fitting(column_type)(found)], column_type).to_pylist()[0]
+    except Exception as error:  # whatever fastavro raises of such bytes
+        return error
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def compare(written: Any, read: Any, column_type: pa.DataType, values: list[bytes]) -> int:
+    """How many values were read in columns; each of them must be what fastavro reads."""
+    column, failed = in_columns(written, read, column_type, values)
+    for nth, value in enumerate(values):
+        if not failed[nth]:
+            expected = one_by_one(written, read, column_type, value)
+            assert not isinstance(expected, Exception), (expected, written, read, value)
+            assert same(column[nth].as_py(), expected), (written, read, value)
+    return int((~failed).sum())
+
+
+def test_random_schemas_are_read_as_fastavro_reads_them() -> None:
+    for seed in range(N_SCHEMAS):
+        samples = Samples(seed)
+        schema, column_type = samples.record()
+        values = [encoded(parsed(schema)[0], samples.value(schema)) for _ in range(12)]
+        readable = [
+            value for value in values if not isinstance(one_by_one(schema, None, column_type, value), Exception)
+        ]
+        assert compare(schema, None, column_type, readable) == len(readable), schema
+        assert compare(schema, None, column_type, values) == len(readable), schema
+
+
+def test_damaged_values_are_left_or_read_as_fastavro_reads_them() -> None:
+    n_read = 0
+    for seed in range(N_SCHEMAS):
+        samples = Samples(seed)
+        schema, column_type = samples.record()
+        values = [encoded(parsed(schema)[0], samples.value(schema)) for _ in range(6)]
+        for value in values[:]:
+            values += damaged(samples, value)
+        samples.random.shuffle(values)
+        n_read += compare(schema, None, column_type, values)
+    assert n_read > 4 * N_SCHEMAS  # of the six of each that are whole; a random integer may be too large for its column
+
+
+def damaged(samples: Samples, value: bytes) -> list[bytes]:
+    flipped = bytearray(value)
+    for _ in range(min(len(flipped), 2)):
+        flipped[samples.random.randrange(len(flipped))] ^= 1 << samples.random.randrange(8)
+    return [bytes(flipped), value[: samples.random.randrange(len(value) + 1)], value + b"x"]
+
+
+def test_random_readers_schemas_are_resolved_as_fastavro_resolves_them() -> None:
+    n_read, n_all = 0, 0
+    for seed in range(N_SCHEMAS):
+        samples = Samples(seed)
+        schema, _ = samples.record()
+        read, column_type = samples.reader_of(schema)
+        values = [encoded(parsed(schema)[0], samples.value(schema)) for _ in range(6)]
+        n_read += compare(schema, read, column_type, values)
+        n_all += len(values)
+    assert n_read > n_all / 2  # the rest is resolved by fastavro, value by value
+
+
+RECORD = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "country", "type": "string"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+    ],
+}
+RECORD_TYPE = pa.struct([("id", pa.int64()), ("country", pa.string()), ("note", pa.string())])
+
+
+def framed(schema_id: int, schema: Any, value: Any) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + encoded(parsed(schema)[0], value)
+
+
+def steps_of(schemas: dict[int, Any], column_type: pa.DataType) -> Callable[[int], Any]:
+    def step_of(schema_id: int) -> Any:
+        if schema_id not in schemas:
+            raise PoisonError("no such schema")
+        schema, named = parsed(schemas[schema_id])
+        return Plan(named, {}, constant).step(schema, None, column_type)
+
+    return step_of
+
+
+def test_several_schema_ids_in_one_column_keep_their_rows() -> None:
+    newer = {**RECORD, "fields": [{"name": "extra", "type": "double"}, *RECORD["fields"]]}  # type: ignore[misc]
+    rows: list[bytes | None] = []
+    expected: list[Any] = []
+    for nth in range(1_000):
+        value = {"id": nth, "country": f"c{nth}", "note": None}
+        if nth % 7 == 3:
+            rows.append(None)
+        elif nth % 11 == 5:
+            rows.append([b"", b"\0", b"\1\0\0\0\1abc", framed(9, RECORD, value), b"\0\0\0\0\1"][nth % 5])
+        elif nth % 2:
+            rows.append(framed(2, newer, {**value, "extra": 1.5}))
+        else:
+            rows.append(framed(1, RECORD, value))
+        expected.append(value if rows[-1] is not None and nth % 11 != 5 else None)
+    # A slice: its offsets do not begin with 0.
+    column = pa.array([b"before", *rows, b"behind"], pa.binary())[1:-1]
+    found, left = decode_framed(column, RECORD_TYPE, steps_of({1: RECORD, 2: newer}, RECORD_TYPE))
+    for nth, row in enumerate(rows):
+        assert left[nth] == (row is not None and expected[nth] is None)
+        if expected[nth] is not None:
+            assert found[nth].as_py() == expected[nth]
+
+
+@pytest.mark.parametrize("rows", [[], [None, None], [b""], [b"\0"], [b"\0\0\0\0\7"]])
+def test_columns_without_a_value_to_read(rows: list[bytes | None]) -> None:
+    found, left = decode_framed(pa.array(rows, pa.binary()), RECORD_TYPE, steps_of({1: RECORD}, RECORD_TYPE))
+    assert len(found) == len(rows)
+    assert left.tolist() == [row is not None for row in rows]
+
+
+def test_only_the_wanted_fields_are_read() -> None:
+    value = encoded(parsed(RECORD)[0], {"id": 7, "country": "DE", "note": "x"})
+    wanted = pa.struct([("note", pa.string()), ("absent", pa.int32())])
+    column, failed = in_columns(RECORD, None, wanted, [value])
+    assert (column.to_pylist(), failed.tolist()) == ([{"note": "x", "absent": None}], [False])
+
+
+def test_a_recursive_schema_is_left_to_be_read_one_by_one() -> None:
+    tree = {
+        "type": "record",
+        "name": "Tree",
+        "fields": [{"name": "id", "type": "long"}, {"name": "children", "type": {"type": "array", "items": "Tree"}}],
+    }
+    leaf, parent = {"id": 2, "children": []}, {"id": 1, "children": [{"id": 2, "children": []}]}
+    values = [encoded(parsed(tree)[0], each) for each in (leaf, parent)]
+    column, failed = in_columns(tree, None, pa.struct([("id", pa.int64())]), values)
+    # A value without children never comes to where the schema repeats itself.
+    assert failed.tolist() == [False, True]
+    assert column[0].as_py() == {"id": 2}
+
+
+def test_a_schema_that_repeats_itself_without_end_makes_no_endless_plan() -> None:
+    fields = [{"name": f"f{nth}", "type": "L0"} for nth in range(8)]
+    schemas: list[Any] = [{"type": "record", "name": "L0", "fields": [{"name": "x", "type": "int"}]}]
+    for level in range(1, 9):
+        fields = [{"name": f"f{nth}", "type": f"L{level - 1}"} for nth in range(8)]
+        schemas.append({"type": "record", "name": f"L{level}", "fields": fields})
+    named: dict[str, Any] = {}
+    for schema in schemas:
+        top = fastavro.parse_schema(schema, named_schemas=named)
+    step = Plan(named, {}, constant).step(top, None, pa.struct([("f0", pa.struct([]))]))  # 8 to the power of 8 fields
+    _, failed = decode(*bounds(pa.array([b"\2" * 100], pa.binary())), step, pa.struct([("f0", pa.struct([]))]))
+    assert failed.tolist() == [True]
+
+
+@pytest.mark.parametrize("items", ["null", {"type": "record", "name": "Nothing", "fields": []}])
+@pytest.mark.parametrize("count", [1 << 20, 1 << 40, (1 << 63) - 1])
+def test_counts_that_no_bytes_stand_behind_take_no_memory(items: Any, count: int) -> None:
+    schema = {"type": "array", "items": items}
+    column_type = pa.list_(pa.null() if items == "null" else pa.struct([]))
+    value = encoded("long", count) + b"\0"
+    tracemalloc.start()
+    _, failed = in_columns(schema, None, column_type, [value, b"\0"])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert failed.tolist() == [True, False]
+    assert peak < 1 << 20
+
+
+def test_long_arrays_of_few_values_are_left_to_be_read_one_by_one() -> None:
+    schema = {"type": "array", "items": "string"}
+    values = [encoded(schema, ["x"] * 5_000), encoded(schema, ["y"])]
+    column, failed = in_columns(schema, None, pa.list_(pa.string()), values)
+    assert failed.tolist() == [True, False]
+    assert column[1].as_py() == ["y"]
+
+
+def test_blocks_with_their_size_and_several_blocks_are_one_array() -> None:
+    items = b"\2\4\6"
+    value = encoded("long", -3) + encoded("long", len(items)) + items + encoded("long", 1) + b"\10" + b"\0"
+    column, failed = in_columns({"type": "array", "items": "long"}, None, pa.list_(pa.int64()), [value, b"\0", value])
+    assert (column.to_pylist(), failed.any()) == ([[1, 2, 3, 4], [], [1, 2, 3, 4]], False)
+
+
+def test_numbers_of_every_length_at_the_end_of_the_buffer() -> None:
+    numbers = [0, -1, *(sign * (1 << bits) for bits in range(63) for sign in (1, -1)), -(1 << 63), (1 << 63) - 1]
+    for n in range(1, len(numbers) + 1, 7):
+        values = [encoded("long", number) for number in numbers[:n]]
+        column, failed = in_columns("long", None, pa.int64(), values)
+        assert not failed.any()
+        assert column.to_pylist() == numbers[:n]
+    _, failed = in_columns("long", None, pa.int64(), [b"\xff" * 10 + b"\1", b"\xff" * 9, b"\2"])
+    assert failed.tolist() == [True, True, False]
+
+
+def test_a_value_that_is_left_takes_nothing_from_its_neighbours() -> None:
+    good = [encoded(parsed(RECORD)[0], {"id": nth, "country": "ü" * nth, "note": None}) for nth in range(50)]
+    values = [each for value in good for each in (value, value[:-1], b"\x02\xfe\xff\xff\xff\x0f")]
+    column, failed = in_columns(RECORD, None, RECORD_TYPE, values)
+    assert failed.tolist() == [False, True, True] * 50
+    kept = column.take(pa.array(np.flatnonzero(~failed))).to_pylist()
+    assert [row["id"] for row in kept] == list(range(50))
+    assert json.loads(json.dumps(kept))[49]["country"] == "ü" * 49
