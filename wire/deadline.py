@@ -4,6 +4,7 @@ can be stopped, and the growing pauses between tries. It knows no broker and no 
 from __future__ import annotations
 
 import random
+import threading
 import time
 from dataclasses import dataclass
 
@@ -31,6 +32,23 @@ class Deadline:
     def at_most_ms(self, ms: float) -> Deadline:
         """This deadline, or one in ``ms`` milliseconds, whichever comes first."""
         return Deadline(min(self.at, time.monotonic() + ms / 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class CancellableDeadline(Deadline):
+    """A deadline that another thread can bring forward: once ``cancelled`` is set, it has passed."""
+
+    cancelled: threading.Event
+
+    def remaining_ms(self) -> float:
+        return 0.0 if self.cancelled.is_set() else Deadline.remaining_ms(self)
+
+    @property
+    def expired(self) -> bool:
+        return self.remaining_ms() <= 0
+
+    def at_most_ms(self, ms: float) -> CancellableDeadline:
+        return CancellableDeadline(min(self.at, time.monotonic() + ms / 1000), self.cancelled)
 
 
 class WorkingClock:

@@ -313,6 +313,27 @@ def test_a_member_that_polls_no_more_loses_its_place_until_it_does(kafka: Any, t
     assert stuck.assignment == (tp,)
 
 
+def test_a_member_at_work_on_its_records_keeps_its_place_in_a_rebalance(
+    kafka: Any, topic: Any, consumer: Any, group: str
+) -> None:
+    """It works for longer than session.timeout.ms after another member came, then commits and gives its share up."""
+    name = topic(partitions=2)
+    both = {TopicPartition(name, 0), TopicPartition(name, 1)}
+    produce(kafka, name, 0, [b"a"])
+    slow = consumer()
+    slow.subscribe([name])
+    poll_until(slow, lambda polled: len(ends_of(polled)) == 2)
+    other = Reader(consumer(), [name])
+    other.start()
+    time.sleep(8)  # session.timeout.ms is 6 s, the least that brokers allow by default
+    assert not other.consumer.assignment
+    slow.commit()
+    assert slow.committed() == dict.fromkeys(both, 0) | {TopicPartition(name, 0): 1}
+    poll_until(slow, lambda _: len(slow.assignment) == 1)
+    await_shares([other], both - set(slow.assignment))
+    other.end()
+
+
 def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_double(
     kafka: Any, topic: Any, consumer: Any, group: str
 ) -> None:

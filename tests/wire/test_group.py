@@ -125,8 +125,8 @@ def test_stable_offsets_are_waited_for_until_the_deadline(kafka: Any, topic: Any
 @pytest.mark.broker
 def test_more_offsets_than_one_batch_holds_are_committed_in_portions(topic: Any, cluster: Cluster, group: str) -> None:
     """A commit is one batch of __consumer_offsets, and 1 MiB is what a broker accepts by default."""
-    name = topic(partitions=300)
-    committed = {TopicPartition(name, partition): CommittedOffset(partition, 2, "x" * 4000) for partition in range(300)}
+    name = topic(partitions=280)
+    committed = {TopicPartition(name, partition): CommittedOffset(partition, 2, "x" * 4000) for partition in range(280)}
     commit_offsets(cluster, group, committed)
     assert fetch_offsets(cluster, group, None) == committed
     assert fetch_offsets(cluster, group, committed) == committed
@@ -135,8 +135,8 @@ def test_more_offsets_than_one_batch_holds_are_committed_in_portions(topic: Any,
 @pytest.mark.broker
 def test_a_portion_that_is_too_large_for_the_coordinator_is_halved(topic: Any, kafka_cluster: Any, group: str) -> None:
     brokers = kafka_cluster(properties={"message.max.bytes": "20000"})
-    name = topic(partitions=100, cluster=brokers)
-    committed = {TopicPartition(name, partition): CommittedOffset(partition, 2, "x" * 500) for partition in range(100)}
+    name = topic(partitions=30, cluster=brokers)
+    committed = {TopicPartition(name, partition): CommittedOffset(partition, 2, "x" * 1500) for partition in range(30)}
     with Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers})) as cluster:
         commit_offsets(cluster, group, committed)
         assert fetch_offsets(cluster, group, None) == committed

@@ -134,6 +134,56 @@ def test_a_member_outlives_its_cluster_being_away(
     assert member.wait(Deadline.after_ms(SOON_MS))
 
 
+def test_a_rebalance_is_answered_with_heartbeats_until_the_caller_joins_again(
+    coordinator: GroupCoordinator, member: LiveMember
+) -> None:
+    """A caller at work on its records keeps its place: without heartbeats it would lose it after session.timeout.ms."""
+    member.join()
+    assert member.wait(Deadline.after_ms(SOON_MS))
+    coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=27)
+    deadline = Deadline.after_ms(SOON_MS)
+    while member.state is MemberState.STABLE:
+        assert not deadline.expired
+    for _ in range(3):
+        await_heartbeat(coordinator)
+    assert coordinator.count(JoinGroupRequest) == 1
+    assert member.machine.identity.generation == 1
+    coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=0)
+    await_heartbeat(coordinator)
+    assert member.state is MemberState.REBALANCING
+    member.join()
+    assert member.wait(deadline)
+    assert coordinator.count(JoinGroupRequest) == 2
+
+
+@pytest.mark.parametrize("silent", [JoinGroupRequest, SyncGroupRequest, HeartbeatRequest])
+def test_closing_ends_the_thread_though_an_answer_is_still_to_come(
+    coordinator: GroupCoordinator, member: LiveMember, silent: type[Any]
+) -> None:
+    coordinator.on[silent] = lambda *_: None
+    member.join()
+    thread, deadline = member._thread, Deadline.after_ms(SOON_MS)
+    assert thread is not None
+    while not coordinator.count(silent):
+        assert not deadline.expired
+    member.close(leave=False)
+    assert not thread.is_alive()
+    assert member.error is None
+
+
+def test_closing_ends_the_thread_while_the_coordinator_is_away(
+    coordinator: GroupCoordinator, member: LiveMember
+) -> None:
+    coordinator.go_away()
+    member.join()
+    thread = member._thread
+    assert thread is not None
+    with pytest.raises(NoBrokerAvailableError):
+        member.wait(Deadline.after_ms(SOON_MS))
+    member.close()
+    assert not thread.is_alive()
+
+
 def test_a_member_that_never_had_a_place_says_that_nobody_answers_and_goes_on_trying(
     coordinator: GroupCoordinator, member: LiveMember
 ) -> None:

@@ -113,14 +113,22 @@ def test_a_static_leader_that_came_back_does_not_share_out_anew() -> None:
 
 def test_a_rebalance_keeps_member_id_and_generation_for_a_last_commit() -> None:
     member = stable()
-    member.heard(HeartbeatResponse(error_code=REBALANCING))
-    assert (member.state, member.assignment, member.lost) == (MemberState.UNJOINED, (), False)
-    assert (member.identity.member_id, member.identity.generation) == ("a", 1)
+    owned = member.assignment
+    for code in (REBALANCING, REBALANCING, 0):
+        member.heard(HeartbeatResponse(error_code=code))
+        assert (member.state, member.assignment, member.lost) == (MemberState.REBALANCING, owned, False)
+        assert (member.identity.member_id, member.identity.generation) == ("a", 1)
+    assert isinstance(member.next_request(), JoinGroupRequest)
+    member.joined(joined("a", leader="b"))
+    assert (member.state, member.assignment) == (MemberState.SYNCING, ())
 
 
-@pytest.mark.parametrize(("code", "member_id"), [(UNKNOWN_MEMBER, ""), (ILLEGAL_GENERATION, "a")])
-def test_a_lost_place_is_joined_for_anew(code: int, member_id: str) -> None:
+@pytest.mark.parametrize("rebalancing", [False, True])
+@pytest.mark.parametrize(("code", "member_id"), [(UNKNOWN_MEMBER, ""), (69, ""), (ILLEGAL_GENERATION, "a")])
+def test_a_lost_place_is_joined_for_anew(code: int, member_id: str, rebalancing: bool) -> None:
     member = stable()
+    if rebalancing:
+        member.heard(HeartbeatResponse(error_code=REBALANCING))
     member.heard(HeartbeatResponse(error_code=code))
     assert (member.state, member.lost) == (MemberState.UNJOINED, True)
     assert (member.identity.member_id, member.identity.generation) == (member_id, -1)

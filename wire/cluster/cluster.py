@@ -83,6 +83,11 @@ class Cluster(ClusterMetadata):
     ) -> None:
         self.close()
 
+    def close_connections(self, purpose: str) -> None:
+        """Close the connections of one purpose; threads that wait for an answer on them fail."""
+        self._check_fork()
+        self._connections.close(purpose)
+
     def controller(self) -> int:
         """Broker id of the controller, or of a broker that stands in for it (KRaft brokers forward what is for it)."""
         return self._resolve(CONTROLLER, self._total()).node_id

@@ -129,11 +129,13 @@ class ConnectionPool:
         random.shuffle(shuffled)
         return sorted(shuffled, key=lambda node: (failures.get(node.node_id, 0.0), node.node_id not in connected))
 
-    def close(self) -> None:
-        """Close them all."""
+    def close(self, purpose: str | None = None) -> None:
+        """Close them all, or those of one purpose; threads that wait for an answer on them fail."""
         with self._lock:
-            slots, self._slots = self._slots, {}
-        for slot in slots.values():
+            closed = {key: slot for key, slot in self._slots.items() if purpose in (None, key[1])}
+            for key in closed:
+                del self._slots[key]
+        for slot in closed.values():
             if slot.connection is not None:
                 slot.connection.close(TransportError("the client was closed", broker=slot.connection.label))
 

@@ -141,6 +141,12 @@ class Connection:
 
     def close(self, error: WireError | None = None) -> None:
         """Close the connection; whatever still waits for an answer fails with ``error``."""
+        sock = self._socket
+        if sock is not None:
+            # A thread that waits for an answer holds the lock: this ends its wait. (An SSLSocket's own shutdown would take
+            # the TLS session from under it.)
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
         with self._lock:
             if self._socket is not None:
                 with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ import time
 from typing import Final, TypeVar
 
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline
-from pykafka_wire.wire.deadline import Backoff
+from pykafka_wire.wire.deadline import Backoff, CancellableDeadline
 from pykafka_wire.wire.errors import NoBrokerAvailableError, SettingsError, TransportError, WireError, broker_error
 from pykafka_wire.wire.groups.membership import ILLEGAL_GENERATION, Membership, MemberState
 from pykafka_wire.wire.protocol.messages.group import (
@@ -69,6 +69,7 @@ class GroupMember:
         self.machine = machine
         self._cluster = cluster
         self._purpose = f"member-{next(_numbers)}"
+        self._closed = threading.Event()
 
     def join(self) -> tuple[TopicPartition, ...]:
         """What the group gives this member, after as many rounds as it takes; nothing if it has left meanwhile.
@@ -93,7 +94,7 @@ class GroupMember:
             machine.synced(self._ask(request))
 
     def heartbeat(self) -> bool:
-        """Whether the member still has its place after one heartbeat; if not, it is to join again.
+        """Whether nothing has changed after one heartbeat; if not, the member is to join again.
 
         Raises:
             BrokerError: it is out for good, another member has its instance id.
@@ -129,6 +130,16 @@ class GroupMember:
         except WireError as error:
             logger.warning("group %s was not left, it will miss the member's heartbeats: %s", machine.group_id, error)
 
+    def close(self) -> None:
+        """Close the member's connection, and end what another thread still asks on it."""
+        self._closed.set()
+        self._cluster.close_connections(self._purpose)
+
+    def _deadline(self, timeout_ms: int | None = None) -> Deadline:
+        if timeout_ms is None:
+            timeout_ms = self._cluster.settings.default_api_timeout_ms
+        return CancellableDeadline(Deadline.after_ms(timeout_ms).at, self._closed)
+
     def _ask(self, request: Request[AnswerT], *, timeout_ms: int | None = None) -> AnswerT:
         return self._cluster.coordinator_request(
             CoordinatorKind.GROUP,
@@ -137,7 +148,7 @@ class GroupMember:
             lambda answer: [answer.error_code],
             purpose=self._purpose,
             request_timeout_ms=timeout_ms,
-            deadline=None if timeout_ms is None else Deadline.after_ms(timeout_ms),
+            deadline=self._deadline(timeout_ms),
         )
 
     def topics_have_grown(self) -> bool:
@@ -147,7 +158,7 @@ class GroupMember:
 
     def _n_partitions(self, topics: frozenset[str]) -> dict[str, int]:
         # All topics are asked for: to ask for one that is not there (yet) would wait for it.
-        known = self._cluster.topics(None)
+        known = self._cluster.topics(None, deadline=self._deadline())
         return {topic: len(known[topic].partitions) for topic in topics if topic in known}
 
 
@@ -183,7 +194,7 @@ class LiveMember:
         self._alive_at = time.monotonic()
         self._changed = threading.Condition()
         self._joining = False
-        self._closing = False
+        self._closing = threading.Event()
         #: That no broker could be reached, where the member never had a place: for :meth:`wait` to tell, once.
         self._unreachable: NoBrokerAvailableError | None = None
         self._had_a_place = False
@@ -238,12 +249,13 @@ class LiveMember:
     def close(self, *, leave: bool = True) -> None:
         """End the thread; leave the group unless a static member is to come back soon. May be called twice."""
         with self._changed:
-            self._closing = True
+            self._closing.set()
             self._changed.notify_all()
         if leave:
             self.member.leave()  # also ends a join that waits for others
         else:
             self.machine.state = MemberState.GONE
+        self.member.close()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(_LEAVE_TIMEOUT_MS / 1000)
@@ -255,9 +267,9 @@ class LiveMember:
         n_failures = 0
         while True:
             with self._changed:
-                if not (self._joining or self._closing):
+                if not (self._joining or self._closing.is_set()):
                     self._changed.wait(max(0.0, heard_at + self._interval_s - time.monotonic()))
-                if self._closing:
+                if self._closing.is_set():
                     return
                 joining = self._joining
             try:
@@ -275,8 +287,8 @@ class LiveMember:
                 if now < heard_at + self._interval_s:
                     continue
                 heard_at = now
-                if self.machine.state is not MemberState.STABLE:
-                    continue  # until the caller has given up what it owned, and says so
+                if not self.machine.has_generation:
+                    continue  # until the caller has given up what it owned, and joins again
                 if self._max_idle_s is not None and now - self._alive_at > self._max_idle_s:
                     self._leave_for_stuck_caller(now - self._alive_at)
                 elif self.member.heartbeat() and now - refreshed_at > self._refresh_s:
@@ -286,12 +298,15 @@ class LiveMember:
                 n_failures = 0
                 self._rejoin_unasked()
             except TransportError as error:
+                if self._closing.is_set():
+                    return
                 # The coordinator is gone for now; the session may have ended, which the next heartbeat will tell.
                 logger.warning("group %s: %s", self.machine.group_id, error)
                 n_failures += 1
                 self._rest(error, n_failures)
             except WireError as error:
-                self._end(error)
+                if not self._closing.is_set():
+                    self._end(error)
                 return
             except Exception as error:
                 logger.exception("group %s: the member's thread has failed", self.machine.group_id)
@@ -306,7 +321,7 @@ class LiveMember:
             if isinstance(error, NoBrokerAvailableError) and not self._had_a_place:
                 self._unreachable = error
                 self._changed.notify_all()
-            self._changed.wait_for(lambda: self._closing, self._backoff.delay_ms(n_failures) / 1000)
+            self._changed.wait_for(self._closing.is_set, self._backoff.delay_ms(n_failures) / 1000)
 
     def _end(self, error: WireError) -> None:
         with self._changed:
@@ -316,7 +331,7 @@ class LiveMember:
 
     def _rejoin_unasked(self) -> None:
         machine = self.machine
-        if not self._rejoins or machine.state is not MemberState.UNJOINED:
+        if not self._rejoins or machine.state not in (MemberState.UNJOINED, MemberState.REBALANCING):
             return
         if machine.lost_code == ILLEGAL_GENERATION:
             raise broker_error(ILLEGAL_GENERATION, api="Heartbeat", detail=f"(group {machine.group_id!r})")

@@ -8,7 +8,11 @@ state      what is due                     what ends it
 UNJOINED   :meth:`Membership.next_request` JoinGroup's answer. MEMBER_ID_REQUIRED: join again with the id (KIP-394)
 LEADING    :meth:`Membership.assign`       the caller gives the partition counts of :attr:`Membership.group_topics`
 SYNCING    :meth:`Membership.next_request` SyncGroup's answer, which brings the assignment
-STABLE     heartbeats                      REBALANCE_IN_PROGRESS, or a lost place in the group: UNJOINED
+STABLE     heartbeats                      REBALANCE_IN_PROGRESS, or a topic that has grown: REBALANCING. A lost place in the
+                                           group: UNJOINED
+REBALANCING heartbeats, until the caller   JoinGroup's answer. Until then the member has its old generation, may commit with it,
+           has given up what it owns;      and must send heartbeats: the group waits for it for the rebalance timeout, and drops
+           then as UNJOINED                it after the session timeout
 GONE       nothing                         it left, or another member took its instance id (KIP-345)
 =========  ==============================  =====================================================================
 
@@ -55,6 +59,8 @@ ILLEGAL_GENERATION: Final = 22
 _INCONSISTENT_PROTOCOL: Final = 23
 UNKNOWN_MEMBER_ID: Final = 25
 _REBALANCE_IN_PROGRESS: Final = 27
+#: What brokers that are not Apache's may answer where Apache's answer UNKNOWN_MEMBER_ID.
+_GROUP_ID_NOT_FOUND: Final = 69
 _MEMBER_ID_REQUIRED: Final = 79
 _FENCED_INSTANCE_ID: Final = 82
 
@@ -66,6 +72,7 @@ class MemberState(Enum):
     LEADING = "leading"
     SYNCING = "syncing"
     STABLE = "stable"
+    REBALANCING = "rebalancing"
     GONE = "gone"
 
 
@@ -84,7 +91,7 @@ class Membership:
     Attributes:
         state: what is due.
         identity: member id, generation and instance id.
-        assignment: what the group gave this member, sorted; empty unless STABLE.
+        assignment: what the group gave this member, sorted; empty unless STABLE or REBALANCING.
         lost_code: the error code that took the last place in the group away, 0 where it was given back.
         protocol: the strategy that the group has agreed on.
         leads: whether this member shares the partitions out in this generation.
@@ -117,6 +124,11 @@ class Membership:
         self._shares: list[SyncGroupRequestAssignment] = []
 
     @property
+    def has_generation(self) -> bool:
+        """Whether heartbeats keep the member's place in the group."""
+        return self.state in (MemberState.STABLE, MemberState.REBALANCING)
+
+    @property
     def lost(self) -> bool:
         """Whether the place was lost rather than given back: what was owned may be another's by now."""
         return bool(self.lost_code)
@@ -133,7 +145,7 @@ class Membership:
 
     def next_request(self) -> JoinGroupRequest | SyncGroupRequest | None:
         """The request that is due; None where none is."""
-        if self.state is MemberState.UNJOINED:
+        if self.state in (MemberState.UNJOINED, MemberState.REBALANCING):
             subscription = encode_versioned(ConsumerProtocolSubscription(topics=list(self.topics)), _PROTOCOL_VERSION)
             return JoinGroupRequest(
                 group_id=self.group_id,
@@ -180,6 +192,7 @@ class Membership:
         self.leads = response.leader == response.member_id
         self._shares = []
         self._members = []
+        self.assignment = ()
         self.state = MemberState.SYNCING
         if self.leads:
             self._members = [
@@ -224,7 +237,7 @@ class Membership:
         self.state = MemberState.STABLE
 
     def heartbeat(self) -> HeartbeatRequest:
-        """The request that keeps a STABLE member in its group."""
+        """The request that keeps a STABLE or REBALANCING member in its group."""
         return HeartbeatRequest(
             group_id=self.group_id,
             generation_id=self.identity.generation,
@@ -234,7 +247,7 @@ class Membership:
 
     def heard(self, response: HeartbeatResponse) -> None:
         """Heartbeat's answer. Raises BrokerError where the member is out for good."""
-        if response.error_code and self.state is MemberState.STABLE:
+        if response.error_code and self.has_generation:
             self.refused(response.error_code, "Heartbeat")
 
     def leave(self, *, batched: bool, reason: str = "the consumer is being closed") -> LeaveGroupRequest:
@@ -255,33 +268,38 @@ class Membership:
     def left(self, response: LeaveGroupResponse) -> None:
         """LeaveGroup's answer. Raises BrokerError where the coordinator refuses; that the place is gone already is well."""
         for code in (response.error_code, *(member.error_code for member in response.members)):
-            if code not in (_NONE, UNKNOWN_MEMBER_ID, _FENCED_INSTANCE_ID):
+            if code not in (_NONE, UNKNOWN_MEMBER_ID, _GROUP_ID_NOT_FOUND, _FENCED_INSTANCE_ID):
                 raise broker_error(code, api="LeaveGroup", detail=f"(group {self.group_id!r})")
 
     def rejoin(self) -> None:
-        """Join again, under the same member id: topics have changed, or have got more partitions."""
-        if self.state is not MemberState.GONE:
+        """Join again, under the same member id: the group rebalances, or topics have changed or grown."""
+        if self.has_generation:
+            self.state = MemberState.REBALANCING
+        elif self.state is not MemberState.GONE:
             self.state = MemberState.UNJOINED
-            self.assignment = ()
 
     def refused(self, code: int, api: str) -> None:
-        """What an error code that concerns this member asks for; commits tell theirs, too.
+        """Act on an error code that concerns this member.
 
         Raises:
             BrokerError: anything but another join is needed. The member is GONE.
         """
         if code == _REBALANCE_IN_PROGRESS:
             self.rejoin()
-        elif code == UNKNOWN_MEMBER_ID:
-            self.identity = self._identity("")
-            self.lost_code = code
-            self.rejoin()
+        elif code in (UNKNOWN_MEMBER_ID, _GROUP_ID_NOT_FOUND):
+            self._lose(code, "")
         elif code == ILLEGAL_GENERATION:
-            self.identity = self._identity(self.identity.member_id)
-            self.lost_code = code
-            self.rejoin()
+            self._lose(code, self.identity.member_id)
         else:
             self._gone(code, api)
+
+    def _lose(self, code: int, member_id: str) -> None:
+        """The place in the group is another's by now: join again, as if for the first time."""
+        self.identity = self._identity(member_id)
+        self.lost_code = code
+        self.assignment = ()
+        if self.state is not MemberState.GONE:
+            self.state = MemberState.UNJOINED
 
     def _gone(self, code: int, api: str) -> NoReturn:
         self.state = MemberState.GONE
