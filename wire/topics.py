@@ -5,7 +5,11 @@ Owns these value types only; they are picklable and hashable, and cross process 
 
 from __future__ import annotations
 
+import base64
+import difflib
+import heapq
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -51,3 +55,21 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} [{self.start_offset}, {self.end_offset})"
+
+
+def topic_id_text(topic_id: uuid.UUID) -> str:
+    """A topic's id as Kafka's tools print it: 22 characters of base64url."""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def similar_names(name: str, known: Iterable[str]) -> list[str]:
+    """At most three of the known topic names that ``name`` may be a typing error of, the nearest first.
+
+    Upper and lower case count as alike.
+    """
+    wanted = name.lower()
+    by_lowered = {each.lower(): each for each in known}
+    # difflib would take seconds for a cluster's 20,000 topics: it compares those that share most pairs of letters.
+    pairs = {wanted[i : i + 2] for i in range(len(wanted) - 1)}
+    candidates = heapq.nlargest(50, by_lowered, key=lambda each: sum(pair in each for pair in pairs))
+    return [by_lowered[each] for each in difflib.get_close_matches(wanted, candidates, n=3, cutoff=0.75)]

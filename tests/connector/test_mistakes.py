@@ -160,6 +160,15 @@ def test_a_topic_that_is_not_there(kafka: Any) -> None:
     )
 
 
+def test_a_typing_error_in_a_topic_names_the_topics_that_are_called_alike(kafka: Any, filled: str) -> None:
+    wrong = filled.replace("filled", "Filed")
+    expected = f"Did you mean {filled}? Check the topic's name"
+    assert expected in on_read(at(kafka.bootstrap_servers, wrong))
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": wrong}
+    assert expected in told(lambda: source(options).writer(VALUE, False))
+    assert expected in told(lambda: source(options).streamWriter(VALUE, False))
+
+
 def test_a_pattern_that_matches_nothing(kafka: Any, caplog: pytest.LogCaptureFixture) -> None:
     pattern = f"nothing-{uuid.uuid4().hex}.*"
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribePattern": pattern}

@@ -32,13 +32,15 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topics import TopicPartition, similar_names
 
 logger = logging.getLogger(__name__)
 
 #: Topics that one Metadata request asks for on top of the one that is needed, because they are out of date as well.
 _MAX_MORE_TOPICS: Final = 1_000
 _UNKNOWN_TOPIC: Final = 3
+#: For listing all topics, only to suggest one in an error.
+_SUGGESTIONS_MS: Final = 3_000
 
 
 class LeaderLookup(NamedTuple):
@@ -115,7 +117,11 @@ class ClusterMetadata:
             else:
                 missing = [name for name in wanted if not self._view.is_fresh(name, oldest)]
         if missing != []:
-            self._refresh(missing, deadline or self._total())
+            try:
+                self._refresh(missing, deadline or self._total())
+            except UnknownTopicError as error:
+                self._suggest_topics(error)
+                raise
         with self._lock:
             if wanted is None:
                 return dict(self._view.topics)
@@ -123,6 +129,17 @@ class ClusterMetadata:
                 if name not in self._view.topics:  # an answer that leaves it out, or another thread's news
                     raise broker_error(_UNKNOWN_TOPIC, topic=name, api="Metadata")
             return {name: self._view.topics[name] for name in wanted}
+
+    def _suggest_topics(self, error: UnknownTopicError) -> None:
+        """Name topics that are called nearly like the unknown one, in the error's remedy; a typing error is the likely cause."""
+        try:
+            every = self.topics(None, deadline=Deadline.after_ms(_SUGGESTIONS_MS))
+        except WireError as other:
+            logger.debug("no topics to suggest: %s", other)
+            return
+        near = similar_names(error.topic or "", every)
+        if near:
+            error.remedy = f"Did you mean {' or '.join(near)}? {error.remedy}"
 
     def brokers(self) -> dict[int, Broker]:
         """The brokers that the last metadata named, by node id; asks where none is known yet."""
