@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pykafka_wire.errors import OffsetsError
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topics import TopicPartition, topic_id_text
 
 VERSION: Final = 1
 
@@ -47,7 +47,7 @@ class QueryOffsets:
         if self.epochs:
             found["epochs"] = nest_by_topic(self.epochs)
         if self.topic_ids:
-            found["topic_ids"] = {topic: encode_uuid(self.topic_ids[topic]) for topic in sorted(self.topic_ids)}
+            found["topic_ids"] = {topic: topic_id_text(self.topic_ids[topic]) for topic in sorted(self.topic_ids)}
         if self.query:
             found["query"] = self.query
         if self.group:
@@ -106,11 +106,6 @@ def _flatten(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, in
     }
 
 
-def encode_uuid(value: uuid.UUID) -> str:
-    """A topic id as Kafka's tools print it: 22 characters of base64url."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
-
-
 def decode_uuid(text: str) -> uuid.UUID:
-    """The topic id that :func:`encode_uuid` printed; ValueError for anything else."""
+    """The topic id that :func:`~pykafka_wire.wire.topics.topic_id_text` printed; ValueError for anything else."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))

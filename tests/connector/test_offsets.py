@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.errors import OffsetsError
-from pykafka_wire.offsets import QueryOffsets, decode_uuid, encode_uuid, nest_by_topic
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.offsets import QueryOffsets, decode_uuid, nest_by_topic
+from pykafka_wire.wire.topics import TopicPartition, topic_id_text
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -108,11 +108,11 @@ def test_damaged_offsets_are_refused_with_what_is_wrong(damage: dict[str, Any]) 
 
 @given(st.uuids())
 def test_topic_ids_are_written_as_kafkas_tools_print_them(value: uuid.UUID) -> None:
-    text = encode_uuid(value)
+    text = topic_id_text(value)
     assert len(text) == 22 and "=" not in text
     assert decode_uuid(text) == value
 
 
 def test_a_topic_id_known_from_kafkas_own_source() -> None:
     # Uuid.METADATA_TOPIC_ID is (0, 1), printed so by Kafka's tools.
-    assert encode_uuid(uuid.UUID(int=1)) == "AAAAAAAAAAAAAAAAAAAAAQ"
+    assert topic_id_text(uuid.UUID(int=1)) == "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -29,7 +29,7 @@ from pykafka_wire.wire.errors import (
 from pykafka_wire.wire.fetch.fetcher import DEFAULT_END_WAIT_MS, FetchCounters, FetchedRecords, fetch_ranges
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topics import OffsetRange, TopicPartition, topic_id_text
 from tests.broker_features import lacking
 from tests.wire.cutting_proxy import CuttingProxy
 
@@ -293,7 +293,7 @@ def test_a_recreated_topic_is_known_by_its_id(kafka: Any, topic: Any, cluster: C
     for reader in readers:
         with pytest.raises(TopicRecreatedError) as caught:
             read(reader, [range_])
-        assert caught.value.expected_id == str(range_.topic_id)
+        assert caught.value.expected_id == topic_id_text(range_.topic_id)
     cluster.invalidate(name)
     assert read(cluster, whole(cluster, name)) == {0: expected(10)}
 

@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from pykafka_wire.wire.connection.state_machine import Received, Sent, StateMach
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.protocol.structure import Struct
+from pykafka_wire.wire.topics import topic_id_text
 
 _logger = logging.getLogger(__name__)
 
@@ -157,6 +159,8 @@ def _value(value: Any, version: int) -> str:  # Any: whatever a field may hold
         return f"{memoryview(value).nbytes}B"
     if isinstance(value, str):
         return value if value.isprintable() and " " not in value and value else repr(value)
+    if isinstance(value, uuid.UUID):
+        return topic_id_text(value)
     return "null" if value is None else str(value)
 
 

@@ -22,7 +22,7 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.protocol.messages.fetch import PartitionData
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topics import OffsetRange, TopicPartition, topic_id_text
 
 logger = logging.getLogger(__name__)
 
@@ -110,8 +110,8 @@ def recreated_error(range_: OffsetRange, position: int, found_id: uuid.UUID) -> 
         topic=range_.topic,
         partition=range_.partition,
         offset=position,
-        expected_id=str(range_.topic_id),
-        found_id=str(found_id),
+        expected_id=topic_id_text(range_.topic_id),
+        found_id=topic_id_text(found_id),
     )
 
 

@@ -18,9 +18,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import DataLossError, LedgerError, Loss, OptionError, describe_loss
-from pykafka_wire.offsets import encode_uuid
 from pykafka_wire.options.source import SourceOptions
-from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
+from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition, topic_id_text
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +106,7 @@ def write_ledger(
                 "query": query or None,
                 "cause": loss.name,
                 "topic": tp.topic,
-                "topic_id": None if topic_id == ZERO_UUID else encode_uuid(topic_id),
+                "topic_id": None if topic_id == ZERO_UUID else topic_id_text(topic_id),
                 "partition": tp.partition,
                 "start_offset": None if start < 0 else start,
                 "end_offset": None if end < 0 else end,

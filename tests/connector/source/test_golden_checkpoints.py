@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from pykafka_wire.offsets import encode_uuid
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import topic_id_text
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -59,7 +59,7 @@ def test_a_query_goes_on_from_an_old_checkpoint(kept: str, kafka: Any, topic: An
         topic(len(partitions), name=name)
         outside.fill(name, [N_RECORDS] * len(partitions))
     with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
-        ids = {name: encode_uuid(found.topic_id) for name, found in cluster.topics(sorted(ends)).items()}
+        ids = {name: topic_id_text(found.topic_id) for name, found in cluster.topics(sorted(ends)).items()}
     for file in (queries.checkpoint / "offsets").glob("[0-9]*"):
         text = file.read_text(encoding="utf-8")
         for name, old in last["topic_ids"].items():
