@@ -1,14 +1,17 @@
-"""A warning about a query's options is logged once, though Spark builds its readers and writers in several processes."""
+"""What shows only in a session of its own, without Delta: what workers write to the console, and tables of Spark's own catalog."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+README = Path(__file__).resolve().parents[2] / "README.md"
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -32,13 +35,30 @@ stream = spark.readStream.format("pykafka-wire").options(**given("stream"), subs
 sink = stream.select("value").writeStream.format("pykafka-wire").options(**given("sink"), topic=target)
 query = sink.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start()
 query.awaitTermination(120)
+print("SECTION tables", file=sys.stderr, flush=True)
+spark.sql("CREATE TABLE plain USING `pykafka-wire` OPTIONS (`kafka.bootstrap.servers` '%s', subscribe 'x')" % servers)
+try:
+    spark.sql("SELECT * FROM plain").collect()
+except Exception as error:
+    print("REFUSED", " ".join(str(error).split()))
+create, select, insert, _ = open(folder + "/tables.sql").read().split(";")
+spark.sql(create)
+before = spark.sql(select).first()[0]
+spark.sql(insert)
+print("COUNTED", before, spark.sql(select).first()[0])
 print("DONE", len(query.recentProgress), query.exception())
 spark.stop()
 """
 
 
-def test_a_warning_is_logged_once_a_query(java: None, kafka: Any, topic: Any, outside: Any, tmp_path: Path) -> None:
+def test_warnings_are_logged_once_a_query_and_tables_take_their_options_with_the_query(
+    java: None, kafka: Any, topic: Any, outside: Any, tmp_path: Path
+) -> None:
     source, target = topic(2), topic(2)
+    (block,) = re.findall(r"```sql\n(CREATE TABLE.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    for shown, used in (("broker:9092", kafka.bootstrap_servers), ("'orders'", f"'{source}'")):
+        block = block.replace(shown, used)
+    (tmp_path / "tables.sql").write_text(block)
     outside.fill(source, [8, 8])
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
@@ -49,10 +69,15 @@ def test_a_warning_is_logged_once_a_query(java: None, kafka: Any, topic: Any, ou
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert "DONE" in done.stdout and "None" in done.stdout, done.stdout[-2000:] + done.stderr[-6000:]
-    batch, stream = done.stderr.split("SECTION batch")[1].split("SECTION stream")
+    batch, stream, tables = re.split("SECTION (?:stream|tables)", done.stderr.split("SECTION batch")[1])
     for name, where in (("batch", batch), ("write", batch), ("stream", stream), ("sink", stream)):
         assert where.count(f"are ignored: no.{name}") == 1, done.stderr[-6000:]
     # Processes are used again, so the read and the write may have said the same in one of them.
     said = done.stderr.count("kafka.sasl.* settings have no effect with kafka.security.protocol=PLAINTEXT")
     assert 1 <= said <= 4, done.stderr[-6000:]
     assert " sasl.* settings have no effect" not in done.stderr.replace("\n", " "), done.stderr[-6000:]
+    assert tables.count("Spark passes the OPTIONS of a table to no Python data source") >= 1, done.stderr[-6000:]
+    assert re.search(
+        r"REFUSED .*kafka.bootstrap.servers is missing: .* Spark passes the OPTIONS of a table", done.stdout
+    )
+    assert "COUNTED 16 17" in done.stdout
