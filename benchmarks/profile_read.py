@@ -29,7 +29,7 @@ from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.schema import arrow_schema, source_schema
 from pykafka_wire.source import read
 from pykafka_wire.source.batch import KafkaBatchReader
-from pykafka_wire.source.partition import KafkaInputPartition
+from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.wire.fetch import fetched
 
 

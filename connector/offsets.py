@@ -9,10 +9,12 @@ the format is a promise. Version 1::
      "topic_ids": {"orders": "u8lFmrR3SRiXzcHcDpYZ2w"}, absent where brokers have none
      "query": "…", "group": "…",                       made once, carried for the query's life
      "starts":    {"orders": {"0": 0}},                resolved starts of partitions that begin with this batch
+     "dropped":   [{"topic": "old", "id": "…", "offsets": {"0": 7}}],   topics that were lost, in the order of that; absent if none
      "initial": true}                                  only in the offset before batch 0
 
 ``starts`` makes the replay of a first batch read the same range: Spark logs only the ends of batches, and would ask a
-new process for the start of batch 0 once more, when ``latest`` has moved on.
+new process for the start of batch 0 once more, when ``latest`` has moved on. ``dropped`` makes a topic that is back under
+the same id go on where it was, in place of being read twice. An older version of this package ignores it.
 """
 
 from __future__ import annotations
@@ -30,6 +32,15 @@ VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedTopic:
+    """A topic, or partitions of it, that was lost while ``failOnDataLoss`` was false: the next offset to read, by partition."""
+
+    topic: str
+    topic_id: uuid.UUID
+    offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryOffsets:
     """Offsets of a streaming query at one point of its life; see the module for each field."""
 
@@ -37,6 +48,7 @@ class QueryOffsets:
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    dropped: tuple[DroppedTopic, ...] = ()
     query: str = ""
     group: str = ""
     initial: bool = False
@@ -54,6 +66,15 @@ class QueryOffsets:
             found["group"] = self.group
         if self.starts:
             found["starts"] = nest_by_topic(self.starts)
+        if self.dropped:
+            found["dropped"] = [
+                {
+                    "topic": each.topic,
+                    "id": topic_id_text(each.topic_id),
+                    "offsets": {str(partition): each.offsets[partition] for partition in sorted(each.offsets)},
+                }
+                for each in self.dropped
+            ]
         if self.initial:
             found["initial"] = True
         return found
@@ -82,11 +103,19 @@ class QueryOffsets:
                 epochs=_flatten(found.get("epochs", {})),
                 topic_ids={topic: decode_uuid(text) for topic, text in found.get("topic_ids", {}).items()},
                 starts=_flatten(found.get("starts", {})),
+                dropped=tuple(
+                    DroppedTopic(
+                        topic=str(each["topic"]),
+                        topic_id=decode_uuid(each["id"]),
+                        offsets={int(partition): int(offset) for partition, offset in each["offsets"].items()},
+                    )
+                    for each in found.get("dropped", ())
+                ),
                 query=str(found.get("query", "")),
                 group=str(found.get("group", "")),
                 initial=bool(found.get("initial", False)),
             )
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise OffsetsError(f"the checkpoint's offsets are damaged ({error}): {str(found)[:200]}") from error
 
 

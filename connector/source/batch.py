@@ -1,4 +1,4 @@
-"""A batch read: offsets resolved once on the driver, then read by the tasks."""
+"""A batch read: the driver resolves offsets once, the tasks read them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pykafka_wire.errors import Loss, OffsetsError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.pickling import SentToWorkers
 from pykafka_wire.schema import arrow_schema, check_source_schema
-from pykafka_wire.source.partition import KafkaInputPartition
-from pykafka_wire.source.planning.filter_pushdown import EVERYTHING, prune
-from pykafka_wire.source.planning.plan import pack_ranges, split_ranges, spread_leaders
-from pykafka_wire.source.planning.record_size_estimates import BytesPerOffset
-from pykafka_wire.source.planning.resolve import earliest_offsets, find_topics, resolve, topic_partitions
-from pykafka_wire.source.progress.data_loss import Losses
+from pykafka_wire.source.input_partition import KafkaInputPartition
+from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
+from pykafka_wire.source.planning.input_partitions import pack_ranges, split_ranges, spread_leaders
+from pykafka_wire.source.planning.offset_lookups import earliest_offsets, find_topics, resolve_offsets, topic_partitions
+from pykafka_wire.source.planning.record_size_estimates import RecordSizes
+from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.read import read_ranges
 from pykafka_wire.wire.cluster.admin import list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
@@ -29,7 +29,7 @@ from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
 
-#: Leaders are known from the look-ups before; one that is not steers only the order of tasks, and is not waited for.
+#: Leaders are known from the look-ups before. An unknown one affects only the order of tasks, so planning does not wait for it.
 _LEADERS_MS: Final = 1_000
 
 
@@ -37,10 +37,12 @@ class _PushFilters:
     """``KafkaBatchReader.pushFilters``, for a reader that does not define it.
 
     Spark refuses to run a reader that defines ``pushFilters`` while ``spark.sql.python.filterPushdown.enabled`` is false, its
-    default. It looks whether ``__func__`` is the base class's, so that is what this shows: both settings work.
+    default. It checks whether ``__func__`` is the base class's, so this class shows that one, and both settings work.
     """
 
-    __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", len))  # not there before Spark 4.1, nor asked for
+    __func__ = staticmethod(
+        getattr(DataSourceReader, "pushFilters", len)
+    )  # Spark 4.0 has no pushFilters and does not look for it
 
     def __init__(self, reader: KafkaBatchReader) -> None:
         self._reader = reader
@@ -58,7 +60,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         check_source_schema(schema)
         self._options = options
         self._schema = schema
-        self.pruning = EVERYTHING
+        self.pruning = NO_PRUNING
         if options.filter_pushdown:
             self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
 
@@ -77,11 +79,13 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         if not partitions:
             return []
         isolation = options.client.isolation_level
-        starts = resolve(
+        starts = resolve_offsets(
             cluster, options.starting_offsets, partitions,
             option="startingOffsets", isolation_level=isolation, group=options.group_id,
         )  # fmt: skip
-        ends = resolve(cluster, options.ending_offsets, partitions, option="endingOffsets", isolation_level=isolation)
+        ends = resolve_offsets(
+            cluster, options.ending_offsets, partitions, option="endingOffsets", isolation_level=isolation
+        )
         _refuse_backwards(starts, ends)
         partitions = [tp for tp in partitions if self.pruning.keeps(tp)]
         starts = {tp: max(starts[tp], self.pruning.start_offset) for tp in partitions}
@@ -102,8 +106,8 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
             for tp in partitions
         ]
         if options.starting_offsets.kind in ("offsets", "group"):
-            ranges = skip_aged_out(cluster, ranges, Losses(options))
-        return plan_input_partitions(cluster, options, ranges, BytesPerOffset(cluster))
+            ranges = skip_aged_out(cluster, ranges, DataLossReporter(options))
+        return plan_input_partitions(cluster, options, ranges, RecordSizes(cluster))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
         """Arrow record batches of one input partition; runs on an executor."""
@@ -114,12 +118,12 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
 
 
 def skip_aged_out(
-    cluster: Cluster, ranges: Sequence[OffsetRange], losses: Losses, *, query: str = ""
+    cluster: Cluster, ranges: Sequence[OffsetRange], losses: DataLossReporter, *, query: str = ""
 ) -> list[OffsetRange]:
-    """``ranges`` without what retention has deleted of them.
+    """``ranges`` without the offsets that retention has deleted.
 
     Raises:
-        DataLossError: something has, and ``failOnDataLoss`` is true.
+        DataLossError: some are deleted, and ``failOnDataLoss`` is true.
     """
     earliest = earliest_offsets(cluster, (r.topic_partition for r in ranges if r.n_offsets))
     first = {tp: offset for tp, offset in earliest.items() if offset > 0}
@@ -143,12 +147,12 @@ def _refuse_backwards(starts: Mapping[TopicPartition, int], ends: Mapping[TopicP
     if backwards:
         raise OffsetsError(
             f"the read starts after its end: {', '.join(backwards[:10])}. Choose an earlier start or a later end; "
-            "where offsets were right once, the topic was cut or made again."
+            "where the offsets were right once, the topic was truncated or recreated."
         )
 
 
 def plan_input_partitions(
-    cluster: Cluster, options: SourceOptions, ranges: Sequence[OffsetRange], sizes: BytesPerOffset, query: str = ""
+    cluster: Cluster, options: SourceOptions, ranges: Sequence[OffsetRange], sizes: RecordSizes, query: str = ""
 ) -> list[InputPartition]:
     """Input partitions for these ranges, as ``minPartitions`` and ``maxRecordsPerPartition`` ask."""
     pieces = split_ranges(ranges, max_records=options.max_records_per_partition, min_partitions=options.min_partitions)
@@ -165,7 +169,7 @@ def plan_input_partitions(
             try:
                 return cluster.leader(tp, deadline=soon)[0]
             except WireError:
-                return -1  # the task that reads it waits for one, or says what is wrong
+                return -1  # the task that reads it waits for a leader, or reports the error
 
         groups = spread_leaders(groups, leader)
     return [KafkaInputPartition(group, query) for group in groups]

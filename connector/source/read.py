@@ -1,10 +1,11 @@
-"""What a task does: fetch its ranges from their leaders, and hand the records to Spark as Arrow record batches.
+"""A task: fetches its ranges from their leaders, and hands the records to Spark as Arrow record batches.
 
-Runs on executors, in Python workers that Spark reuses: connections live on in the process (one cluster per settings).
+Runs on executors, in Python workers that Spark reuses: connections stay open in the process (one client per settings).
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -15,9 +16,11 @@ import pyarrow as pa
 from pykafka_wire.errors import Loss, RecordError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.schema import decoded_columns
-from pykafka_wire.source.progress.data_loss import Losses, LostRange
+from pykafka_wire.source.progress.data_loss import DataLossReporter, LostRange
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.process_clients import shared_cluster
 from pykafka_wire.wire.errors import (
+    BrokerError,
     LogEndError,
     LogTruncatedError,
     OffsetOutOfRangeError,
@@ -29,8 +32,10 @@ from pykafka_wire.wire.fetch.fetched import partition_column, topic_column
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import DecodedRecords
-from pykafka_wire.wire.topics import OffsetRange
+from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange
 
+#: So many brokers are asked, at random, before a task skips a topic as deleted or recreated.
+_N_BROKERS: Final = 3
 #: Spark keeps a timestamp as microseconds in an int64.
 _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
 
@@ -39,7 +44,7 @@ def read_ranges(options: SourceOptions, ranges: Sequence[OffsetRange], schema: A
     """Arrow record batches of the records in ``ranges``, exactly of ``schema`` (pyarrow's), in order within each range.
 
     Args:
-        query: the checkpoint's id of the query, for what is said of lost ranges.
+        query: the checkpoint's id of the query, for reports of lost ranges.
 
     Raises:
         DataLossError: offsets of a range are gone, and ``failOnDataLoss`` is true.
@@ -65,7 +70,11 @@ def read_ranges(options: SourceOptions, ranges: Sequence[OffsetRange], schema: A
             return
         except _LOST as error:
             moved = [replace(r, start_offset=p) for r, p in zip(remaining, positions, strict=True) if p < r.end_offset]
-            remaining = _skip_lost(Losses(options, query=query), moved, error)
+            if isinstance(error, UnknownTopicError | TopicRecreatedError) and _is_known_to_a_broker(
+                cluster, moved, error
+            ):
+                raise
+            remaining = _skip_lost(DataLossReporter(options, query=query), moved, error)
 
 
 #: What a fetch raises when a part of a range no longer exists.
@@ -73,7 +82,7 @@ _LOST: Final = (OffsetOutOfRangeError, LogEndError, LogTruncatedError, TopicRecr
 
 
 def _may_come_back(r: OffsetRange, error: WireError) -> bool:
-    """Whether ``error`` leaves it open that the range is there: Spark's next try of the task will tell."""
+    """Whether the range may still be there in spite of ``error``: then Spark's next attempt of the task decides."""
     if isinstance(error, OffsetOutOfRangeError):
         if error.log_start_offset is None or error.log_end_offset is None:
             return True
@@ -83,7 +92,28 @@ def _may_come_back(r: OffsetRange, error: WireError) -> bool:
     return readable_later >= r.end_offset
 
 
-def _skip_lost(losses: Losses, ranges: Sequence[OffsetRange], error: WireError) -> list[OffsetRange]:
+def _is_known_to_a_broker(cluster: Cluster, ranges: Sequence[OffsetRange], error: WireError) -> bool:
+    """Whether a broker knows the topic of ``error`` as it was when the ranges were planned, or may not describe it to us.
+
+    A single broker that lags behind is no proof of a loss.
+    """
+    from pykafka_wire.wire.cluster.describe import topics_by_broker  # hardly any worker needs it
+
+    planned = [r for r in ranges if r.topic == error.topic]
+    node_ids = list(cluster.brokers())
+    asked = random.sample(node_ids, min(_N_BROKERS, len(node_ids)))
+    for answer in topics_by_broker(cluster, asked, {r.topic for r in planned}).values():
+        for r in planned:
+            found = answer.get(r.topic)
+            if isinstance(found, BrokerError):
+                if found.name == "TOPIC_AUTHORIZATION_FAILED":
+                    return True
+            elif found is not None and r.partition in found.partitions and r.topic_id in (ZERO_UUID, found.topic_id):
+                return True
+    return False
+
+
+def _skip_lost(losses: DataLossReporter, ranges: Sequence[OffsetRange], error: WireError) -> list[OffsetRange]:
     """Ranges without the lost part that ``error`` found.
 
     Raises:

@@ -1,13 +1,13 @@
-"""A streaming read: what is new is planned on the driver, micro-batch by micro-batch, and read by the tasks.
+"""A streaming read: the driver plans micro-batch after micro-batch, the tasks read them.
 
 One reader lives in one Python process on the driver for a query's whole life. Spark's contract for it is subtle; the
 rules that shape this module (see DESIGN.md, "Non-obvious"):
 
 - an offset equal to the start, as JSON text, means "nothing new": the start is returned as it came;
 - only ends of batches are logged, so a batch's own starts travel inside its end (``starts``);
-- ``commit(end)`` of a batch comes only with the next one; ``latestOffset(start)`` tells earlier that ``start`` is done.
+- ``commit(end)`` of a batch comes only with the next one; ``latestOffset(start)`` shows earlier that ``start`` is done.
 
-Owns what Spark calls. What is planned is :mod:`~pykafka_wire.source.driver`'s.
+Owns what Spark calls. The query's state and the planning are :mod:`~pykafka_wire.source.micro_batch_stream`'s.
 """
 
 from __future__ import annotations
@@ -22,41 +22,43 @@ from pykafka_wire.offsets import QueryOffsets
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.pickling import SentToWorkers
 from pykafka_wire.schema import arrow_schema, check_source_schema
-from pykafka_wire.source.partition import KafkaInputPartition
+from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.planning.admission import AvailableNow, read_limit
 from pykafka_wire.source.read import read_ranges
 
 if TYPE_CHECKING:
-    from pykafka_wire.source.driver import QueryDriver
+    from pykafka_wire.source.micro_batch_stream import MicroBatchStream
 
 
 class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
-    """Plans and reads micro-batches. Built without any I/O: Spark pickles it to the executors, to call ``read``."""
+    """Plans and reads micro-batches. Built without any I/O: Spark pickles it to the executors, which call ``read``."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_source_schema(schema)
         self._options = options
         self._schema = schema
-        self._driver: QueryDriver | None = None
+        self._stream: MicroBatchStream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_driver": None}
+        return self.__dict__ | {"_stream": None}
 
     @property
-    def _planner(self) -> QueryDriver:
-        if self._driver is None:
-            from pykafka_wire.source.driver import QueryDriver  # of no use to the tasks, which load this module, too
+    def _micro_batches(self) -> MicroBatchStream:
+        if self._stream is None:
+            from pykafka_wire.source.micro_batch_stream import (
+                MicroBatchStream,
+            )  # the tasks load this module, and need none of that
 
-            self._driver = QueryDriver(self._options)
-        return self._driver
+            self._stream = MicroBatchStream(self._options)
+        return self._stream
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query starts, asked for before batch 0, maybe more than once: the answer stays the same."""
-        return self._planner.initial().to_json()
+        return self._micro_batches.initial_offset().to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         """The end of the next micro-batch, ``start`` itself where nothing is new. Commits ``start``: it is durable."""
-        return self._planner.latest(start, limit)
+        return self._micro_batches.latest_offset(start, limit)
 
     def getDefaultReadLimit(self) -> Any:
         """``maxOffsetsPerTrigger``, else ``maxBytesPerTrigger``, as Spark's read limit."""
@@ -64,15 +66,15 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the ends of all logs: an AvailableNow query reads up to them and no further."""
-        self._planner.pin_target()
+        self._micro_batches.set_available_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends of all logs and how far behind them the query is, for the query's progress."""
-        return self._planner.report()
+        return self._micro_batches.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Input partitions of the micro-batch between two offsets, the same ranges whenever it is replayed."""
-        return self._planner.input_partitions(start, end)
+        return self._micro_batches.input_partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
         """Arrow record batches of one input partition; runs on an executor."""
@@ -80,14 +82,14 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
             yield from read_ranges(self._options, partition.ranges, arrow_schema(self._schema), partition.query)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Batch up to ``end`` is done: tell the consumer group."""
-        self._planner.commit(QueryOffsets.from_json(end))
+        """Batch up to ``end`` is done: commit it to the consumer group."""
+        self._micro_batches.commit(QueryOffsets.from_json(end))
 
     def stop(self) -> None:
         """Close connections; safe to call twice."""
-        if self._driver is not None:
-            self._driver.close()
-            self._driver = None
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
 
 
 class KafkaStreamReaderWithoutLimits(KafkaStreamReader):
@@ -96,4 +98,4 @@ class KafkaStreamReaderWithoutLimits(KafkaStreamReader):
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         """The end of the next micro-batch: all that is there."""
-        return self._planner.latest_without_start()
+        return self._micro_batches.latest_offset_without_start()

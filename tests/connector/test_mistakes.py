@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from pykafka_wire import PykafkaWireDataSource
 from pykafka_wire.errors import ConnectorError, DataLossError
 from pykafka_wire.offsets import QueryOffsets
-from pykafka_wire.source.progress.commit import GroupCommitter
+from pykafka_wire.source.progress.group_commits import GroupCommitter
 from pykafka_wire.source.stream import KafkaStreamReader
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykafka_wire.errors import OffsetsError
-from pykafka_wire.offsets import QueryOffsets, decode_uuid, nest_by_topic
+from pykafka_wire.offsets import DroppedTopic, QueryOffsets, decode_uuid, nest_by_topic
 from pykafka_wire.wire.topics import TopicPartition, topic_id_text
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -26,17 +27,28 @@ query_offsets = st.builds(
     epochs=st.dictionaries(topic_partitions, st.integers(0, 2**31 - 1), max_size=8),
     topic_ids=st.dictionaries(topics, st.uuids(), max_size=4),
     starts=by_partition,
+    dropped=st.lists(
+        st.builds(
+            DroppedTopic,
+            topic=topics,
+            topic_id=st.uuids(),
+            offsets=st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), max_size=4),
+        ),
+        max_size=3,
+    ).map(tuple),
     query=st.text(max_size=10),
     group=st.text(max_size=10),
     initial=st.booleans(),
 )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(query_offsets)
 def test_survives_the_way_through_json(offsets: QueryOffsets) -> None:
     assert QueryOffsets.from_json(json.loads(json.dumps(offsets.to_json()))) == offsets
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(query_offsets)
 def test_equal_offsets_have_equal_text_whatever_the_order_of_their_partitions(offsets: QueryOffsets) -> None:
     turned = QueryOffsets(
@@ -44,6 +56,7 @@ def test_equal_offsets_have_equal_text_whatever_the_order_of_their_partitions(of
         epochs=dict(reversed(offsets.epochs.items())),
         topic_ids=dict(reversed(offsets.topic_ids.items())),
         starts=dict(reversed(offsets.starts.items())),
+        dropped=tuple(replace(each, offsets=dict(reversed(each.offsets.items()))) for each in offsets.dropped),
         query=offsets.query,
         group=offsets.group,
         initial=offsets.initial,
@@ -51,6 +64,7 @@ def test_equal_offsets_have_equal_text_whatever_the_order_of_their_partitions(of
     assert json.dumps(turned.to_json()) == json.dumps(offsets.to_json())
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(query_offsets)
 def test_reading_and_writing_again_keeps_the_text(offsets: QueryOffsets) -> None:
     # Spark compares offsets as text: what comes out of a checkpoint must go back unchanged.
@@ -68,6 +82,9 @@ def test_golden_checkpoint_offsets_still_load(path: Path) -> None:
     text = path.read_text().strip()
     offsets = QueryOffsets.from_json(json.loads(text))
     assert offsets.offsets[TopicPartition("orders", 1)] == 980
+    assert [(each.topic, each.offsets) for each in offsets.dropped] == (
+        [("payments", {0: 7, 10: 3})] if path.stem.endswith("dropped") else []
+    )
     assert json.dumps(offsets.to_json()) == text
 
 
@@ -99,6 +116,9 @@ def test_offsets_of_another_source_are_refused(found: Any) -> None:
         {"offsets": {}, "topic_ids": {"t": "short"}},
         {"offsets": {}, "topic_ids": {"t": 5}},
         {"offsets": {}, "starts": {"t": [1]}},
+        {"offsets": {}, "dropped": {"t": 1}},
+        {"offsets": {}, "dropped": [{"topic": "t"}]},
+        {"offsets": {}, "dropped": [{"topic": "t", "id": "AAAAAAAAAAAAAAAAAAAAAQ", "offsets": {"0": "x"}}]},
     ],
 )
 def test_damaged_offsets_are_refused_with_what_is_wrong(damage: dict[str, Any]) -> None:

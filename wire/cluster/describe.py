@@ -13,7 +13,8 @@ from enum import IntEnum
 from typing import Final
 
 from pykafka_wire.wire.cluster.cluster import ANY, Cluster, CoordinatorKind, Deadline, partitions_by_topic
-from pykafka_wire.wire.errors import WireError, broker_error
+from pykafka_wire.wire.cluster.metadata import TopicMetadata, topic_of
+from pykafka_wire.wire.errors import BrokerError, TransportError, WireError, broker_error
 from pykafka_wire.wire.protocol.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykafka_wire.wire.protocol.messages.transaction_admin import (
@@ -101,6 +102,39 @@ class OpenProducer:
     producer_epoch: int
     start_offset: int
     last_timestamp_ms: int
+
+
+def topics_by_broker(
+    cluster: Cluster, node_ids: Iterable[int], topics: Iterable[str], *, deadline: Deadline | None = None
+) -> dict[int, dict[str, TopicMetadata | BrokerError]]:
+    """What each of these brokers knows of topics, by node id; brokers that do not answer are left out.
+
+    Brokers learn of a topic one after the other, so that one of them may lag behind. What a client remembers of the cluster is
+    not changed by this. Leader epochs are left out.
+
+    Raises:
+        TransportError: none of the brokers answers.
+    """
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in dict.fromkeys(topics)], allow_auto_topic_creation=False
+    )
+    found: dict[int, dict[str, TopicMetadata | BrokerError]] = {}
+    failure: TransportError | None = None
+    for node_id in node_ids:
+        try:
+            response = cluster.request(node_id, request, deadline=deadline)
+        except TransportError as error:
+            failure = error
+            continue
+        found[node_id] = {
+            entry.name or "": broker_error(entry.error_code, topic=entry.name, broker=node_id, api="Metadata")
+            if entry.error_code and not entry.partitions
+            else topic_of(entry, 0)
+            for entry in response.topics
+        }
+    if not found and failure is not None:
+        raise failure
+    return found
 
 
 def topic_operations(

@@ -27,7 +27,7 @@ except ImportError:  # Spark 4.0 and 4.1
         """Stands in for the mixin that Spark before 4.2 does not have."""
 
 
-__all__ = ["HAS_ADMISSION_CONTROL", "AdmissionControl", "AvailableNow", "read_limit", "reads_all_available"]
+__all__ = ["HAS_ADMISSION_CONTROL", "AvailableNow", "MinimumOffsets", "read_limit", "reads_all_available"]
 
 
 def read_limit(max_rows: int | None, max_bytes: int | None = None) -> Any:
@@ -42,8 +42,8 @@ def reads_all_available(limit: Any) -> bool:
     return isinstance(limit, ReadAllAvailable)
 
 
-class AdmissionControl:
-    """``minOffsetsPerTrigger``: wait until so many offsets are there, but not for ever. The first batch never waits."""
+class MinimumOffsets:
+    """``minOffsetsPerTrigger``: a micro-batch waits for so many offsets, at most ``maxTriggerDelay``. The first never waits."""
 
     def __init__(
         self, *, min_offsets: int | None, max_delay_ms: int, clock: Callable[[], float] = time.monotonic

@@ -61,12 +61,12 @@ class Pruning:
 
 
 #: No filter, everything is read.
-EVERYTHING: Final = Pruning()
+NO_PRUNING: Final = Pruning()
 
 
 def prune(filters: Iterable[Any]) -> Pruning:
     """What ``filters`` (Spark's, of which all must hold) leave to be read; one that is not understood rules out nothing."""
-    pruning = EVERYTHING
+    pruning = NO_PRUNING
     for each in filters:
         pruning = _narrow(pruning, each)
     return pruning

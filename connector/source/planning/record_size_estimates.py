@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from pykafka_wire.source.planning.micro_batch import Offsets, share_bytes
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.sampling import sample_batches
-from pykafka_wire.wire.topics import OffsetRange
+from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
 
@@ -24,11 +25,13 @@ ASSUMED_BYTES: Final = 1024.0
 #: Below so many offsets in all, a look costs more than a badly balanced plan: 32 records of 1 MiB, the brokers' default
 #: limit for a batch, are what one task takes anyway.
 _WORTH_A_LOOK: Final = 32
+#: Where records become larger within a batch that a limit in bytes allows, it is halved so often at most: a look each.
+_HALVINGS: Final = 6
 #: A topic's records seldom change their size: look again after this long.
 _REMEMBER_S: Final = 300.0
 
 
-class BytesPerOffset:
+class RecordSizes:
     """Estimates per topic, remembered for some minutes."""
 
     def __init__(self, cluster: Cluster, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -77,3 +80,27 @@ def _largest(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
         if r.n_offsets and (r.topic not in largest or r.n_offsets > largest[r.topic].n_offsets):
             largest[r.topic] = r
     return list(largest.values())
+
+
+def fit_bytes(sizes: RecordSizes, starts: Offsets, ends: Offsets, max_bytes: int) -> dict[TopicPartition, int]:
+    """Ends of a micro-batch of about ``max_bytes``, by the size of its first records; where its last records turn out to be
+    larger, of half as many, as long as that helps."""
+    sizes.observe(ranges_between(starts, ends), afresh=True)
+    known = {tp.topic: sizes.known(tp.topic) or ASSUMED_BYTES for tp in ends}
+    ends = fitting = share_bytes(starts, ends, max_bytes, known.__getitem__)
+    for _ in range(_HALVINGS):
+        at_ends = sizes.observe_ends(ranges_between(starts, ends))
+        fitting = share_bytes(starts, ends, max_bytes, {**known, **at_ends}.__getitem__)
+        halves = {tp: starts[tp] + (end - starts[tp]) // 2 for tp, end in ends.items()}
+        if all(fitting[tp] >= half for tp, half in halves.items()):
+            break
+        ends = {tp: max(fitting[tp], half) for tp, half in halves.items()}
+    return fitting
+
+
+def ranges_between(starts: Offsets, ends: Offsets) -> list[OffsetRange]:
+    """One range for each topic-partition of ``ends``."""
+    return [
+        OffsetRange(topic=tp.topic, partition=tp.partition, start_offset=starts.get(tp, 0), end_offset=end)
+        for tp, end in ends.items()
+    ]

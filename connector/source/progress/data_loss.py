@@ -1,7 +1,7 @@
-"""What becomes of lost records: an error, or with ``failOnDataLoss=false`` a count, a line in the log and one in the ledger.
+"""Reports lost records: as an error, or with ``failOnDataLoss=false`` as a count, a log line and a row in the ledger.
 
-The ledger (``dataLossLedger``) is a folder of Parquet files, one for each lost range. A file is named by what was lost, from
-where on, and by which query, so that a batch or a task that runs again says it anew instead of twice.
+The ledger (``dataLossLedger``) is a folder of Parquet files, one for each lost range. The query, the cause and the first lost
+offset make the file's name, so that a batch or a task that runs again replaces its row.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ LEDGER_SCHEMA: Final = pa.schema(
         pa.field("topic_id", pa.string()),
         pa.field("partition", pa.int32(), nullable=False),
         pa.field("start_offset", pa.int64()),
-        pa.field("end_offset", pa.int64()),  # exclusive; null where nobody knows how far the log went
+        pa.field("end_offset", pa.int64()),  # exclusive; null where the end of the log is unknown
         pa.field("detected_at", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("detail", pa.string()),
     ]
 )
 
 
-class Losses:
-    """The losses of one query, or of one task of it.
+class DataLossReporter:
+    """Reports the losses of one query, or of one of its tasks.
 
     Attributes:
         n_ranges, n_offsets: what was skipped so far; ranges of unknown length count in the first only.
@@ -65,7 +65,7 @@ class Losses:
         query: str = "",
         topic_ids: Mapping[str, uuid.UUID] | None = None,
     ) -> None:
-        """Fail with ``lost``, or count it, log it and write it down, once.
+        """Fail with the ``lost`` ranges, or count, log and record them, once.
 
         Raises:
             DataLossError: ``failOnDataLoss`` is true.
@@ -73,7 +73,9 @@ class Losses:
         """
         if lost and self._fail:
             raise DataLossError(loss, lost, detail)
-        new = [each for each in lost if (loss, each[0], each[1]) not in self._known]  # an idle query looks very often
+        new = [
+            each for each in lost if (loss, each[0], each[1]) not in self._known
+        ]  # an idle query finds them again and again
         if not new:
             return
         _log.warning("Skipped lost records: %s", describe_loss(loss, new, detail))
@@ -124,7 +126,7 @@ def write_ledger(
     except (OSError, pa.ArrowException) as error:
         raise LedgerError(
             f"the lost ranges {', '.join(str(each[0]) for each in lost[:5])} could not be written to dataLossLedger "
-            f"{folder} ({error}): without that line the records would be skipped in silence. Mend the path or its rights."
+            f"{folder} ({error}): without that row the records would be skipped in silence. Check the path and its permissions."
         ) from error
 
 
@@ -134,7 +136,7 @@ def ledger_folder(path: str) -> tuple[Any, str]:  # Any: pyarrow's file system
     Raises:
         OptionError: a URI that pyarrow does not know.
     """
-    import pyarrow.fs  # takes a while, in every worker, and hardly any has lost records to tell of
+    import pyarrow.fs  # slow to load in every worker, and hardly any has losses to report
 
     if "://" not in path:
         return pyarrow.fs.LocalFileSystem(), str(Path(path).expanduser().absolute())

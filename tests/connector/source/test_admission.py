@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from pykafka_wire.source.planning.admission import AdmissionControl, read_limit, reads_all_available
+from pykafka_wire.source.planning.admission import MinimumOffsets, read_limit, reads_all_available
 
 
 class Clock:
@@ -17,16 +17,16 @@ class Clock:
 
 
 def test_without_a_minimum_every_batch_goes() -> None:
-    control = AdmissionControl(min_offsets=None, max_delay_ms=60_000, clock=Clock())
+    control = MinimumOffsets(min_offsets=None, max_delay_ms=60_000, clock=Clock())
     assert all(control.admits(n) for n in (0, 1, 100))
 
 
 def test_the_first_batch_never_waits() -> None:
-    assert AdmissionControl(min_offsets=10, max_delay_ms=60_000, clock=Clock()).admits(1)
+    assert MinimumOffsets(min_offsets=10, max_delay_ms=60_000, clock=Clock()).admits(1)
 
 
 def test_a_later_batch_waits_until_there_is_enough() -> None:
-    control = AdmissionControl(min_offsets=10, max_delay_ms=60_000, clock=Clock())
+    control = MinimumOffsets(min_offsets=10, max_delay_ms=60_000, clock=Clock())
     assert control.admits(1)
     assert not control.admits(9)
     assert control.admits(10)
@@ -35,7 +35,7 @@ def test_a_later_batch_waits_until_there_is_enough() -> None:
 
 def test_a_batch_waits_no_longer_than_the_delay() -> None:
     clock = Clock()
-    control = AdmissionControl(min_offsets=10, max_delay_ms=60_000, clock=clock)
+    control = MinimumOffsets(min_offsets=10, max_delay_ms=60_000, clock=clock)
     assert control.admits(1)
     clock.now += 59.9
     assert not control.admits(9)
@@ -46,7 +46,7 @@ def test_a_batch_waits_no_longer_than_the_delay() -> None:
 
 def test_an_empty_look_does_not_restart_the_delay() -> None:
     clock = Clock()
-    control = AdmissionControl(min_offsets=10, max_delay_ms=60_000, clock=clock)
+    control = MinimumOffsets(min_offsets=10, max_delay_ms=60_000, clock=clock)
     assert control.admits(1)
     clock.now += 61
     assert control.admits(0)

@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 from pykafka_wire.errors import DataLossError, Loss
-from pykafka_wire.source.progress import logs
+from pykafka_wire.source.planning import log_snapshot, subscribed_topics
 from pykafka_wire.wire.cluster.process_clients import shared_cluster
 from pykafka_wire.wire.errors import UnknownTopicError
 from pykafka_wire.wire.topics import TopicPartition
@@ -32,7 +32,7 @@ BRAVE = {"failOnDataLoss": "false"}
 def old_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata that a query has once had are not asked for again by themselves: what happens in the second for which they are
     kept happens surely."""
-    monkeypatch.setattr(logs, "_METADATA_AGE_MS", 600_000)
+    monkeypatch.setattr(subscribed_topics, "_METADATA_AGE_MS", 600_000)
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_a_query_that_becomes_read_committed_has_lost_nothing(
     assert json.loads(start)["offsets"] == {name: {"0": 5}}
     committed = {"subscribe": name, "kafka.isolation.level": "read_committed"}
     one = process(**committed)
-    monkeypatch.setattr("pykafka_wire.source.progress.hanging_transactions._STALL_S", 0.0)
+    monkeypatch.setattr("pykafka_wire.source.progress.hanging_transactions._HANGING_S", 0.0)
     for _ in range(2):
         assert "held up" not in caplog.text
         assert one.latest(start) == start  # the last stable offset is 2: an open transaction, not a lost tail
@@ -307,8 +307,8 @@ def test_a_topic_that_is_deleted_between_two_requests_of_one_look(
                 time.sleep(0.02)
         return real(*arguments)
 
-    real = logs.latest_offsets
-    monkeypatch.setattr(logs, "latest_offsets", latest_offsets)
+    real = log_snapshot.latest_offsets
+    monkeypatch.setattr(log_snapshot, "latest_offsets", latest_offsets)
     assert json.loads(brave.latest(start))["offsets"] == {stays: {"0": 3}}
     assert asked > 2
     assert ledger(tmp_path) == [("PARTITIONS_DELETED", 0, 3, None)]
@@ -328,8 +328,8 @@ def test_a_topic_that_is_known_at_the_second_look_is_no_loss(
             raise error
         return real(*arguments)
 
-    real = logs.latest_offsets
-    monkeypatch.setattr(logs, "latest_offsets", latest_offsets)
+    real = log_snapshot.latest_offsets
+    monkeypatch.setattr(log_snapshot, "latest_offsets", latest_offsets)
     assert json.loads(brave.latest(start))["offsets"] == {stays: {"0": 2}, late: {"0": 2}}
     assert ledger(tmp_path) == []
 

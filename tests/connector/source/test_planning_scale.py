@@ -1,7 +1,7 @@
 """How long planning takes with 1,000 and with 10,000 topic-partitions on two real brokers. `make planning` runs it.
 
-Measured is what Spark waits for: `latestOffset` and `partitions` of a stream, which look at every log's end and plan a batch over
-all of them, in a process that has just begun and in one that goes on.
+Measured is what Spark waits for: `latestOffset` and `partitions` of a stream, which look at every log's end, plan a batch over
+all of them and commit the one before, in a process that has just begun and in one that goes on.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def one_record_each(producer: RecordProducer, names: Sequence[str]) -> None:
 
 
 def test_planning_ten_thousand_topic_partitions_takes_less_than_two_seconds(
-    kafka_cluster: Any, process_of: Any, until: Any, capsys: pytest.CaptureFixture[str]
+    kafka_cluster: Any, process_of: Any, outside_of: Any, until: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = {"log.index.size.max.bytes": "1024", "num.recovery.threads.per.data.dir": "2"}
     servers = kafka_cluster(2, small).bootstrap_servers
@@ -62,7 +62,8 @@ def test_planning_ten_thousand_topic_partitions_takes_less_than_two_seconds(
             n = n_topics * N_PARTITIONS
             one_record_each(producer, names)
             options = {"subscribePattern": "^scale-", "startingOffsets": "earliest", "kafka.client.id": f"planner-{n}"}
-            one = process_of(servers, commitOffsets="false", **options)
+            group = f"planner-{n}"
+            one = process_of(servers, **{"kafka.group.id": group}, **options)
             began, used = time.monotonic(), time.process_time()
             start = one.reader.initialOffset()
             end = json.loads(one.latest(json.dumps(start)))
@@ -78,6 +79,10 @@ def test_planning_ten_thousand_topic_partitions_takes_less_than_two_seconds(
                 tasks = one.reader.partitions(start, end)
                 took.append((time.monotonic() - began, time.process_time() - used))
                 assert sum(r.n_offsets for task in tasks for r in task.ranges) == n
+            report = one.reader.reportLatestOffset()
+            assert (report["commitSuccesses"], report["commitFailures"]) == (N_TURNS, 0)
+            committed = outside_of(servers).committed(group)
+            assert committed == {(name, p): N_TURNS for name in names for p in range(N_PARTITIONS)}
             best[n] = min(wall for wall, _ in took)
             with capsys.disabled():
                 print(

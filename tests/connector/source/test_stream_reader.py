@@ -179,6 +179,33 @@ def test_a_group_with_members_refuses_commits_and_the_query_goes_on(process: Any
     assert outside.committed(group) == {}
 
 
+def test_the_last_commit_of_an_available_now_run_is_tried_within_a_retry_pause(
+    process: Any, topic: Any, outside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pykafka_wire.source.progress.group_commits._FIRST_PAUSE_S", 3600.0)
+    name, group = topic(1), f"g-{uuid.uuid4().hex[:8]}"
+    outside.fill(name, [4])
+    settings = {"bootstrap.servers": outside.servers, "group.id": group, "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings | {"enable.auto.commit": False})
+    try:
+        consumer.subscribe([name])
+        for _ in range(60):
+            if consumer.poll(1.0) is not None:
+                break
+        else:
+            pytest.fail("the consumer did not join")
+        one = process(subscribe=name, startingOffsets="earliest", **{"kafka.group.id": group})
+        one.reader.prepareForTriggerAvailableNow()
+        first = one.latest(one.initial(), ReadMaxRows(3))
+        last = one.latest(first, ReadMaxRows(3))  # the group has a member, which refuses the commit of `first`
+        assert one.reader.reportLatestOffset()["commitFailures"] == 1
+    finally:
+        consumer.close()
+    assert outside.committed(group) == {}
+    assert one.latest(last, ReadMaxRows(3)) == last
+    assert outside.committed(group) == {(name, 0): 4}
+
+
 def test_the_report_counts_how_far_behind_a_limited_query_is(process: Any, topic: Any, outside: Any) -> None:
     name = topic(2)
     outside.fill(name, [30, 10])

@@ -12,8 +12,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as Place
 
 from pykafka_wire.offsets import QueryOffsets
-from pykafka_wire.source.progress.commit import GroupCommitter
-from pykafka_wire.source.progress.member import StaticMember
+from pykafka_wire.source.progress.group_commits import GroupCommitter
+from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.protocol.messages.find_coordinator import (
     Coordinator,

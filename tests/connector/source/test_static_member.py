@@ -174,8 +174,8 @@ def test_new_topics_of_a_pattern_are_joined_for(reader: Any, topic: Any, outside
 def test_leaving_is_not_cut_short_by_the_second_signal_that_spark_sends() -> None:
     reader_process = """
 import time
-from pykafka_wire.source.progress import member
-member._exit_on_sigterm()
+from pykafka_wire.source.progress import static_member
+static_member._exit_on_sigterm()
 try:
     print("up", flush=True)
     time.sleep(60)

@@ -14,7 +14,7 @@ class KafkaInputPartition(InputPartition):
 
     def __init__(self, ranges: Sequence[OffsetRange], query: str = "") -> None:
         self.ranges = tuple(ranges)
-        self.query = query  # the checkpoint's id of the query, for what is said of lost ranges
+        self.query = query  # the checkpoint's id of the query, for reports of lost ranges
 
     def __repr__(self) -> str:
         shown = ", ".join(map(str, self.ranges[:4])) + (

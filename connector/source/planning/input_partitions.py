@@ -1,4 +1,4 @@
-"""Planning without brokers: offsets and limits in, ranges of each input partition out. Every function here is pure.
+"""How the ranges of a batch are split and packed into input partitions. Every function here is pure.
 
 Two kinds of partition meet here: a *topic-partition* is Kafka's, an *input partition* is one Spark task's share.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,42 +21,6 @@ TASK_OFFSETS: Final = 250_000
 TASK_BYTES: Final = 32 << 20
 
 
-def share_offsets(
-    start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], max_offsets: int
-) -> dict[TopicPartition, int]:
-    """Ends of a micro-batch of about ``max_offsets`` offsets, shared out by each topic-partition's lag.
-
-    A share below one offset is rounded up, so that a small topic-partition never starves beside a large one
-    (SPARK-26718); the batch can exceed the limit by at most one offset per topic-partition.
-    """
-    lags = {tp: end - start[tp] for tp, end in latest.items() if end > start[tp]}
-    total = sum(lags.values())
-    if total <= max_offsets:
-        return dict(latest)
-    ends = {}
-    for tp, end in latest.items():
-        share = max_offsets * (lags.get(tp, 0) / total)
-        ends[tp] = min(end, start[tp] + (math.ceil(share) if share < 1 else math.floor(share)))
-    return ends
-
-
-def share_bytes(
-    start: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    max_bytes: int,
-    bytes_per_offset: Callable[[str], float],
-) -> dict[TopicPartition, int]:
-    """Ends of a micro-batch of about ``max_bytes``, none beyond ``ends``; as :func:`share_offsets`, in estimated bytes.
-
-    Each topic-partition with a lag gives at least one offset, so that a record larger than the limit is read, too.
-    """
-    total = sum((end - start[tp]) * bytes_per_offset(tp.topic) for tp, end in ends.items())
-    if total <= max_bytes:
-        return dict(ends)
-    share = max_bytes / total
-    return {tp: min(end, start[tp] + max(1, math.floor((end - start[tp]) * share))) for tp, end in ends.items()}
-
-
 def split_ranges(
     ranges: Sequence[OffsetRange], *, max_records: int | None = None, min_partitions: int | None = None
 ) -> list[OffsetRange]:
@@ -64,7 +28,7 @@ def split_ranges(
     ones are cut further, in proportion to their size. Empty ranges are dropped."""
     pieces = [r for r in ranges if r.n_offsets > 0]
     if max_records is not None:
-        pieces = [piece for r in pieces for piece in _cut(r, math.ceil(r.n_offsets / max_records))]
+        pieces = [piece for r in pieces for piece in _split(r, math.ceil(r.n_offsets / max_records))]
     if min_partitions is not None and 0 < len(pieces) < min_partitions:
         total = sum(r.n_offsets for r in pieces)
         counts = [max(1, math.floor(r.n_offsets / total * min_partitions)) for r in pieces]
@@ -75,7 +39,7 @@ def split_ranges(
             _, i = heap[0]
             counts[i] += 1
             heapq.heapreplace(heap, (-pieces[i].n_offsets / counts[i], i))
-        pieces = [piece for r, n in zip(pieces, counts, strict=True) for piece in _cut(r, n)]
+        pieces = [piece for r, n in zip(pieces, counts, strict=True) for piece in _split(r, n)]
     return pieces
 
 
@@ -133,7 +97,7 @@ def _balance(ranges: Sequence[OffsetRange], weights: Sequence[float], n_bins: in
     return [[ranges[i] for i in sorted(b)] for b in bins if b]
 
 
-def _cut(r: OffsetRange, n: int) -> list[OffsetRange]:
+def _split(r: OffsetRange, n: int) -> list[OffsetRange]:
     n = max(1, min(n, r.n_offsets))
     cuts = [r.start_offset + r.n_offsets * i // n for i in range(n + 1)]
     return [replace(r, start_offset=a, end_offset=b) for a, b in itertools.pairwise(cuts)]

@@ -1,6 +1,6 @@
-"""Committing a query's progress to its consumer group, so that every Kafka tool sees the lag.
+"""Commits a query's progress to its consumer group, so that every Kafka tool sees the lag.
 
-The checkpoint stays the truth: what is committed here is for people, for lag tools and for ``startingOffsets=group``.
+The checkpoint alone decides where a query goes on. Committed offsets are for lag tools and for ``startingOffsets=group``.
 So a refused commit warns once, is counted, and never stops a query.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from pykafka_wire.offsets import QueryOffsets
-from pykafka_wire.source.progress.member import StaticMember
+from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, WireError
 from pykafka_wire.wire.groups.membership import Identity
@@ -24,9 +24,9 @@ _log = logging.getLogger(__name__)
 
 #: A commit that takes longer delays the next micro-batch more than it is worth.
 _DEADLINE_MS: Final = 5_000
-#: What says that another has the place of this query's member: to commit on would be to overwrite its progress.
+#: Errors which mean that another member has taken this query's place: a commit would overwrite its progress.
 _FENCED: Final = ("FENCED_INSTANCE_ID", "ILLEGAL_GENERATION")
-#: Offsets of a group without members expire (offsets.retention.minutes, 7 days by default): say them again daily.
+#: Offsets of a group without members expire (offsets.retention.minutes, 7 days by default): all are committed again daily.
 _REPEAT_S: Final = 24 * 3600.0
 #: After a failure the next tries wait, doubling, so that a lost coordinator does not slow every micro-batch.
 _FIRST_PAUSE_S: Final = 1.0
@@ -44,20 +44,30 @@ class GroupCommitter:
         self._fenced = False
         self._clock = clock
         self._last: Mapping[TopicPartition, int] = {}
-        self._all_said_at = float("-inf")
+        self._all_committed_at = float("-inf")
         self._pause_s = 0.0
         self._paused_until = float("-inf")
-        self._looked_for_others = False
+        #: What a last commit was tried with, within a pause.
+        self._last_tried: Mapping[TopicPartition, int] = {}
+        self._checked_for_others = False
         self._warned: set[str] = set()
         self.successes = 0
         self.failures = 0
 
-    def commit(self, progress: QueryOffsets) -> None:
-        """Commit ``progress`` to its group unless that was done already; never raises for what a broker says."""
+    def commit(self, progress: QueryOffsets, *, is_last: bool = False) -> None:
+        """Commit ``progress`` to its group unless that was done already; never raises for what a broker answers.
+
+        Args:
+            is_last: the query may end now. One try is made although a failed commit has begun a pause.
+        """
         now = self._clock()
-        if self._fenced or not progress.group or not progress.offsets or now < self._paused_until:
+        if self._fenced or not progress.group or not progress.offsets:
             return
-        all_due = now - self._all_said_at >= _REPEAT_S
+        if now < self._paused_until:
+            if not is_last or progress.offsets == self._last_tried:
+                return
+            self._last_tried = dict(progress.offsets)
+        all_due = now - self._all_committed_at >= _REPEAT_S
         if progress.offsets == self._last and not all_due:
             return
         metadata = json.dumps({"query": progress.query}, separators=(",", ":"))
@@ -66,8 +76,8 @@ class GroupCommitter:
         try:
             if self._member is not None:
                 identity = self._member.identity(progress, deadline)
-            if not self._looked_for_others:
-                self._look_for_others(progress, metadata, deadline)
+            if not self._checked_for_others:
+                self._check_for_others(progress, metadata, deadline)
             changed = {
                 tp: CommittedOffset(offset=offset, leader_epoch=progress.epochs.get(tp, -1), metadata=metadata)
                 for tp, offset in progress.offsets.items()
@@ -107,20 +117,20 @@ class GroupCommitter:
         self._pause_s = 0.0
         self._last = dict(progress.offsets)
         if all_due:
-            self._all_said_at = now
+            self._all_committed_at = now
         _log.debug("Committed %d offsets to group %s", len(changed), progress.group)
 
-    def attend(self, progress: QueryOffsets) -> None:
-        """Join the group early, in the background, where the query is to be a member: its first batch may be long."""
+    def join_group(self, progress: QueryOffsets) -> None:
+        """Join the group early, in the background, where the query is to be a member: its first batch may take long."""
         if self._member is not None and progress.group and not self._fenced:
-            self._member.attend(progress)
+            self._member.join(progress)
 
     def close(self) -> None:
         """Leave the group; call it before the cluster is closed."""
         if self._member is not None:
             self._member.close()
 
-    def _look_for_others(self, progress: QueryOffsets, metadata: str, deadline: Deadline) -> None:
+    def _check_for_others(self, progress: QueryOffsets, metadata: str, deadline: Deadline) -> None:
         committed = fetch_offsets(self._cluster, progress.group, list(progress.offsets), deadline=deadline)
         others = {c.metadata for c in committed.values() if c.offset >= 0 and c.metadata not in ("", metadata)}
         if others:
@@ -131,7 +141,7 @@ class GroupCommitter:
                 progress.group,
                 ", ".join(sorted(others))[:200],
             )
-        self._looked_for_others = True
+        self._checked_for_others = True
 
     def _warn_once(self, kind: str, text: str, *arguments: object) -> None:
         log = _log.debug if kind in self._warned else _log.warning

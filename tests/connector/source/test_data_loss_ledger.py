@@ -11,16 +11,16 @@ import pytest
 
 from pykafka_wire.errors import DataLossError, LedgerError, Loss, OptionError
 from pykafka_wire.options.source import parse_source_options
-from pykafka_wire.source.progress.data_loss import LEDGER_SCHEMA, Losses
+from pykafka_wire.source.progress.data_loss import LEDGER_SCHEMA, DataLossReporter
 from pykafka_wire.wire.topics import TopicPartition
 
 AGED = [(TopicPartition("orders", 0), 5, 9), (TopicPartition("orders", 2), 0, 1)]
 TOPIC_ID = uuid.UUID(int=7)
 
 
-def losses(**options: str) -> Losses:
+def losses(**options: str) -> DataLossReporter:
     asked = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "orders"} | options
-    return Losses(parse_source_options(asked, "stream"))
+    return DataLossReporter(parse_source_options(asked, "stream"))
 
 
 def ledger(folder: Path) -> list[dict[str, Any]]:

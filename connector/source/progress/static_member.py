@@ -1,9 +1,9 @@
 """A query as a member of its consumer group, which it is where ``groupMembership=static`` asks for it.
 
-One static member a query (KIP-345), whose instance id is the query's, so that a restart takes the same place over and a double of
-the query is fenced. What the group assigns means nothing to Spark, which plans by itself; membership makes the query visible to
-tools, keeps its offsets from expiring, and keeps others from committing over them. Heartbeats come from a thread of their own,
-however long a batch takes.
+Each query is one static member (KIP-345). Its instance id comes from the query's id, so that a restarted query takes its old
+place, and a second copy of the query is fenced. Spark ignores what the group assigns and plans by itself. Membership makes the
+query visible to tools, keeps its offsets from expiring, and keeps others from committing over them. A thread sends the
+heartbeats, however long a micro-batch takes.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class StaticMember:
         self._cluster = cluster
         self._client = client
         self._member: LiveMember | None = None
-        self._said_others = False
+        self._warned_of_others = False
 
-    def attend(self, progress: QueryOffsets) -> LiveMember:
-        """The member for a query's progress: joins in the background at first, and again when it reads other topics."""
+    def join(self, progress: QueryOffsets) -> LiveMember:
+        """The member of a query; joins in the background at first, and again when the query reads other topics."""
         topics = tuple(sorted({tp.topic for tp in progress.offsets}))
         member = self._member
         if member is None:
@@ -52,17 +52,17 @@ class StaticMember:
         return member
 
     def identity(self, progress: QueryOffsets, deadline: Deadline) -> Identity:
-        """Who commits; waits for a place in the group until ``deadline``.
+        """The member's identity for a commit; waits until ``deadline`` for the group to have it as a member.
 
         Raises:
             DeadlineExceededError: the group is still rebalancing.
-            WireError: the member is out for good.
+            WireError: the member cannot join again.
         """
-        member = self.attend(progress)
+        member = self.join(progress)
         if not member.wait(deadline):
             raise DeadlineExceededError(f"group {progress.group} is still rebalancing", api="JoinGroup")
-        if not member.machine.alone and not self._said_others:
-            self._said_others = True
+        if not member.machine.alone and not self._warned_of_others:
+            self._warned_of_others = True
             _log.warning(
                 "Group %s has other members than this query: both commit for the same partitions, or for a part of them. Give "
                 "each query a kafka.group.id of its own.",
@@ -82,11 +82,12 @@ class StaticMember:
 
 
 def _exit_on_sigterm() -> None:
-    """Spark ends the process of a stopped query by SIGTERM and does not ask the reader to stop; where that is an exit rather
-    than a sudden death, Spark's runner still does so. Spark sends the signal twice, to the worker and to all of its factory's
-    workers: the second one must not cut the leaving short."""
+    """Make SIGTERM an exit, so that Spark's runner still calls ``stop()``. Spark ends a stopped query's process by that signal.
+
+    Spark sends it twice, to the worker and to all workers of its factory. The second one is ignored: it would interrupt the
+    LeaveGroup."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        return  # somebody else sees to it
+        return  # the process handles the signal itself
 
     def end(number: int, _: FrameType | None) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)

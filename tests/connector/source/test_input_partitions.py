@@ -1,22 +1,18 @@
-"""Planning is pure: ranges in, shares out, each offset exactly once."""
+"""Input partitions: ranges in, shares out, each offset exactly once."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.source.planning.plan import (
+from pykafka_wire.source.planning.input_partitions import (
     TASK_BYTES,
     TASK_OFFSETS,
     pack_ranges,
-    share_bytes,
-    share_offsets,
     split_ranges,
     spread_leaders,
 )
@@ -179,94 +175,3 @@ def test_ten_thousand_topic_partitions_are_planned_in_no_time() -> None:
 def test_nothing_to_read_is_no_input_partition() -> None:
     assert pack_ranges([], bytes_per_offset=lambda _: 1.0, max_records=1, min_partitions=5) == []
     assert split_ranges([], min_partitions=5) == []
-
-
-@st.composite
-def logs(draw: st.DrawFn) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    start, latest = {}, {}
-    for partition in range(draw(st.integers(1, 10))):
-        tp = TopicPartition("t", partition)
-        start[tp] = draw(st.integers(0, 2**50))
-        latest[tp] = start[tp] + draw(st.integers(0, 10) | st.integers(0, 2**40))
-    return start, latest
-
-
-@given(logs(), st.integers(1, 2**45))
-def test_shares_stay_within_the_logs_and_the_limit(
-    log: tuple[dict[TopicPartition, int], dict[TopicPartition, int]], max_offsets: int
-) -> None:
-    start, latest = log
-    ends = share_offsets(start, latest, max_offsets)
-    assert ends.keys() == latest.keys()
-    assert all(start[tp] <= end <= latest[tp] for tp, end in ends.items())
-    taken = sum(ends[tp] - start[tp] for tp in ends)
-    lag = sum(latest[tp] - start[tp] for tp in latest)
-    # Floating point may be off by one in 2**52; each share below one is rounded up.
-    assert taken <= max_offsets + len(latest) + math.ceil(max_offsets * 2**-50)
-    if lag <= max_offsets:
-        assert ends == latest
-
-
-@given(logs(), st.integers(1, 100))
-def test_no_topic_partition_starves_beside_a_large_one(  # SPARK-26718
-    log: tuple[dict[TopicPartition, int], dict[TopicPartition, int]], max_offsets: int
-) -> None:
-    start, latest = log
-    ends = share_offsets(start, latest, max_offsets)
-    assert all(ends[tp] > start[tp] for tp in latest if latest[tp] > start[tp])
-
-
-def test_the_largest_limit_there_is_reads_everything() -> None:  # SPARK-26718: Long.MaxValue overflowed there
-    start = {TopicPartition("t", 0): 1, TopicPartition("t", 1): 3}
-    latest = {TopicPartition("t", 0): 21, TopicPartition("t", 1): 4}
-    assert share_offsets(start, latest, 2**63 - 1) == latest
-
-
-@pytest.mark.parametrize(
-    ("lags", "limit", "shares"),
-    [
-        # KafkaMicroBatchSourceSuite, "maxOffsetsPerTrigger": lags of 100, 10 and 1 with a limit of 10.
-        ([100, 10, 1], 10, [9, 1, 1]),
-        ([91, 9, 0], 10, [9, 1, 0]),
-        ([5, 5], 4, [2, 2]),
-        ([5, 5], 5, [2, 2]),
-        ([1, 1, 1], 1, [1, 1, 1]),
-    ],
-)
-def test_shares_are_rounded_as_in_sparks_own_connector(lags: list[int], limit: int, shares: list[int]) -> None:
-    start = {TopicPartition("t", p): 1000 for p in range(len(lags))}
-    ends = share_offsets(start, {tp: 1000 + lags[tp.partition] for tp in start}, limit)
-    assert [ends[tp] - 1000 for tp in sorted(ends)] == shares
-
-
-# --- maxBytesPerTrigger
-
-
-@given(
-    st.dictionaries(
-        st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 3)),
-        st.tuples(st.integers(0, 50), st.integers(0, 1000)),
-    ),
-    st.integers(1, 200_000),
-    st.integers(1, 3000),
-)
-def test_a_share_of_bytes_stays_within_the_logs_and_near_the_limit(
-    lags: dict[TopicPartition, tuple[int, int]], max_bytes: int, size: int
-) -> None:
-    starts = {tp: first for tp, (first, _) in lags.items()}
-    ends = {tp: first + n for tp, (first, n) in lags.items()}
-    shared = share_bytes(starts, ends, max_bytes, lambda _: float(size))
-    assert all(starts[tp] <= end <= ends[tp] for tp, end in shared.items())
-    # Each topic-partition that has something gives at least one offset; beyond that the limit holds.
-    assert all(shared[tp] > starts[tp] for tp in ends if ends[tp] > starts[tp])
-    n_bytes = sum(end - starts[tp] for tp, end in shared.items()) * size
-    assert n_bytes <= max_bytes + len(lags) * size
-    if sum(n for _, n in lags.values()) * size <= max_bytes:
-        assert shared == ends
-
-
-def test_large_records_take_their_share_of_bytes() -> None:
-    small, large = TopicPartition("small", 0), TopicPartition("large", 0)
-    sizes = {"small": 100.0, "large": 10_000.0}
-    shared = share_bytes({small: 0, large: 0}, {small: 1000, large: 1000}, 1_010_000, sizes.__getitem__)
-    assert shared == {small: 100, large: 100}

@@ -1,6 +1,6 @@
-"""Turning what the user wrote into offsets: topics found, ends of the log looked up, timestamps and groups resolved.
+"""What planning asks of brokers: the subscribed topics, the ends of logs, and offsets for timestamps and groups.
 
-Runs on the driver only. All look-ups go out together, one request a broker.
+Runs on the driver only. The look-ups of many topic-partitions go out together, one request a broker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def find_topics(
 
 @lru_cache(maxsize=64)
 def _warn_of_no_match(pattern: str, found: bool) -> None:
-    # Cached: a stream looks many times a second, and is to say it once.
+    # Cached: a stream looks many times a second, and warns once.
     if not found:
         _log.warning(
             "[PYKAFKA_WIRE_NO_TOPIC] subscribePattern %r matches none of the topics that may be seen, so nothing is read until "
@@ -85,7 +85,7 @@ def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> 
     return {tp: found.offset for tp, found in listed.items()}
 
 
-def resolve(
+def resolve_offsets(
     cluster: Cluster,
     spec: OffsetSpec,
     partitions: Collection[TopicPartition],

@@ -7,7 +7,7 @@ import uuid
 
 from pyspark.sql.datasource import InputPartition
 
-from pykafka_wire.source.partition import KafkaInputPartition
+from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.wire.topics import OffsetRange
 
 

@@ -1,0 +1,241 @@
+"""One streaming query in Spark's driver: its start, its micro-batches, the tasks of each, and its progress.
+
+Owns what the query knows between two micro-batches, and the order of things: take a snapshot of the logs
+(:mod:`~pykafka_wire.source.planning.log_snapshot`), plan (:mod:`~pykafka_wire.source.planning.micro_batch`), report losses,
+commit. The methods' contracts with Spark are :mod:`~pykafka_wire.source.stream`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from pykafka_wire.errors import Loss, OffsetsError, OptionError
+from pykafka_wire.offsets import QueryOffsets, nest_by_topic
+from pykafka_wire.options.parsing import log_warnings
+from pykafka_wire.options.source import SourceOptions
+from pykafka_wire.source.batch import plan_input_partitions, skip_aged_out
+from pykafka_wire.source.planning.admission import MinimumOffsets, reads_all_available
+from pykafka_wire.source.planning.log_snapshot import LogSnapshots
+from pykafka_wire.source.planning.micro_batch import Limits, LogSnapshot, MicroBatchPlan, plan_micro_batch
+from pykafka_wire.source.planning.offset_lookups import resolve_offsets
+from pykafka_wire.source.planning.record_size_estimates import RecordSizes, fit_bytes, ranges_between
+from pykafka_wire.source.planning.subscribed_topics import topic_ids_of
+from pykafka_wire.source.progress.data_loss import DataLossReporter
+from pykafka_wire.source.progress.group_commits import GroupCommitter
+from pykafka_wire.source.progress.hanging_transactions import HangingTransactionWatch
+from pykafka_wire.source.progress.static_member import StaticMember
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.metadata import TopicMetadata
+from pykafka_wire.wire.cluster.process_clients import shared_cluster
+from pykafka_wire.wire.errors import TransportError, UnknownTopicError
+from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+class MicroBatchStream:
+    """A query's state between its micro-batches, as the JVM connector's class of this name."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        log_warnings(options.warnings)  # this process lives as long as the query; others build a reader, too
+        self._options = options
+        self._cluster: Cluster = shared_cluster(options.client)
+        member = StaticMember(self._cluster, options.client) if options.static_membership else None
+        self._committer = GroupCommitter(self._cluster, member=member)
+        self._minimum = MinimumOffsets(
+            min_offsets=options.min_offsets_per_trigger, max_delay_ms=options.max_trigger_delay_ms
+        )
+        self._sizes = RecordSizes(self._cluster)
+        self._losses = DataLossReporter(options)
+        self._snapshots = LogSnapshots(self._cluster, options)
+        self._hanging = (
+            HangingTransactionWatch(self._cluster) if options.client.isolation_level == "read_committed" else None
+        )
+        self._initial: QueryOffsets | None = None
+        #: Why the starting offsets could not be resolved: an error for a new query only.
+        self._unresolved: Exception | None = None
+        #: Where an AvailableNow run ends, None for other triggers.
+        self._last_offsets: dict[TopicPartition, int] | None = None
+        self._parsed: tuple[dict[str, Any], QueryOffsets] | None = None
+        self._snapshot: LogSnapshot | None = None
+        self._plan: MicroBatchPlan | None = None
+        #: The end of the micro-batch that was planned last, the start itself where nothing was new.
+        self._planned: QueryOffsets | None = None
+        #: The end of the batch that Spark planned last, or of the checkpoint it went on from.
+        self._reached: dict[str, Any] | None = None
+        self._resumed: frozenset[str] = frozenset()
+
+    def initial_offset(self) -> QueryOffsets:
+        if self._initial is None:
+            query = str(uuid.uuid4())
+            self._initial = QueryOffsets(
+                offsets={},
+                query=query,
+                group=self._options.group_id or f"{self._options.group_id_prefix}-{query}",
+                initial=True,
+            )
+            try:
+                found, topic_ids = self._snapshots.ask(self._starting_offsets)
+            except (OptionError, OffsetsError, UnknownTopicError) as error:
+                # Spark asks for the start of a batch 0 that is replayed, too, which is in its end: only a new query fails.
+                self._unresolved = error
+            else:
+                self._initial = replace(self._initial, offsets=found, topic_ids=topic_ids)
+        return self._initial
+
+    def _starting_offsets(
+        self, topics: Mapping[str, TopicMetadata], partitions: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[str, uuid.UUID]]:
+        options = self._options
+        found = resolve_offsets(
+            self._cluster, options.starting_offsets, partitions,
+            option="startingOffsets", isolation_level=options.client.isolation_level, group=options.group_id,
+        )  # fmt: skip
+        return found, topic_ids_of(topics)
+
+    def latest_offset(self, start_json: dict[str, Any], limit: Any) -> dict[str, Any]:
+        start = self._parse(start_json)
+        if start.initial and self._unresolved is not None:
+            raise self._unresolved
+        self._committer.join_group(start)
+        self.commit(start)
+        end = self._plan_next(start, limit)
+        if end is None and start.initial:
+            # Spark runs batch 0 even over nothing, and logs this offset: its replay must find its start in it, too.
+            end = replace(start, starts=start.offsets, initial=False)
+        if end is None and self._last_offsets is not None:
+            self.commit(start, is_last=True)
+        self._planned = end or start
+        return start_json if end is None else end.to_json()
+
+    def latest_offset_without_start(self) -> dict[str, Any]:
+        return self.latest_offset(self._reached or self.initial_offset().to_json(), limit=None)
+
+    def set_available_now(self) -> None:
+        self._last_offsets = self._snapshots.last_offsets()
+
+    def input_partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> Sequence[InputPartition]:
+        if start_json == end_json:
+            # So Spark before 4.2 begins a query that is not new: it shows the offset that was logged last.
+            if self._reached is None and self._planned is not None:
+                raise OptionError(
+                    "Spark has asked for the next end before it showed the checkpoint's, and records would be skipped or read "
+                    "twice: set spark.sql.streaming.triggerAvailableNowWrapper.enabled to false, or use Spark 4.2 or newer."
+                )
+            self._reached = end_json
+            return []
+        self._reached = end_json
+        start, end = QueryOffsets.from_json(start_json), QueryOffsets.from_json(end_json)
+        starts = end.starts
+        ranges, shrunk = [], []
+        for tp, end_offset in end.offsets.items():
+            start_offset = starts.get(tp, start.offsets.get(tp, 0))
+            if start_offset > end_offset:
+                shrunk.append((tp, end_offset, start_offset))
+                continue
+            ranges.append(
+                OffsetRange(
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    start_offset=start_offset,
+                    end_offset=end_offset,
+                    leader_epoch=end.epochs.get(tp, -1),
+                    topic_id=end.topic_ids.get(tp.topic, ZERO_UUID),
+                )
+            )
+        self._losses.report(Loss.OFFSETS_CHANGED, shrunk, query=end.query, topic_ids=end.topic_ids)
+        try:
+            ranges = skip_aged_out(self._cluster, ranges, self._losses, query=end.query)
+        except (UnknownTopicError, TransportError) as error:
+            _log.debug("What has aged out is left to the tasks to find: %s", error)
+        planned = plan_input_partitions(self._cluster, self._options, ranges, self._sizes, end.query)
+        _log.info("Planned %d input partitions over %d ranges", len(planned), sum(r.n_offsets > 0 for r in ranges))
+        return planned
+
+    def commit(self, progress: QueryOffsets, *, is_last: bool = False) -> None:
+        if self._options.commit_offsets and not progress.initial:
+            self._committer.commit(progress, is_last=is_last)
+
+    def report(self) -> dict[str, Any] | None:
+        if self._snapshot is None or self._plan is None or not self._snapshot.latest:
+            return None
+        latest = {tp: found.offset for tp, found in self._snapshot.latest.items()}
+        report: dict[str, Any] = {"offsets": nest_by_topic(latest)}
+        # Spark asks right after `latest`, for the progress of the batch that this planned.
+        progress = self._planned
+        if progress is not None:
+            # A new topic-partition of which nothing was planned yet is at its beginning.
+            reached = {**self._plan.start_offsets, **progress.offsets}
+            behind = [max(0, offset - reached.get(tp, 0)) for tp, offset in latest.items()]
+            report["minOffsetsBehindLatest"] = min(behind)
+            report["maxOffsetsBehindLatest"] = max(behind)
+            report["avgOffsetsBehindLatest"] = sum(behind) / len(behind)
+            report["totalOffsetsBehindLatest"] = sum(behind)
+            report["estimatedBytesBehindLatest"] = self._bytes_behind(reached, latest)
+            report["group"] = progress.group
+        report["commitSuccesses"] = self._committer.successes
+        report["commitFailures"] = self._committer.failures
+        report["lostRanges"] = self._losses.n_ranges
+        report["lostOffsets"] = self._losses.n_offsets
+        return report
+
+    def _bytes_behind(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int | None:
+        """About how many bytes of the logs lie between two offsets; None where no record could be sampled."""
+        ranges = ranges_between(starts, ends)
+        self._sizes.observe(ranges)
+        found = [(r.n_offsets, self._sizes.known(r.topic)) for r in ranges if r.n_offsets]
+        if any(size is None for _, size in found):
+            return None
+        return round(sum(n * (size or 0.0) for n, size in found))
+
+    def close(self) -> None:
+        self._committer.close()
+        self._cluster.close()
+
+    def _parse(self, offset_json: dict[str, Any]) -> QueryOffsets:
+        # An idle query asks with the same start many times a second.
+        if self._parsed is None or self._parsed[0] != offset_json:
+            self._parsed = (offset_json, QueryOffsets.from_json(offset_json))
+        return self._parsed[1]
+
+    def _plan_next(self, start: QueryOffsets, limit: Any) -> QueryOffsets | None:
+        """The end of the next micro-batch, None where nothing is new.
+
+        Raises:
+            DataLossError: records are lost, and ``failOnDataLoss`` is true.
+        """
+        snapshot = self._snapshot = self._snapshots.take(start)
+        if self._last_offsets is not None:
+            # A topic of the checkpoint that was out of sight when the run began: it ends where it is seen first.
+            for tp in start.offsets.keys() & snapshot.latest.keys() - self._last_offsets.keys():
+                self._last_offsets[tp] = snapshot.latest[tp].offset
+        plan = self._plan = plan_micro_batch(start, snapshot, self._limits(limit), group=self._options.group_id)
+        topic_ids = {**snapshot.topic_ids, **start.topic_ids}
+        for loss, lost, detail in plan.losses:
+            self._losses.report(loss, lost, detail=detail, query=start.query, topic_ids=topic_ids)
+        for topic in sorted(plan.resumed - self._resumed):
+            _log.warning("Topic %s is back under the same topic id: it is read on from where it was dropped.", topic)
+        self._resumed = plan.resumed
+        if plan.is_waiting and self._hanging is not None:
+            self._hanging.check(snapshot.latest)
+        return plan.end
+
+    def _limits(self, limit: Any) -> Limits:
+        """The trigger limits. ``limit`` is Spark's, None before Spark 4.2; its ReadAllAvailable goes before ours."""
+        max_offsets, max_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
+        limited = max_offsets is not None or max_bytes is not None
+        if limit is None or (reads_all_available(limit) and limited):
+            return Limits(last_offsets=self._last_offsets)
+        return Limits(
+            last_offsets=self._last_offsets,
+            admits=self._minimum.admits if self._last_offsets is None else None,
+            max_offsets=getattr(limit, "max_rows", None),
+            fit_bytes=None if max_bytes is None else partial(fit_bytes, self._sizes, max_bytes=max_bytes),
+        )

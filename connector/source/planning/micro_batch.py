@@ -1,0 +1,294 @@
+"""The next micro-batch, as a pure function of the checkpoint, a snapshot of the logs, and limits.
+
+Owns every rule of planning a micro-batch: where each topic-partition goes on, what was lost since the checkpoint, how much is
+taken under the limits, and the offset that Spark logs for it. It asks nothing of brokers: the snapshot is
+:mod:`~pykafka_wire.source.planning.log_snapshot`'s, reporting a loss is :mod:`~pykafka_wire.source.progress.data_loss`'s.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from pykafka_wire.errors import Loss
+from pykafka_wire.offsets import DroppedTopic, QueryOffsets
+from pykafka_wire.source.progress.data_loss import LostRange
+from pykafka_wire.wire.cluster.admin import ListedOffset
+from pykafka_wire.wire.topics import TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+
+#: Topic-partitions of dropped topics that a checkpoint remembers, the latest ones: each takes some 20 bytes of every offset
+#: file. A topic that is dropped although a second broker did not know it either is rare.
+_MAX_DROPPED: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSnapshot:
+    """What brokers say of the logs that a query reads, at one moment.
+
+    Attributes:
+        latest: the end of each log, with its leader epoch; with ``read_committed`` its last stable offset.
+        topic_ids: ids of the topics by name, as far as brokers have them.
+        earliest: the first offset of each log that the checkpoint does not hold.
+        epoch_ends: where the leader's log ends for the leader epoch in the checkpoint, for logs whose leader has changed
+            (KIP-320); -1 where the leader does not know that epoch.
+        high_watermarks: the end of each log whose last stable offset is below the checkpoint's offset.
+        hidden: topics that may not be described now. They may well exist.
+        vanished: new topic-partitions that were gone before their first offset was known.
+    """
+
+    latest: Mapping[TopicPartition, ListedOffset]
+    topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
+    earliest: Offsets = field(default_factory=dict)
+    epoch_ends: Offsets = field(default_factory=dict)
+    high_watermarks: Offsets = field(default_factory=dict)
+    hidden: frozenset[str] = frozenset()
+    vanished: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much a micro-batch may take.
+
+    Attributes:
+        last_offsets: where AvailableNow ends; None for other triggers. Logs that it does not name are not read.
+        admits: whether a micro-batch of so many offsets may go now (``minOffsetsPerTrigger``).
+        max_offsets: ``maxOffsetsPerTrigger``.
+        fit_bytes: lowers the ends of a micro-batch to ``maxBytesPerTrigger``, given its starts and its ends.
+    """
+
+    last_offsets: Offsets | None = None
+    admits: Callable[[int], bool] | None = None
+    max_offsets: int | None = None
+    fit_bytes: Callable[[Offsets, Offsets], dict[TopicPartition, int]] | None = None
+
+
+class FoundLoss(NamedTuple):
+    """Records that are lost since the checkpoint, for one cause."""
+
+    loss: Loss
+    ranges: list[LostRange]
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatchPlan:
+    """The next micro-batch.
+
+    Attributes:
+        start_offsets: where each log goes on.
+        end: the offset for Spark to log, None where nothing is new.
+        losses: what was lost since the checkpoint.
+        is_waiting: every log is read as far as it can be.
+        resumed: dropped topics that are back under their topic ids.
+    """
+
+    start_offsets: Offsets
+    end: QueryOffsets | None
+    losses: list[FoundLoss]
+    is_waiting: bool
+    resumed: frozenset[str]
+
+
+def plan_micro_batch(
+    checkpoint: QueryOffsets, snapshot: LogSnapshot, limits: Limits, *, group: str | None = None
+) -> MicroBatchPlan:
+    """The micro-batch after ``checkpoint``; ``group`` is the consumer group of its offset, the checkpoint's by default."""
+    known = known_offsets(checkpoint, snapshot.topic_ids)
+    truncated = truncated_logs(known, snapshot)
+    shortened = shortened_logs(known, snapshot)
+    starts = {tp: known[tp] if tp in known else snapshot.earliest[tp] for tp in snapshot.latest} | shortened
+    ends = {tp: max(found.offset, starts[tp]) for tp, found in snapshot.latest.items()}
+    last = limits.last_offsets
+    if last is not None:
+        ends = {tp: max(starts[tp], min(end, last.get(tp, 0))) for tp, end in ends.items()}
+    is_waiting = ends == starts
+    ends = _limit(starts, ends, limits)
+    plan_end = None
+    # A shortened log is remembered at once: it may grow past the checkpoint's offset again.
+    if ends != starts or shortened:
+        plan_end = _end_of(checkpoint, snapshot, starts, ends, group or checkpoint.group)
+    resumed = {tp.topic for tp in known if tp in snapshot.latest and tp not in checkpoint.offsets}
+    return MicroBatchPlan(
+        start_offsets=starts,
+        end=plan_end,
+        losses=_find_losses(checkpoint, snapshot, known, truncated, shortened),
+        is_waiting=is_waiting,
+        resumed=frozenset(resumed),
+    )
+
+
+def known_offsets(checkpoint: QueryOffsets, topic_ids: Mapping[str, uuid.UUID]) -> dict[TopicPartition, int]:
+    """Offsets at which a query goes on: the checkpoint's, except those of a topic that now has another id, and those of a
+    dropped topic that is back under its id."""
+    recreated = _recreated(checkpoint, topic_ids)
+    if not recreated and not checkpoint.dropped:
+        return dict(checkpoint.offsets)
+    known = {
+        TopicPartition(each.topic, partition): offset
+        for each in checkpoint.dropped
+        if topic_ids.get(each.topic) == each.topic_id
+        for partition, offset in each.offsets.items()
+    }
+    known |= {tp: offset for tp, offset in checkpoint.offsets.items() if tp.topic not in recreated}
+    return known
+
+
+def truncated_logs(known: Offsets, snapshot: LogSnapshot) -> dict[TopicPartition, int]:
+    """Logs that were truncated below what this query has read, and where: the leader's log parts there from what was read."""
+    return {
+        tp: min(end, snapshot.latest[tp].offset)
+        for tp, end in snapshot.epoch_ends.items()
+        if tp in known and 0 <= end < known[tp]
+    }
+
+
+def shortened_logs(known: Offsets, snapshot: LogSnapshot) -> dict[TopicPartition, int]:
+    """Logs that end before what this query has read, and where it goes on: truncated ones among them.
+
+    One that only an open transaction holds back has lost nothing: its high watermark reaches what was read.
+    """
+    shorter = {
+        tp: found.offset
+        for tp, found in snapshot.latest.items()
+        if tp in known and found.offset < known[tp] and snapshot.high_watermarks.get(tp, -1) < known[tp]
+    }
+    return shorter | truncated_logs(known, snapshot)
+
+
+def share_offsets(start: Offsets, latest: Offsets, max_offsets: int) -> dict[TopicPartition, int]:
+    """Ends of a micro-batch of about ``max_offsets`` offsets, shared out by each topic-partition's lag.
+
+    A share below one offset is rounded up, so that a small topic-partition never starves beside a large one
+    (SPARK-26718); the batch can exceed the limit by at most one offset per topic-partition.
+    """
+    lags = {tp: end - start[tp] for tp, end in latest.items() if end > start[tp]}
+    total = sum(lags.values())
+    if total <= max_offsets:
+        return dict(latest)
+    ends = {}
+    for tp, end in latest.items():
+        share = max_offsets * (lags.get(tp, 0) / total)
+        ends[tp] = min(end, start[tp] + (math.ceil(share) if share < 1 else math.floor(share)))
+    return ends
+
+
+def share_bytes(
+    start: Offsets, ends: Offsets, max_bytes: int, bytes_per_offset: Callable[[str], float]
+) -> dict[TopicPartition, int]:
+    """Ends of a micro-batch of about ``max_bytes``, none beyond ``ends``; as :func:`share_offsets`, in estimated bytes.
+
+    Each topic-partition with a lag gives at least one offset, so that a record larger than the limit is read, too.
+    """
+    total = sum((end - start[tp]) * bytes_per_offset(tp.topic) for tp, end in ends.items())
+    if total <= max_bytes:
+        return dict(ends)
+    share = max_bytes / total
+    return {tp: min(end, start[tp] + max(1, math.floor((end - start[tp]) * share))) for tp, end in ends.items()}
+
+
+def _find_losses(
+    checkpoint: QueryOffsets, snapshot: LogSnapshot, known: Offsets, truncated: Offsets, shortened: Offsets
+) -> list[FoundLoss]:
+    """What of the logs is lost since the checkpoint."""
+    recreated = _recreated(checkpoint, snapshot.topic_ids)
+    deleted = sorted(
+        tp
+        for tp in checkpoint.offsets
+        if tp.topic not in recreated and tp.topic not in snapshot.hidden and tp not in snapshot.latest
+    )
+    topics = {tp.topic for tp in snapshot.latest}
+    missing = ", ".join(sorted({tp.topic for tp in deleted} - topics))
+    found = [
+        FoundLoss(
+            Loss.TOPIC_RECREATED,
+            [(tp, checkpoint.offsets[tp], -1) for tp in sorted(checkpoint.offsets) if tp.topic in recreated],
+        ),
+        FoundLoss(
+            Loss.PARTITIONS_DELETED,
+            [(tp, checkpoint.offsets[tp], -1) for tp in deleted],
+            f"the query reads no topic {missing} now; was it deleted, or is the checkpoint another query's?"
+            if missing
+            else "",
+        ),
+        FoundLoss(Loss.INITIAL_OFFSET_NOT_FOUND, [(tp, 0, -1) for tp in snapshot.vanished]),
+        FoundLoss(
+            Loss.ADDED_PARTITION_DOES_NOT_START_FROM_ZERO,
+            [
+                (tp, 0, offset)
+                for tp, offset in snapshot.earliest.items()
+                if offset > 0 and tp not in known and tp.topic not in recreated
+            ],
+        ),
+        FoundLoss(Loss.LOG_TRUNCATED, [(tp, end, known[tp]) for tp, end in truncated.items()]),
+        FoundLoss(Loss.OFFSETS_CHANGED, [(tp, end, known[tp]) for tp, end in shortened.items() if tp not in truncated]),
+    ]
+    return [each for each in found if each.ranges]
+
+
+def _limit(starts: Offsets, ends: dict[TopicPartition, int], limits: Limits) -> dict[TopicPartition, int]:
+    n_new = sum(end - starts[tp] for tp, end in ends.items())
+    if limits.admits is not None and not limits.admits(n_new):
+        return dict(starts)
+    if limits.max_offsets is not None:
+        ends = share_offsets(starts, ends, limits.max_offsets)
+    if limits.fit_bytes is not None and n_new:
+        ends = limits.fit_bytes(starts, ends)
+    return ends
+
+
+def _end_of(
+    checkpoint: QueryOffsets, snapshot: LogSnapshot, starts: Offsets, ends: Offsets, group: str
+) -> QueryOffsets:
+    """The offset at the end of a micro-batch. A new log is in it from its first records on."""
+    offsets = {tp: end for tp, end in ends.items() if tp in checkpoint.offsets or end > starts[tp]}
+    epochs = {tp: snapshot.latest[tp].leader_epoch for tp in offsets if snapshot.latest[tp].leader_epoch >= 0}
+    hidden = [tp for tp in checkpoint.offsets if tp.topic in snapshot.hidden]
+    return QueryOffsets(
+        offsets=offsets | {tp: checkpoint.offsets[tp] for tp in hidden},
+        epochs=epochs | {tp: checkpoint.epochs[tp] for tp in hidden if tp in checkpoint.epochs},
+        topic_ids=dict(snapshot.topic_ids)
+        | {topic: known for topic, known in checkpoint.topic_ids.items() if topic in snapshot.hidden},
+        starts={
+            tp: min(starts[tp], end)
+            for tp, end in offsets.items()
+            if checkpoint.initial or checkpoint.offsets.get(tp) != starts[tp]
+        },
+        dropped=_dropped(checkpoint, snapshot, offsets),
+        query=checkpoint.query,
+        group=group,
+    )
+
+
+def _dropped(checkpoint: QueryOffsets, snapshot: LogSnapshot, offsets: Offsets) -> tuple[DroppedTopic, ...]:
+    """What the checkpoint remembers of topics that it no longer reads, the latest last."""
+    dropped: dict[tuple[str, uuid.UUID], dict[int, int]] = {
+        (each.topic, each.topic_id): {
+            partition: offset
+            for partition, offset in each.offsets.items()
+            if snapshot.topic_ids.get(each.topic) != each.topic_id or (each.topic, partition) not in offsets
+        }
+        for each in checkpoint.dropped
+    }
+    for tp, offset in checkpoint.offsets.items():
+        topic_id = checkpoint.topic_ids.get(tp.topic)
+        is_read = tp in offsets and snapshot.topic_ids.get(tp.topic) == topic_id
+        if topic_id is not None and not is_read and tp.topic not in snapshot.hidden:
+            dropped.setdefault((tp.topic, topic_id), {})[tp.partition] = offset
+    kept: list[DroppedTopic] = []
+    n_kept = 0
+    for (topic, topic_id), by_partition in reversed(dropped.items()):
+        n_kept += len(by_partition)
+        if n_kept > _MAX_DROPPED:
+            break
+        if by_partition:
+            kept.append(DroppedTopic(topic=topic, topic_id=topic_id, offsets=by_partition))
+    return tuple(reversed(kept))
+
+
+def _recreated(checkpoint: QueryOffsets, topic_ids: Mapping[str, uuid.UUID]) -> set[str]:
+    return {topic for topic, known in checkpoint.topic_ids.items() if topic in topic_ids and topic_ids[topic] != known}
