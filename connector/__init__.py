@@ -30,12 +30,25 @@ def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "pyspark":
                 raise
-            from pykafka_wire.pickling import spark_missing
-
-            raise spark_missing(error) from error
+            raise _spark_missing(error) from error
         return PykafkaWireDataSource
     if name == "LagListener":
         from pykafka_wire.listener import LagListener
 
         return LagListener
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _spark_missing(error: ModuleNotFoundError) -> ImportError:
+    """The error where pyspark is not installed, or is too old for data sources in Python."""
+    try:
+        import pyspark
+    except ModuleNotFoundError:
+        return ImportError(
+            "[PYKAFKA_WIRE_SPARK_VERSION] pyspark is not installed. pip install 'pykafka-wire[spark]', or use the Python "
+            "that your platform's Spark brings along."
+        )
+    return ImportError(
+        f"[PYKAFKA_WIRE_SPARK_VERSION] pyspark {pyspark.__version__} has no data sources in Python ({error}). Spark 4.0 or "
+        "newer is needed, on the driver and on executors: pip install 'pyspark>=4.0'."
+    )

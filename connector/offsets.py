@@ -1,4 +1,4 @@
-"""What a query's checkpoint holds of us: how far each topic-partition was read, as versioned JSON.
+"""The offsets in a query's checkpoint: how far each topic-partition was read, as versioned JSON.
 
 Spark stores the JSON, compares it as text, and hands it back after a restart, maybe to a newer version of this package:
 the format is a promise. Version 1::

@@ -18,10 +18,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pykafka_wire.options.sink import SinkOptions
-from pykafka_wire.pickling import SentToWorkers
 from pykafka_wire.sink.dead_letters import DeadLetters
 from pykafka_wire.sink.record_batches import Destination, RecordBatches
 from pykafka_wire.sink.rows import SinkColumns
+from pykafka_wire.spark_workers import SentToWorkers
 from pykafka_wire.wire.cluster.cluster import Deadline
 from pykafka_wire.wire.cluster.process_clients import shared_cluster, shared_producer
 from pykafka_wire.wire.error_codes import UNKNOWN_TOPIC_GRACE_MS

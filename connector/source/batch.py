@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import Loss, OffsetsError
 from pykafka_wire.options.source import SourceOptions
-from pykafka_wire.pickling import SentToWorkers
 from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
@@ -21,6 +20,7 @@ from pykafka_wire.source.planning.offset_lookups import earliest_offsets, find_t
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes
 from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.read import read_ranges
+from pykafka_wire.spark_workers import SentToWorkers
 from pykafka_wire.wire.cluster.admin import list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.process_clients import shared_cluster

@@ -189,7 +189,7 @@ class MicroBatchStream:
     def _bytes_behind(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int | None:
         """About how many bytes of the logs lie between two offsets; None where no record could be sampled."""
         ranges = ranges_between(starts, ends)
-        self._sizes.observe(ranges)
+        self._sizes.sample(ranges)
         found = [(r.n_offsets, self._sizes.known(r.topic)) for r in ranges if r.n_offsets]
         if any(size is None for _, size in found):
             return None

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.errors import OptionError, PoisonError, ValueFormatError
-from pykafka_wire.pickling import SentToWorkers
+from pykafka_wire.spark_workers import SentToWorkers
 from pykafka_wire.values.arrow_conversion import fitting
 from pykafka_wire.values.json.writing import plain
 from pykafka_wire.wire.records.arrays import to_arrow

@@ -1,1 +1,1 @@
-"""Which offsets the next micro-batch or batch read covers, and how they are split into input partitions."""
+"""Plans which offsets the next micro-batch or batch read covers, and how they are split into input partitions."""

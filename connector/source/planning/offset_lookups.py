@@ -105,7 +105,7 @@ def resolve_offsets(
         OffsetsError: no record is as late as a timestamp, or the group has no offset, and the strategy is error.
     """
     if spec.kind in ("offsets", "timestamps"):
-        _same_partitions(spec.by_partition, partitions, option)
+        _require_same_partitions(spec.by_partition, partitions, option)
     if spec.kind == "group":
         return _group_offsets(cluster, spec, partitions, group or "", isolation_level)
     if spec.kind == "earliest":
@@ -124,7 +124,7 @@ def resolve_offsets(
     missing = [tp for tp in lookups if found[tp] < 0]  # no record is as late as the timestamp
     if missing:
         if spec.on_missing == "error":
-            moments = ", ".join(f"{tp} at {_moment(lookups[tp])}" for tp in missing[:10])
+            moments = ", ".join(f"{tp} at {_time_text(lookups[tp])}" for tp in missing[:10])
             raise OffsetsError(
                 f"{option}: no record is as late as the timestamp in {moments}. Choose an earlier timestamp, or set "
                 "startingOffsetsByTimestampStrategy to latest."
@@ -151,7 +151,9 @@ def _group_offsets(
     return found | {tp: found_offset.offset for tp, found_offset in listed.items()}
 
 
-def _same_partitions(named: Mapping[TopicPartition, int], partitions: Collection[TopicPartition], option: str) -> None:
+def _require_same_partitions(
+    named: Mapping[TopicPartition, int], partitions: Collection[TopicPartition], option: str
+) -> None:
     missing = sorted(set(partitions) - set(named))
     surplus = sorted(set(named) - set(partitions))
     if missing or surplus:
@@ -160,7 +162,7 @@ def _same_partitions(named: Mapping[TopicPartition, int], partitions: Collection
         raise OptionError(f"{option} must name exactly the subscribed topic-partitions: {' and '.join(parts)}.")
 
 
-def _moment(timestamp_ms: int) -> str:
+def _time_text(timestamp_ms: int) -> str:
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat()
     except (ValueError, OverflowError, OSError):  # beyond the year 9999

@@ -1,7 +1,7 @@
-"""How many bytes of the log one offset takes, so that planning knows a small range from a large one.
+"""Estimates how many bytes of the log one offset takes, so that planning tells a small range from a large one.
 
-Offsets say nothing of bytes: 1,000 of them may be 100 kB or 1 GB. Where it matters, one small Fetch per topic looks at
-the first batches of a range. An estimate steers only how work is shared out, never what is read.
+Offsets say nothing of bytes: 1,000 of them may be 100 kB or 1 GB. Where it matters, one small Fetch per topic samples
+the first batches of a range. An estimate affects only how work is shared out, never what is read.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
 
-#: Assumed where nothing was looked at: an ordinary record.
+#: Assumed where nothing was sampled: an ordinary record.
 ASSUMED_BYTES: Final = 1024.0
-#: Below so many offsets in all, a look costs more than a badly balanced plan: 32 records of 1 MiB, the brokers' default
+#: Below so many offsets in all, a sample costs more than a badly balanced plan: 32 records of 1 MiB, the brokers' default
 #: limit for a batch, are what one task takes anyway.
-_WORTH_A_LOOK: Final = 32
-#: Where records become larger within a batch that a limit in bytes allows, it is halved so often at most: a look each.
+_MIN_OFFSETS_TO_SAMPLE: Final = 32
+#: Where records become larger within a batch that a limit in bytes allows, it is halved so often at most. Each time takes a sample.
 _HALVINGS: Final = 6
-#: A topic's records seldom change their size: look again after this long.
-_REMEMBER_S: Final = 300.0
+#: A topic's records seldom change their size: a sample is good for so long.
+_MAX_AGE_S: Final = 300.0
 
 
 class RecordSizes:
@@ -41,31 +41,31 @@ class RecordSizes:
 
     def estimate(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
         """Estimated bytes per offset for each topic in ``ranges``, for sharing out work."""
-        if len(ranges) > 1 and sum(r.n_offsets for r in ranges) > _WORTH_A_LOOK:
-            self.observe(ranges)
+        if len(ranges) > 1 and sum(r.n_offsets for r in ranges) > _MIN_OFFSETS_TO_SAMPLE:
+            self.sample(ranges)
         return {r.topic: self.known(r.topic) or ASSUMED_BYTES for r in ranges}
 
     def known(self, topic: str) -> float | None:
         """Bytes per offset as last observed in a topic, None if never."""
         return self._known[topic][0] if topic in self._known else None
 
-    def observe(self, ranges: Sequence[OffsetRange], *, afresh: bool = False) -> None:
-        """Look at the beginning of each topic's largest range, unless that was done some minutes ago."""
+    def sample(self, ranges: Sequence[OffsetRange], *, afresh: bool = False) -> None:
+        """Sample the beginning of each topic's largest range, unless that was done some minutes ago."""
         now = self._clock()
-        unknown = [r for r in _largest(ranges) if afresh or self._age(r.topic, now) > _REMEMBER_S]
-        self._known |= {topic: (size, now) for topic, size in self._look(unknown).items()}
+        unknown = [r for r in _largest(ranges) if afresh or self._age(r.topic, now) > _MAX_AGE_S]
+        self._known |= {topic: (size, now) for topic, size in self._sample(unknown).items()}
 
-    def observe_ends(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
-        """Look at the end of each topic's largest range; the mean of that and what is known, by topic, for records may change
-        their size within it."""
-        ends = self._look([replace(r, start_offset=r.end_offset - 1) for r in _largest(ranges)])
+    def sample_ends(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
+        """Bytes per offset by topic: the mean of what is known and of a sample at the end of each topic's largest range, for
+        records may change their size within it."""
+        ends = self._sample([replace(r, start_offset=r.end_offset - 1) for r in _largest(ranges)])
         return {topic: (size + ends.get(topic, size)) / 2 for topic, (size, _) in self._known.items()}
 
-    def _look(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
+    def _sample(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
         try:
             samples = sample_batches(self._cluster, ranges)
         except WireError as error:
-            _log.debug("No look at record sizes: %s", error)  # an estimate steers nothing that must be exact
+            _log.debug("No sample of record sizes: %s", error)  # nothing that must be exact depends on an estimate
             return {}
         return {topic: n_bytes / max(1, n_offsets) for topic, (n_bytes, n_offsets) in samples.items()}
 
@@ -85,11 +85,11 @@ def _largest(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
 def fit_bytes(sizes: RecordSizes, starts: Offsets, ends: Offsets, max_bytes: int) -> dict[TopicPartition, int]:
     """Ends of a micro-batch of about ``max_bytes``, by the size of its first records; where its last records turn out to be
     larger, of half as many, as long as that helps."""
-    sizes.observe(ranges_between(starts, ends), afresh=True)
+    sizes.sample(ranges_between(starts, ends), afresh=True)
     known = {tp.topic: sizes.known(tp.topic) or ASSUMED_BYTES for tp in ends}
     ends = fitting = share_bytes(starts, ends, max_bytes, known.__getitem__)
     for _ in range(_HALVINGS):
-        at_ends = sizes.observe_ends(ranges_between(starts, ends))
+        at_ends = sizes.sample_ends(ranges_between(starts, ends))
         fitting = share_bytes(starts, ends, max_bytes, {**known, **at_ends}.__getitem__)
         halves = {tp: starts[tp] + (end - starts[tp]) // 2 for tp, end in ends.items()}
         if all(fitting[tp] >= half for tp, half in halves.items()):

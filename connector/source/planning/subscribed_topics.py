@@ -138,6 +138,7 @@ class SubscribedTopics:
             for name, partitions in expected.items()
             if self._is_subscribed(name) and not _agrees(topics.get(name), checkpoint.topic_ids.get(name), partitions)
         }
+        self._verdicts = {name: verdict for name, verdict in self._verdicts.items() if name in doubtful}
         if not doubtful:
             return FoundTopics(topics=topics)
         topics = dict(topics)

@@ -1,1 +1,1 @@
-"""What a streaming query has read: commits to its group, group membership, data loss."""
+"""Reports a query's progress: commits to its consumer group, membership in it, data loss, hanging transactions."""

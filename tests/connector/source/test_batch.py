@@ -146,20 +146,6 @@ def test_records_of_every_codec_and_of_both_clients(spark: Any, kafka: Any, topi
     assert found == expected
 
 
-def test_log_append_time_is_told_apart(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
-    name = topic(1, {"message.timestamp.type": "LogAppendTime"})
-    before = int(time.time() * 1000)
-    outside.fill(name, [2])
-    rows = (
-        reader(spark, kafka, subscribe=name)
-        .load()
-        .selectExpr("unix_millis(timestamp) AS ms", "timestampType")
-        .collect()
-    )
-    assert [row.timestampType for row in rows] == [1, 1]
-    assert all(before - 1000 <= row.ms <= time.time() * 1000 + 1000 for row in rows)
-
-
 @pytest.mark.parametrize(
     "columns",
     [
@@ -246,19 +232,6 @@ def test_a_start_after_the_end_is_refused(spark: Any, kafka: Any, orders: Any) -
     assert f"{name}-0 starts at 9 and ends at 5" in text
     times = {"startingTimestamp": str(T0_MS + 2000), "endingTimestamp": str(T0_MS + 1000)}
     assert f"{name}-0 starts at 2 and ends at 1" in refused(spark, kafka, assign=json.dumps({name: [0]}), **times)
-
-
-def test_a_timestamp_that_spark_cannot_hold_is_named(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
-    """SPARK-56243: a producer that sends nanoseconds."""
-    name = topic(1, {"message.timestamp.after.max.ms": str(2**63 - 1)})
-    outside.produce(name, [outside.Record(value=b"0"), outside.Record(value=b"1", timestamp_ms=1712345678123456789)])
-    with pytest.raises(PySparkException) as raised:
-        reader(spark, kafka, subscribe=name).load().collect()
-    assert f"[PYKAFKA_WIRE_RECORD] the record at {name}-0 offset 1 has the timestamp 1712345678123456789" in str(
-        raised.value
-    )
-    rest = reader(spark, kafka, subscribe=name).schema("offset bigint, value binary").load()
-    assert sorted((row.offset, bytes(row.value)) for row in rest.collect()) == [(0, b"0"), (1, b"1")]
 
 
 def test_a_loaded_frame_keeps_the_offsets_of_its_first_run(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:

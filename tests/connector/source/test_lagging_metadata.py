@@ -133,6 +133,7 @@ def begun(brokers: Brokers, process_of: Any, monkeypatch: pytest.MonkeyPatch, tm
     """A query that has read ``stays`` and ``goes``: its process, and its last offset."""
     monkeypatch.setattr("pykafka_wire.source.planning.subscribed_topics._METADATA_AGE_MS", 0)
     monkeypatch.setattr("pykafka_wire.source.planning.subscribed_topics._METADATA_COST_FACTOR", 0)
+    monkeypatch.setattr("pykafka_wire.source.planning.subscribed_topics._AGREEMENT_MS", 500)
 
     def begin(**options: str) -> tuple[Any, str]:
         asked = {"startingOffsets": "earliest", "commitOffsets": "false", "subscribePattern": "^(stays|goes)"}
@@ -248,6 +249,21 @@ def test_a_dropped_topic_that_is_back_under_its_id_goes_on_where_it_was(
     onward = other.latest(back)
     assert ranges(other, back, onward) == [("goes", 1, 4, 6)]
     assert "dropped" not in json.loads(onward)
+
+
+def test_a_topic_that_was_gone_for_a_moment_is_asked_for_anew_when_it_is_missing_again(
+    brokers: Brokers, begun: Any, tmp_path: Path
+) -> None:
+    topic_id = brokers.create("goes", 5)
+    one, start = begun(**GO_ON)
+    brokers.forget("goes")
+    assert one.latest(start) == start  # lost, and nothing else is read: the checkpoint stays as it is
+    for view in brokers.views.values():
+        view["goes"] = View(topic_id)
+    assert one.latest(start) == start
+    brokers.ends["goes"] = [7]
+    brokers.lag = lambda view: view.pop("goes")
+    assert ranges(one, start, one.latest(start)) == [("goes", 0, 5, 7)]
 
 
 def test_a_dropped_topic_that_is_made_again_is_read_from_its_beginning(brokers: Brokers, begun: Any) -> None:

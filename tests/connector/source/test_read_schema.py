@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql.types import TimestampType
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -65,6 +66,41 @@ def test_a_column_that_is_never_null_may_be_not_null(spark: Any, kafka: Any, top
     never_null = "topic string not null, partition int not null, offset bigint not null, timestampType int not null"
     frame = spark.read.format("pykafka-wire").options(**options).schema(f"{never_null}, value binary").load()
     assert [(row.topic, row.partition, row.offset, row.value) for row in frame.collect()] == [(name, 0, 0, None)]
+
+
+def test_log_append_time_has_a_timestamp_type_of_its_own(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    name = topic(1, {"message.timestamp.type": "LogAppendTime"})
+    before = int(time.time() * 1000)
+    outside.fill(name, [2])
+    rows = (
+        spark.read.format("pykafka-wire")
+        .options(**{"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name})
+        .load()
+        .selectExpr("unix_millis(timestamp) AS ms", "timestampType")
+        .collect()
+    )
+    assert [row.timestampType for row in rows] == [1, 1]
+    assert all(before - 1000 <= row.ms <= time.time() * 1000 + 1000 for row in rows)
+
+
+def test_a_timestamp_that_spark_cannot_hold_is_named(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
+    """SPARK-56243: a producer that sends nanoseconds."""
+    name = topic(1, {"message.timestamp.after.max.ms": str(2**63 - 1)})
+    outside.produce(name, [outside.Record(value=b"0"), outside.Record(value=b"1", timestamp_ms=1712345678123456789)])
+    with pytest.raises(PySparkException) as raised:
+        spark.read.format("pykafka-wire").options(
+            **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name}
+        ).load().collect()
+    assert f"[PYKAFKA_WIRE_RECORD] the record at {name}-0 offset 1 has the timestamp 1712345678123456789" in str(
+        raised.value
+    )
+    rest = (
+        spark.read.format("pykafka-wire")
+        .options(**{"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name})
+        .schema("offset bigint, value binary")
+        .load()
+    )
+    assert sorted((row.offset, bytes(row.value)) for row in rest.collect()) == [(0, b"0"), (1, b"1")]
 
 
 @pytest.mark.parametrize(
