@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
-    from pykafka_wire.wire.consumer import Consumer, Polled, Record
+    from pykafka_wire.wire.consumer import Consumer
     from pykafka_wire.wire.errors import WireError
+    from pykafka_wire.wire.fetch.polled import Polled, Record
     from pykafka_wire.wire.record_producer import RecordProducer
     from pykafka_wire.wire.settings import ClientSettings
     from pykafka_wire.wire.topics import TopicPartition
@@ -40,8 +41,8 @@ _MODULES: Final = {
     "LATEST": "cluster.admin",
     "ClientSettings": "settings",
     "Consumer": "consumer",
-    "Polled": "consumer",
-    "Record": "consumer",
+    "Polled": "fetch.polled",
+    "Record": "fetch.polled",
     "RecordProducer": "record_producer",
     "TopicPartition": "topics",
     "WireError": "errors",

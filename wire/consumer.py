@@ -17,22 +17,27 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, NamedTuple
-
-import pyarrow as pa
+from typing import Final
 
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.errors import LogTruncatedError, OffsetOutOfRangeError, SettingsError, WireError, broker_error
-from pykafka_wire.wire.fetch.fetched import FetchedRecords, partition_column, topic_column
+from pykafka_wire.wire.errors import (
+    DeadlineExceededError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    SettingsError,
+    WireError,
+    broker_error,
+)
+from pykafka_wire.wire.fetch.fetched import FetchedRecords
 from pykafka_wire.wire.fetch.live_read import LiveRead
+from pykafka_wire.wire.fetch.polled import Polled
 from pykafka_wire.wire.fetch.positions import Position
+from pykafka_wire.wire.groups.background_call import BackgroundCall
 from pykafka_wire.wire.groups.member import GroupMember, LiveMember, membership
 from pykafka_wire.wire.groups.membership import UNKNOWN_MEMBER_ID, Identity, MemberState
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
@@ -42,70 +47,14 @@ logger = logging.getLogger(__name__)
 #: How long a poll reads before it looks whether the group is rebalancing.
 _READ_SLICE_MS: Final = 200.0
 
+#: What closing may take to commit; Java's Consumer.close() waits as long.
+_CLOSE_MS: Final = 30_000
+#: Offsets that were committed; positions to start at, and the committed offsets among them.
+Commit = Mapping[TopicPartition, int]
+Starts = tuple[Mapping[TopicPartition, Position], Mapping[TopicPartition, int]]
+
 #: Called with the partitions that were taken over, or are to be given up.
 OnPartitions = Callable[[tuple[TopicPartition, ...]], None]
-
-
-class Record(NamedTuple):
-    """One record; ``timestamp_ms`` is -1 where it has none."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Polled:
-    """What one poll brought; iterating gives :class:`Record`, :meth:`to_arrow` columns. Empty, it is false.
-
-    Attributes:
-        ended: partitions whose end was reached, for the first time since records came: all of them are handed out.
-    """
-
-    fetched: FetchedRecords | None = None
-    ended: tuple[TopicPartition, ...] = ()
-
-    def __len__(self) -> int:
-        return 0 if self.fetched is None else self.fetched.records.n_records
-
-    def __iter__(self) -> Any:  # Any: an iterator of records, out of untyped Arrow values
-        if self.fetched is None:
-            return
-        records, ranges = self.fetched.records, self.fetched.ranges
-        none = [None] * records.n_records
-        for index, offset, timestamp, key, value, headers in zip(
-            records.slice_index.tolist(),
-            records.offset.tolist(),
-            records.timestamp.tolist(),
-            none if records.key is None else records.key.to_pylist(),
-            none if records.value is None else records.value.to_pylist(),
-            none if records.headers is None else records.headers.to_pylist(),
-            strict=True,
-        ):
-            pairs = tuple((header["key"], header["value"]) for header in headers or ())
-            topic, partition = ranges[index].topic_partition
-            yield Record(topic, partition, offset, timestamp, key, value, pairs)
-
-    def to_arrow(self) -> Any:  # Any: pyarrow has no types
-        """A pa.RecordBatch: topic, partition, offset, timestamp (ms, UTC), key, value, headers; without those columns that
-        the consumer was told to leave out."""
-        if self.fetched is None:
-            return pa.RecordBatch.from_pydict({})
-        records, ranges = self.fetched.records, self.fetched.ranges
-        columns = {
-            "topic": topic_column(records, ranges),
-            "partition": partition_column(records, ranges),
-            "offset": to_arrow(records.offset),
-            "timestamp": to_arrow(records.timestamp).view(pa.timestamp("ms", tz="UTC")),
-            "key": records.key,
-            "value": records.value,
-            "headers": records.headers,
-        }
-        return pa.RecordBatch.from_pydict({name: column for name, column in columns.items() if column is not None})
 
 
 class Consumer:
@@ -130,6 +79,11 @@ class Consumer:
         self._unresolved: dict[TopicPartition, int | None] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
+        #: The automatic commit that is under way, and whether that before giving partitions up has begun.
+        self._committing: BackgroundCall[Commit] | None = None
+        self._last_commit_begun = False
+        #: The look-up of where to start that is under way, and what for.
+        self._lookup: tuple[Mapping[TopicPartition, int | None], BackgroundCall[Starts]] | None = None
         self._read: LiveRead | None = None
         self._member: LiveMember | None = None
         self._owns = False
@@ -181,20 +135,19 @@ class Consumer:
                 none. Another poll goes on behind the last records that were returned.
         """
         deadline = Deadline.after_ms(timeout_ms)
-        self._auto_commit()
+        self._auto_commit_if_due()
         while True:
             fetched: FetchedRecords | None = None
             ended: list[TopicPartition] = []
-            if self._has_its_place(deadline):
-                self._resolve()
+            if self._has_its_place(deadline) and self._resolve(deadline):
                 fetched, ended = self._read_slice(deadline)
             if fetched is not None or ended or deadline.expired:
                 return Polled(fetched=fetched, ended=tuple(ended))
 
     def position(self, tp: TopicPartition) -> int:
         """The next offset to be read. Raises KeyError for a partition that is not assigned."""
-        if tp in self._unresolved:
-            self._resolve()
+        if tp in self._unresolved and not self._resolve(self._timeout()):
+            raise DeadlineExceededError("the position was not found in time", topic=tp.topic, partition=tp.partition)
         return self._positions[tp].offset
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
@@ -213,30 +166,39 @@ class Consumer:
             BrokerError: refused; ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and REBALANCE_IN_PROGRESS mean that the partitions are
                 about to change hands, or have: what was read since the last commit will be read again.
         """
+        self._end_auto_commit(self._timeout())  # it must not overtake this one
         wanted = self._positions if offsets is None else {tp: Position(offset) for tp, offset in offsets.items()}
-        self._commit(dict(wanted))
+        self._committed |= self._commit_call(wanted)(self._timeout())
+        self._committed_at = time.monotonic()
 
-    def _commit(self, wanted: Mapping[TopicPartition, Position]) -> None:
+    def _commit_call(self, positions: Mapping[TopicPartition, Position]) -> Callable[[Deadline], Commit]:
+        """A call that commits positions as the member that this consumer is now, and returns their offsets."""
         identity = self._member.machine.identity if self._member is not None else Identity()
         if self._member is not None and identity.generation < 0:
             # Without a generation a broker would take it for one of no member, and let the group be rewound.
             code = self._member.machine.lost_code or UNKNOWN_MEMBER_ID
             raise broker_error(code, api="OffsetCommit", detail=f"(group {self._group()!r})")
-        commit_offsets(
-            self._cluster,
-            self._group(),
-            {tp: CommittedOffset(position.offset, position.leader_epoch) for tp, position in wanted.items()},
-            generation=identity.generation,
-            member_id=identity.member_id,
-            instance_id=identity.instance_id,
-        )
-        self._committed |= {tp: position.offset for tp, position in wanted.items()}
-        self._committed_at = time.monotonic()
+        group = self._group()
+        offsets = {tp: CommittedOffset(position.offset, position.leader_epoch) for tp, position in positions.items()}
+
+        def call(deadline: Deadline) -> Commit:
+            commit_offsets(
+                self._cluster,
+                group,
+                offsets,
+                generation=identity.generation,
+                member_id=identity.member_id,
+                instance_id=identity.instance_id,
+                deadline=deadline,
+            )
+            return {tp: committed.offset for tp, committed in offsets.items()}
+
+        return call
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """What the group has committed, by default for the partitions that are assigned; those without are left out."""
         wanted = self.assignment if partitions is None else tuple(partitions)
-        return {tp: position.offset for tp, position in self._fetch_committed(wanted).items()}
+        return {tp: position.offset for tp, position in self._fetch_committed(wanted, self._timeout()).items()}
 
     # --- the end --------------------------------------------------------------------------------------------------------
 
@@ -248,8 +210,13 @@ class Consumer:
     def _close(self, *, commit: bool, leave: bool) -> None:
         try:
             if commit and (self._owns or self._member is None):
-                self._auto_commit(now=True)
+                deadline = self._timeout().at_most_ms(_CLOSE_MS)
+                if not self._commit_last(deadline):
+                    logger.warning("group %s: positions could not be committed in time", self._settings.group_id)
         finally:
+            for call in (self._committing, self._lookup and self._lookup[1]):
+                if call is not None:
+                    call.cancel()
             if self._member is not None:
                 self._member.close(leave=leave)
             self._read = None
@@ -271,9 +238,14 @@ class Consumer:
             raise SettingsError("group.id is missing.", setting="group.id", remedy="Name the consumer group.")
         return self._settings.group_id
 
+    def _timeout(self) -> Deadline:
+        return Deadline.after_ms(self._settings.default_api_timeout_ms)
+
     def _take_over(self, partitions: Mapping[TopicPartition, int | None]) -> None:
         self._positions, self._unresolved = {}, dict(partitions)
         self._committed, self._read = {}, None
+        self._lookup = None  # what it finds may be out of date
+        self._last_commit_begun = False
 
     def _has_its_place(self, deadline: Deadline) -> bool:
         """Whether there are partitions to read: joins, and takes over what the group gives us."""
@@ -283,7 +255,8 @@ class Consumer:
         member.alive()
         if member.state is not MemberState.STABLE:
             if not member.joining and member.error is None:
-                self._give_up()
+                if not self._give_up(deadline):
+                    return False
                 member.join()
             if not member.wait(deadline):
                 return False
@@ -294,40 +267,64 @@ class Consumer:
                 self._on_assigned(self.assignment)
         return True
 
-    def _give_up(self) -> None:
+    def _give_up(self, deadline: Deadline) -> bool:
+        """Whether nothing is owned any more; False while positions are still being committed at the deadline."""
         if not self._owns:
-            return
+            return True
         assert self._member is not None
-        if not self._member.machine.lost:  # else they may be another's by now
-            self._auto_commit(now=True)
+        # Where the place was lost, the partitions may be another member's by now.
+        if not self._member.machine.lost and not self._commit_last(deadline):
+            return False
         if self._on_revoked is not None:
             self._on_revoked(self.assignment)
         self._owns = False
         self._take_over({})
+        return True
 
-    def _fetch_committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
+    def _fetch_committed(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, Position]:
         stable = self._settings.isolation_level == "read_committed"
-        found = fetch_offsets(self._cluster, self._group(), partitions, require_stable=stable)
+        found = fetch_offsets(self._cluster, self._group(), partitions, require_stable=stable, deadline=deadline)
         return {tp: Position(committed.offset, committed.leader_epoch) for tp, committed in found.items()}
 
-    def _resolve(self) -> None:
-        """Looks up where to start, for partitions that do not know yet."""
+    def _resolve(self, deadline: Deadline) -> bool:
+        """Whether it is known where to start each partition; looked up until the deadline, and by a later call from there."""
         if not self._unresolved:
-            return
-        unknown = [tp for tp, start in self._unresolved.items() if start is None]
-        committed = self._fetch_committed(unknown) if unknown and self._settings.group_id is not None else {}
-        self._committed |= {tp: position.offset for tp, position in committed.items()}
-        starts = {
-            tp: self._reset(tp) if start is None else start
-            for tp, start in self._unresolved.items()
-            if tp not in committed
-        }
-        symbolic = {tp: start for tp, start in starts.items() if start < 0}
-        found = list_offsets(self._cluster, symbolic, isolation_level=self._settings.isolation_level)
-        starts |= {tp: listed.offset for tp, listed in found.items()}
-        self._positions |= {tp: Position(offset) for tp, offset in starts.items()} | committed
-        self._unresolved = {}
+            return True
+        if self._lookup is None:
+            asked = dict(self._unresolved)
+            call = BackgroundCall(
+                lambda until: self._look_up(asked, until),
+                timeout_ms=self._settings.default_api_timeout_ms,
+                name="pykafka-wire start offsets",
+            )
+            self._lookup = asked, call
+        starts, call = self._lookup
+        if not call.wait(deadline):
+            return False
+        self._lookup = None
+        positions, committed = call.result()
+        for tp, start in starts.items():
+            if tp in self._unresolved and self._unresolved[tp] == start:  # else it was sought elsewhere meanwhile
+                self._positions[tp] = positions[tp]
+                del self._unresolved[tp]
+        self._committed |= committed
         self._read = None
+        return not self._unresolved
+
+    def _look_up(self, starts: Mapping[TopicPartition, int | None], deadline: Deadline) -> Starts:
+        """Positions to start at, and those offsets among them that the group has committed."""
+        unknown = [tp for tp, start in starts.items() if start is None]
+        committed = self._fetch_committed(unknown, deadline) if unknown and self._settings.group_id is not None else {}
+        offsets = {
+            tp: self._reset(tp) if start is None else start for tp, start in starts.items() if tp not in committed
+        }
+        symbolic = {tp: start for tp, start in offsets.items() if start < 0}
+        found = list_offsets(self._cluster, symbolic, isolation_level=self._settings.isolation_level, deadline=deadline)
+        offsets |= {tp: listed.offset for tp, listed in found.items()}
+        positions = {tp: Position(offset) for tp, offset in offsets.items()} | committed
+        return positions, {tp: position.offset for tp, position in committed.items()}
 
     def _reset(self, tp: TopicPartition) -> int:
         policy = self._settings.auto_offset_reset
@@ -370,16 +367,50 @@ class Consumer:
         self._positions |= self._read.positions()
         return fetched, self._read.ended()
 
-    def _auto_commit(self, *, now: bool = False) -> None:
-        settings = self._settings
-        due = now or time.monotonic() - self._committed_at >= settings.auto_commit_interval_ms / 1000
-        if not due or not settings.enable_auto_commit or settings.group_id is None:
+    # --- automatic commits: in the background, for a poll must not wait for the coordinator -----------------------------
+
+    def _auto_commit_if_due(self) -> None:
+        if not self._end_auto_commit(Deadline.after_ms(0)):
             return
+        if time.monotonic() - self._committed_at >= self._settings.auto_commit_interval_ms / 1000:
+            self._begin_auto_commit()
+
+    def _commit_last(self, deadline: Deadline) -> bool:
+        """Whether the positions are committed, or were refused, before partitions are given up; at the deadline perhaps not
+        yet: a later call waits on."""
+        if not self._last_commit_begun:
+            if not self._end_auto_commit(deadline):
+                return False
+            self._begin_auto_commit()
+            self._last_commit_begun = True
+        return self._end_auto_commit(deadline)
+
+    def _begin_auto_commit(self) -> None:
+        settings = self._settings
         changed = {
             tp: position for tp, position in self._positions.items() if self._committed.get(tp) != position.offset
         }
+        self._committed_at = time.monotonic()
+        if not settings.enable_auto_commit or settings.group_id is None or not changed:
+            return
         try:
-            self._commit(changed)
+            self._committing = BackgroundCall(
+                self._commit_call(changed),
+                timeout_ms=settings.default_api_timeout_ms,
+                name=f"pykafka-wire commit of {settings.group_id}",
+            )
         except WireError as error:
             logger.warning("group %s: positions could not be committed: %s", settings.group_id, error)
-            self._committed_at = time.monotonic()
+
+    def _end_auto_commit(self, deadline: Deadline) -> bool:
+        """Whether no automatic commit is under way, waited for until the deadline."""
+        if self._committing is None:
+            return True
+        if not self._committing.wait(deadline):
+            return False
+        call, self._committing = self._committing, None
+        try:
+            self._committed |= call.result()
+        except WireError as error:
+            logger.warning("group %s: positions could not be committed: %s", self._settings.group_id, error)
+        return True

@@ -1,0 +1,136 @@
+"""A consumer's polls end in time though its group's coordinator does not answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pykafka_wire.wire import Consumer, Polled, TopicPartition
+from pykafka_wire.wire.cluster.cluster import Deadline
+from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
+from pykafka_wire.wire.protocol.messages.group import HeartbeatRequest, HeartbeatResponse, JoinGroupRequest
+from pykafka_wire.wire.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from tests.wire.fake_coordinator import GroupCoordinator
+from tests.wire.fake_fetch import N_RECORDS, answer, asked_of, batch_at
+
+T0 = TopicPartition("t", 0)
+#: A generous bound for what takes some round trips, and one that is well below default.api.timeout.ms.
+SOON_MS = 60_000
+IN_TIME_S = 30
+
+
+@pytest.fixture
+def coordinator() -> Iterator[GroupCoordinator]:
+    with GroupCoordinator() as broker:
+        broker.speak({8: (2, 9), 9: (1, 9), 11: (2, 7), 12: (0, 4), 13: (0, 4), 14: (0, 5)})
+        broker.on[FetchRequest] = lambda request, _: answer(
+            request, records=batch_at(0) if asked_of(request).fetch_offset < N_RECORDS else memoryview(b"")
+        )
+        yield broker
+
+
+@pytest.fixture
+def consumer(coordinator: GroupCoordinator) -> Iterator[Consumer]:
+    options = {
+        "bootstrap.servers": coordinator.address,
+        "group.id": "g",
+        "auto.commit.interval.ms": "0",
+        "heartbeat.interval.ms": "20",
+        "default.api.timeout.ms": "120000",
+        "request.timeout.ms": "110000",
+    }
+    consumer = Consumer(options)
+    yield consumer
+    consumer._close(commit=False, leave=False)
+
+
+def poll(consumer: Consumer) -> Polled:
+    started = time.monotonic()
+    polled = consumer.poll(100)
+    assert time.monotonic() - started < IN_TIME_S
+    return polled
+
+
+def poll_until(consumer: Consumer, done: Callable[[], bool]) -> int:
+    deadline, n_records = Deadline.after_ms(SOON_MS), 0
+    while not done():
+        assert not deadline.expired
+        n_records += len(poll(consumer))
+    return n_records
+
+
+def committed(offset: int) -> Callable[..., OffsetFetchResponse]:
+    partition = OffsetFetchResponsePartitions(partition_index=0, committed_offset=offset, metadata="", error_code=0)
+    topic = OffsetFetchResponseTopics(name="t", partitions=[partition])
+    return lambda *_: OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=0)])
+
+
+def commit_answer(*_: Any) -> OffsetCommitResponse:
+    partition = OffsetCommitResponsePartition(partition_index=0, error_code=0)
+    return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])])
+
+
+def offsets_of(request: Any) -> list[int]:
+    return [partition.committed_offset for topic in request.topics for partition in topic.partitions]
+
+
+def test_records_are_read_while_an_automatic_commit_has_no_answer(
+    coordinator: GroupCoordinator, consumer: Consumer
+) -> None:
+    coordinator.on[OffsetCommitRequest] = lambda *_: None
+    consumer.assign({T0: 0})
+    poll_until(consumer, lambda: bool(coordinator.count(OffsetCommitRequest)))
+    poll_until(consumer, lambda: consumer.position(T0) == N_RECORDS)
+    consumer.seek(T0, 0)
+    assert poll_until(consumer, lambda: consumer.position(T0) == N_RECORDS) == N_RECORDS
+    assert coordinator.count(OffsetCommitRequest) == 1
+
+
+def test_a_poll_ends_in_time_while_the_groups_offsets_are_looked_up(
+    coordinator: GroupCoordinator, consumer: Consumer
+) -> None:
+    coordinator.on[OffsetFetchRequest] = lambda *_: None
+    consumer.assign([T0])
+    poll_until(consumer, lambda: bool(coordinator.count(OffsetFetchRequest)))
+    assert not poll(consumer)
+    consumer.seek(T0, 3)  # what the look-up may still find comes too late
+    coordinator.on[OffsetFetchRequest] = committed(7)
+    coordinator.drop()
+    poll_until(consumer, lambda: not consumer._unresolved)
+    assert consumer.position(T0) >= 3
+    assert poll_until(consumer, lambda: consumer.position(T0) == N_RECORDS) <= N_RECORDS - 3
+
+
+def test_partitions_are_given_up_once_positions_are_committed_and_polls_end_in_time_meanwhile(
+    coordinator: GroupCoordinator, consumer: Consumer
+) -> None:
+    revoked: list[Any] = []
+    coordinator.on[OffsetFetchRequest] = committed(0)
+    coordinator.on[OffsetCommitRequest] = lambda *_: None
+    consumer.subscribe(["t"], on_revoked=revoked.append)
+    assert poll_until(consumer, lambda: T0 in consumer.assignment and consumer.position(T0) == N_RECORDS) == N_RECORDS
+    coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=27)
+    n_heartbeats = coordinator.count(HeartbeatRequest)
+    poll_until(consumer, lambda: coordinator.count(HeartbeatRequest) > n_heartbeats + 3)
+    assert not poll(consumer)
+    assert (revoked, coordinator.count(JoinGroupRequest)) == ([], 1)
+    coordinator.on[OffsetCommitRequest] = commit_answer
+    coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=0)
+    coordinator.drop()  # so that the commit is sent again
+    poll_until(consumer, lambda: coordinator.count(JoinGroupRequest) == 2)
+    assert revoked == [(T0,)]
+    commits = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)]
+    assert offsets_of(commits[-1]) == [N_RECORDS]
