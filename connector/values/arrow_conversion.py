@@ -1,4 +1,4 @@
-"""Decoded Python objects into an Arrow type: field by field, by name; what does not fit is poison, not an approximation.
+"""Python values to and from an Arrow type, field by field, by name. A value that does not fit is poison, not approximated.
 
 Also reads what JSON, and Protobuf's JSON mapping, have no type for: times and decimals as text, bytes as base64, int64 as text.
 """
@@ -8,53 +8,93 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
-import json
 import math
 import re
 import struct
 import uuid
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
 from pykafka_wire.errors import OptionError, PoisonError
+from pykafka_wire.values import numbers
+from pykafka_wire.values.json.writing import json_text_of_part
 
-Fit = Callable[[Any], Any]
+Conversion = Callable[[Any], Any]
+#: What text means where binary is expected: JSON's formats write bytes as base64, an Avro string is its UTF-8.
+BinaryText = Literal["base64", "utf-8"]
 
 _UTC: Final = datetime.timezone.utc
-#: ISO-8601 as RFC 3339 has it; Python 3.10 reads neither Z nor other than 3 or 6 digits of a second.
-_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:?\d\d)?")
+#: ISO-8601 as RFC 3339 has it. Python 3.10 reads neither Z nor other than 3 or 6 digits of a second, later ones much more.
+_TIME: Final = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
+)
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+#: The kinds of values in words.
+_KINDS: Final = {
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number",
+    Decimal: "a number",
+    str: "text",
+    bytes: "binary",
+    dict: "a struct",
+    list: "an array",
+    datetime.datetime: "a timestamp",
+    datetime.date: "a date",
+    datetime.time: "a time",
+}
 
 
 @lru_cache(maxsize=256)
-def fitting(column_type: pa.DataType) -> Fit:
-    """What turns a decoded object into one that ``pa.array(…, column_type)`` takes; a missing field is null.
+def conversion_to(column_type: pa.DataType, binary_text: BinaryText = "base64") -> Conversion:
+    """What turns a decoded value into one that ``pa.array(…, column_type)`` takes; a missing field is null.
 
     Raises:
         OptionError: no value has such a type (an interval, a variant).
     """
-    inner = _of(column_type)
+    inner = _conversion(column_type, binary_text)
 
-    def fit(value: Any) -> Any:
+    def convert(value: Any) -> Any:
         try:
             return None if value is None else inner(value)
         except (ArithmeticError, ValueError) as error:  # too large for a float or a calendar, a lone surrogate
-            raise PoisonError(f"{type(value).__name__} that {column_type} cannot hold") from error
+            raise PoisonError(f"{_kind(value)} that {column_type} cannot hold") from error
 
-    return fit
+    return convert
 
 
-def _of(wanted: pa.DataType) -> Fit:
+def from_arrow(value: Any, column_type: pa.DataType) -> Any:
+    """A value of ``to_pylist`` with its maps as dicts.
+
+    Raises:
+        PoisonError: a map's key is a struct or an array, which no format has.
+    """
+    if value is None:
+        return None
+    if pa.types.is_struct(column_type):
+        return {field.name: from_arrow(value[field.name], field.type) for field in column_type}
+    if pa.types.is_map(column_type):
+        try:
+            return {key: from_arrow(each, column_type.item_type) for key, each in value}
+        except TypeError as error:
+            raise PoisonError(f"a map's key cannot be {column_type.key_type}") from error
+    if pa.types.is_list(column_type) or pa.types.is_large_list(column_type):
+        return [from_arrow(each, column_type.value_type) for each in value]
+    return value
+
+
+def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
     is_a = pa.types
     if is_a.is_struct(wanted):
-        return _struct([(field.name, fitting(field.type)) for field in wanted])
+        return _struct([(field.name, conversion_to(field.type, binary_text)) for field in wanted])
     if is_a.is_list(wanted):
-        return _list(fitting(wanted.value_type))
+        return _list(conversion_to(wanted.value_type, binary_text))
     if is_a.is_map(wanted):
-        return _map(fitting(wanted.key_type), fitting(wanted.item_type))
+        return _map(conversion_to(wanted.key_type, binary_text), conversion_to(wanted.item_type, binary_text))
     if is_a.is_integer(wanted):
         return _integer(wanted.bit_width)
     if is_a.is_decimal(wanted):
@@ -63,24 +103,28 @@ def _of(wanted: pa.DataType) -> Fit:
         return _timestamp if wanted.tz else _local_timestamp
     if is_a.is_floating(wanted):
         return _float(wanted.bit_width)
-    for test, fit in (
+    for test, conversion in (
         (is_a.is_string, _string),
-        (is_a.is_binary, _binary),
+        (is_a.is_binary, _binary_of_base64 if binary_text == "base64" else _binary_of_utf8),
         (is_a.is_boolean, _boolean),
         (is_a.is_date, _date),
     ):
         if test(wanted):
-            return fit
+            return conversion
     raise OptionError(f"a decoded value cannot be {wanted}: use STRING for what has no other type.")
 
 
 def _misfit(value: Any, wanted: str) -> PoisonError:
-    # The kind of value alone: what it holds is nobody's business but the reader's.
-    return PoisonError(f"{type(value).__name__} where {wanted} is expected")
+    # The kind of value alone: logs and error columns must not show what it holds.
+    return PoisonError(f"{_kind(value)} where {wanted} is expected")
 
 
-def _struct(fields: list[tuple[str, Fit]]) -> Fit:
-    def fit(value: Any) -> Any:
+def _kind(value: Any) -> str:
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+def _struct(fields: list[tuple[str, Conversion]]) -> Conversion:
+    def convert(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _misfit(value, "a struct")
         found = {}
@@ -91,67 +135,49 @@ def _struct(fields: list[tuple[str, Fit]]) -> Fit:
                 raise PoisonError(f"{name}: {error}") from None
         return found
 
-    return fit
+    return convert
 
 
-def _list(inner: Fit) -> Fit:
-    def fit(value: Any) -> Any:
+def _list(inner: Conversion) -> Conversion:
+    def convert(value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
             raise _misfit(value, "an array")
         return [inner(each) for each in value]
 
-    return fit
+    return convert
 
 
-def _map(key: Fit, item: Fit) -> Fit:
-    def fit(value: Any) -> Any:
+def _map(key: Conversion, item: Conversion) -> Conversion:
+    def convert(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _misfit(value, "a map")
         return [(key(name), item(each)) for name, each in value.items()]
 
-    return fit
+    return convert
 
 
-def _integer(bits: int) -> Fit:
+def _integer(bits: int) -> Conversion:
     least, most = -(1 << bits - 1), (1 << bits - 1) - 1
 
-    def fit(value: Any) -> Any:
-        number = value
-        if isinstance(value, str):
-            try:
-                number = int(value)
-            except ValueError:
-                raise _misfit(value, "an integer") from None
-        elif isinstance(value, float) and value.is_integer():
-            number = int(value)
-        if not isinstance(number, int) or isinstance(number, bool):
+    def convert(value: Any) -> Any:
+        number = numbers.integer(value)
+        if number is None:
             raise _misfit(value, "an integer")
         if not least <= number <= most:
             raise PoisonError(f"an integer that {bits} bits cannot hold")
         return number
 
-    return fit
+    return convert
 
 
-def _decimal(precision: int, scale: int) -> Fit:
-    def fit(value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, (Decimal, int, float, str)):
+def _decimal(precision: int, scale: int) -> Conversion:
+    def convert(value: Any) -> Any:
+        number = numbers.decimal(value)
+        if number is None:
             raise _misfit(value, "a decimal")
-        try:
-            number = Decimal(str(value))
-        except InvalidOperation:
-            raise _misfit(value, "a decimal") from None
-        _, digits, exponent = number.as_tuple()
-        if not isinstance(exponent, int):
-            raise PoisonError("a decimal that is no number")
-        if number.is_zero():
-            return Decimal(0)
-        n_zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))  # which count for nothing
-        if -exponent - n_zeros > scale or len(digits) + exponent + scale > precision:
-            raise PoisonError(f"a decimal that DECIMAL({precision},{scale}) cannot hold")
-        return number
+        return numbers.rescaled(number, precision, scale)
 
-    return fit
+    return convert
 
 
 def _string(value: Any) -> Any:
@@ -164,28 +190,31 @@ def _string(value: Any) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
+    if isinstance(value, bytes):
+        return value.decode()  # Avro's promotion of bytes to a string
     if isinstance(value, uuid.UUID):
         return str(value)
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, (bool, int, float, dict, list)):
-        try:
-            return json.dumps(value, ensure_ascii=False)  # as Spark's from_json does
-        except TypeError:
-            pass
-    raise _misfit(value, "a string")
+    return json_text_of_part(value)  # as Spark's from_json does
 
 
-def _binary(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value
+def _binary_of_base64(value: Any) -> Any:
     if isinstance(value, str):
         try:
             return base64.b64decode(value, validate=True)
         except binascii.Error:
-            raise PoisonError("text that is no base64 where binary is expected") from None
+            raise PoisonError("text that is not base64 where binary is expected") from None
+    return _bytes(value)
+
+
+def _binary_of_utf8(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else _bytes(value)
+
+
+def _bytes(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value
     raise _misfit(value, "binary")
 
 
@@ -195,20 +224,20 @@ def _boolean(value: Any) -> Any:
     raise _misfit(value, "a boolean")
 
 
-def _float(bits: int) -> Fit:
-    def fit(value: Any) -> Any:
+def _float(bits: int) -> Conversion:
+    def convert(value: Any) -> Any:
         if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
             return float(value)  # Protobuf's JSON mapping
         if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
             raise _misfit(value, "a number")
         number = float(value)
+        if math.isinf(number) and not isinstance(value, float):
+            raise OverflowError
         if bits == 32 and math.isfinite(number):
             struct.pack("<f", number)  # raises OverflowError
-        if math.isinf(number) and Decimal(value).is_finite():
-            raise OverflowError
         return number
 
-    return fit
+    return convert
 
 
 def _timestamp(value: Any) -> Any:
@@ -231,7 +260,7 @@ def _moment(value: Any) -> datetime.datetime:
     try:
         return datetime.datetime.fromisoformat(f"{day}T{clock}.{(fraction or '')[:6]:0<6}{offset or ''}")
     except ValueError:
-        raise PoisonError("a timestamp that is in no calendar") from None
+        raise PoisonError("a timestamp that is not in the calendar") from None
 
 
 def _date(value: Any) -> Any:
@@ -239,7 +268,7 @@ def _date(value: Any) -> Any:
         return value.date()
     if isinstance(value, datetime.date):
         return value
-    if isinstance(value, str):
+    if isinstance(value, str) and _DATE.fullmatch(value):
         try:
             return datetime.date.fromisoformat(value)
         except ValueError:

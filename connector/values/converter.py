@@ -1,27 +1,28 @@
-"""A column of values through a format, in columns or row by row, and what becomes of rows that cannot be read or written.
+"""A column of values through a format, in columns or row by row, and what happens to rows that cannot be read or written.
 
-Owns the policy (fail, null, divert) and the way from Python objects to Arrow; knows neither Spark nor any format.
+Owns the policy (fail, null, divert) and the way from Python values to Arrow; knows neither Spark nor any format.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.errors import OptionError, PoisonError, ValueFormatError
+from pykafka_wire.errors import ConnectorError, OptionError, PoisonError, ValueFormatError
 from pykafka_wire.spark_workers import SentToWorkers
-from pykafka_wire.values.arrow_conversion import fitting
-from pykafka_wire.values.json.writing import plain
+from pykafka_wire.values.arrow_conversion import BinaryText, conversion_to, from_arrow
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.arrays import validity as validity_of
 
 OnError = Literal["fail", "null", "divert"]
 _POLICIES: Final = ("fail", "null", "divert")
+#: A reason may name a schema's fields or a document's keys, which have no limit of their own.
+_MAX_REASON: Final = 500
 
 
 @runtime_checkable
@@ -41,19 +42,22 @@ class Columnar(Protocol):
 class Format(Protocol):
     """One way of writing values. Stateless but for what its process has cached; picklable."""
 
+    #: What a text stands for where a column is binary.
+    binary_text: ClassVar[BinaryText]
+
     def decode(self, value: bytes) -> Any:
-        """The Python object that the bytes stand for.
+        """The Python value that the bytes stand for.
 
         Raises:
             PoisonError: they stand for none.
-            RegistryError: the registry does not answer: nothing is said about the bytes.
+            RegistryError: the registry does not answer, which says nothing about the bytes.
         """
 
     def encode(self, value: Any) -> bytes:
-        """The bytes of a Python object. Raises as :meth:`decode` does."""
+        """The bytes of a Python value. Raises as :meth:`decode` does."""
 
 
-def diverted(column_type: pa.DataType) -> pa.DataType:
+def diverted_type(column_type: pa.DataType) -> pa.DataType:
     """The type of a column under ``on_error="divert"``."""
     return pa.struct([pa.field("value", column_type), pa.field("error", pa.string())])
 
@@ -64,8 +68,8 @@ class Converter(SentToWorkers):
 
     Attributes:
         type: of the decoded column.
-        on_error: ``fail`` raises for the first row that is poison; ``null`` leaves it null; ``divert`` makes each row a
-            struct of ``value`` and ``error``, one of them null.
+        on_error: ``fail`` raises for the first row that cannot be converted; ``null`` leaves it null; ``divert`` makes each
+            row a struct of ``value`` and ``error``, one of them null.
     """
 
     format: Format
@@ -78,23 +82,24 @@ class Converter(SentToWorkers):
         if self.type is None and self.on_error == "null":
             raise OptionError("on_error='null' would write tombstones for rows that cannot be encoded: fail or divert.")
         if self.type is not None:
-            fitting(self.type)  # refuses types that no value can have, before any task runs
+            conversion_to(self.type)  # refuses types that no value can have, before any task runs
 
     def __call__(self, rows: Any) -> Any:  # Any: pyarrow has no types
         """The column, as long as ``rows``, a pa.Array.
 
         Raises:
-            ValueFormatError: a row is poison, under ``on_error="fail"``.
+            ValueFormatError: a row cannot be converted, under ``on_error="fail"``.
             RegistryError: the registry does not answer, under every policy.
         """
         if self.type is not None and isinstance(self.format, Columnar) and pa.types.is_binary(rows.type):
             column, reasons = self._in_columns(self.format, rows)
         else:
-            step = self._decoding() if self.type is not None else self._encoding(rows.type)
-            column, reasons = self._row_by_row(rows, step)
+            convert = self._decoding() if self.type is not None else self._encoding(rows.type)
+            column, reasons = self._row_by_row(rows, convert)
         if self.on_error != "divert":
             return column
-        return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], fields=list(diverted(column.type)))
+        fields = list(diverted_type(column.type))
+        return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], fields=fields)
 
     def _in_columns(self, form: Columnar, rows: Any) -> tuple[Any, list[str | None]]:
         """The decoded column, and why a row is null where it is poison: only rows that are left are read one by one."""
@@ -112,16 +117,18 @@ class Converter(SentToWorkers):
         order = pa.Array.from_buffers(pa.int64(), len(rows), [validity, pa.py_buffer(places)])
         return pa.concat_arrays([column, others]).take(order), reasons
 
-    def _row_by_row(self, rows: Any, step: Callable[[Any], Any]) -> tuple[Any, list[str | None]]:
+    def _row_by_row(self, rows: Any, convert: Callable[[Any], Any]) -> tuple[Any, list[str | None]]:
         found: list[Any] = []
         reasons: list[str | None] = []
-        for row in rows.to_pylist():
+        for row in _values(rows):
             value, reason = None, None
             if row is not None:
                 try:
-                    value = step(row)
-                except PoisonError as error:
-                    reason = str(error)
+                    value = convert(row.read() if type(row) is _Unread else row)
+                except ConnectorError:  # the registry, a library, an option: not the value
+                    raise
+                except Exception as error:
+                    reason = _reason(error)
                     if self.on_error == "fail":
                         raise self._failure(reason) from error
             found.append(value)
@@ -132,28 +139,60 @@ class Converter(SentToWorkers):
         column_type = pa.binary() if self.type is None else self.type
         try:
             return pa.array(found, column_type)
-        except (pa.ArrowException, ValueError, ArithmeticError):
+        except Exception:  # one of them, or more: what Arrow does not take is poison like any other
             pass
-        for nth, value in enumerate(found):  # one of them, or more: what Arrow does not take is poison like any other
+        for row, value in enumerate(found):
             try:
                 pa.array([value], column_type)
-            except (pa.ArrowException, ValueError, ArithmeticError) as error:
-                found[nth], reasons[nth] = None, f"a value that {column_type} cannot hold"
+            except Exception as error:
+                found[row], reasons[row] = None, f"a value that {column_type} cannot hold"[:_MAX_REASON]
                 if self.on_error == "fail":
-                    raise self._failure(reasons[nth] or "") from error
+                    raise self._failure(reasons[row] or "") from error
         return pa.array(found, column_type)
 
     def _decoding(self) -> Callable[[Any], Any]:
-        fit, decode = fitting(self.type), self.format.decode
-        return lambda row: fit(decode(row))
+        convert, decode = conversion_to(self.type, self.format.binary_text), self.format.decode
+        return lambda row: convert(decode(row))
 
     def _encoding(self, row_type: pa.DataType) -> Callable[[Any], Any]:
         encode = self.format.encode
-        return lambda row: encode(plain(row, row_type))
+        return lambda row: encode(from_arrow(row, row_type))
 
     def _failure(self, reason: str) -> ValueFormatError:
         done = "encoded" if self.type is None else "decoded"
         return ValueFormatError(
-            f"a value cannot be {done} as {type(self.format).__name__}: {reason}. on_error='divert' keeps the others, and "
-            "tells of each that is broken, with its row, why."
+            f"a value cannot be {done} as {type(self.format).__name__}: {reason}. on_error='divert' keeps the other rows, and "
+            "puts the reason beside each row that fails."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """A row whose Python value is still to be made, since some row of its column has none."""
+
+    scalar: Any  # pyarrow's
+
+    def read(self) -> Any:
+        try:
+            return self.scalar.as_py()
+        except (ArithmeticError, ValueError) as error:
+            raise PoisonError(
+                "Python has no such value: a timestamp outside the years 1 to 9999, or below microseconds"
+            ) from error
+
+
+def _values(rows: Any) -> list[Any]:
+    try:
+        found: list[Any] = rows.to_pylist()
+        return found
+    except Exception:  # a timestamp of the year 10000, for instance, which Spark has and Python does not
+        return [_Unread(row) if row.is_valid else None for row in rows]
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, PoisonError):
+        # A key of a JSON document may hold half of a surrogate pair, which no string column can.
+        return str(error)[:_MAX_REASON].encode("utf-8", "backslashreplace").decode()
+    if isinstance(error, (RecursionError, MemoryError)):
+        return "it is nested too deep or too large"
+    return f"an unexpected {type(error).__name__}"

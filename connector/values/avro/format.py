@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from pykafka_wire.errors import OptionError, PoisonError
-from pykafka_wire.values.arrow_conversion import fitting
+from pykafka_wire.errors import ConnectorError, OptionError, PoisonError
+from pykafka_wire.values.arrow_conversion import BinaryText, conversion_to
+from pykafka_wire.values.avro.bounds import Bounds
 from pykafka_wire.values.avro.decode import decode_framed
 from pykafka_wire.values.avro.lanes import Flags
+from pykafka_wire.values.avro.logical_types import renamed
 from pykafka_wire.values.avro.plan import Plan
 from pykafka_wire.values.avro.steps import Step
 from pykafka_wire.values.libraries import library
@@ -23,9 +26,26 @@ from pykafka_wire.values.registry.wire_format import frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Parsed:
+    """A schema as fastavro parses it.
+
+    Attributes:
+        named: all types that it names.
+        by_row: the same with logical types of our own, for fastavro to read and write values with.
+        check: raises PoisonError for bytes that fastavro must not read; None where it may read any.
+    """
+
+    schema: Any
+    named: dict[str, Any]
+    by_row: Any
+    check: Callable[[bytes], None] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Avro:
     """Avro values; ``reader_schema`` resolves older and newer ones into one shape, with its defaults."""
 
+    binary_text: ClassVar[BinaryText] = "utf-8"
     registry: Registry
     reader_schema: str | None = None
     writer: WriterSchema | None = None
@@ -33,19 +53,23 @@ class Avro:
     def __post_init__(self) -> None:
         if self.reader_schema is not None:
             try:
-                _parsed_avro(self.registry, _avro(self.reader_schema))
+                _parsed(self.registry, _avro(self.reader_schema))
             except PoisonError as error:
                 raise OptionError(f"reader_schema: {error}.") from error
 
     def decode(self, value: bytes) -> Any:
         fastavro = library("fastavro", "Avro")
         schema, payload = schema_of(self.registry, value, "AVRO")
-        written, _ = _parsed_avro(self.registry, schema)
-        wanted = None if self.reader_schema is None else _parsed_avro(self.registry, _avro(self.reader_schema))[0]
+        written = _parsed(self.registry, schema)
+        if written.check is not None:
+            written.check(payload)
+        wanted = None if self.reader_schema is None else _parsed(self.registry, _avro(self.reader_schema)).by_row
         stream = io.BytesIO(payload)
         try:
-            found = fastavro.schemaless_reader(stream, written, wanted)
-        except Exception as error:  # what fastavro raises on bytes that are not what they say is its own affair
+            found = fastavro.schemaless_reader(stream, written.by_row, wanted)
+        except PoisonError:
+            raise
+        except Exception as error:  # fastavro names no errors for bytes that are not what they should be
             raise PoisonError(f"it is not what its schema says ({type(error).__name__})") from error
         if left := len(payload) - stream.tell():
             raise PoisonError(f"{left} bytes are left over after what its schema describes")
@@ -64,7 +88,9 @@ class Avro:
         assert self.writer is not None
         stream = io.BytesIO()
         try:
-            fastavro.schemaless_writer(stream, _parsed_avro(self.registry, self.writer.schema)[0], value)
+            fastavro.schemaless_writer(stream, _parsed(self.registry, self.writer.schema).by_row, value)
+        except (ConnectorError, PoisonError):
+            raise
         except Exception as error:  # as above
             raise PoisonError(f"its schema cannot hold it ({type(error).__name__})") from error
         return frame(self.writer.schema_id, stream.getvalue())
@@ -80,26 +106,36 @@ def _step(registry: Registry, schema_id: int, reader_schema: str | None, column_
     schema = registry.by_id(schema_id)
     if schema.kind != "AVRO":
         raise PoisonError(f"its schema, {schema_id}, is {schema.kind} and not AVRO")
-    written, named = _parsed_avro(registry, schema)
-    if reader_schema is None:
-        return Plan(named, {}, _constant).step(written, None, column_type)
-    read, reader_named = _parsed_avro(registry, _avro(reader_schema))
-    return Plan(named, reader_named, _constant).step(written, read, column_type)
+    written = _parsed(registry, schema)
+    read = None if reader_schema is None else _parsed(registry, _avro(reader_schema))
+    plan = Plan(written.named, {} if read is None else read.named, _constant)
+    try:
+        return plan.step(written.schema, None if read is None else read.schema, column_type)
+    except (ConnectorError, PoisonError):
+        raise
+    except Exception as error:  # a schema that fastavro takes and that is none
+        raise PoisonError(f"its schema is not valid ({type(error).__name__})") from error
 
 
 def _constant(value: Any, column_type: pa.DataType) -> Any:
-    return pa.array([fitting(column_type)(value)], column_type)
+    return pa.array([conversion_to(column_type, Avro.binary_text)(value)], column_type)
 
 
 @cached
-def _parsed_avro(registry: Registry, schema: Schema) -> tuple[Any, dict[str, Any]]:
-    """The schema as fastavro has it, and all types that it names."""
+def _parsed(registry: Registry, schema: Schema) -> _Parsed:
     fastavro = library("fastavro", "Avro")
     named: dict[str, Any] = {}
+    named_by_row: dict[str, Any] = {}
     parsed: Any = None
+    by_row: Any = None
     try:
         for text in [*referenced(registry, schema).values(), schema.text]:
-            parsed = fastavro.parse_schema(json.loads(text), named_schemas=named)
-    except (ValueError, fastavro.schema.SchemaParseException) as error:
-        raise PoisonError(f"its schema cannot be parsed ({type(error).__name__}: {error})") from error
-    return parsed, named
+            document = json.loads(text)
+            parsed = fastavro.parse_schema(document, named_schemas=named)
+            by_row = fastavro.parse_schema(renamed(document), named_schemas=named_by_row)
+        return _Parsed(schema=parsed, named=named, by_row=by_row, check=Bounds(by_row, named_by_row).check)
+    except (ConnectorError, PoisonError):
+        raise
+    except Exception as error:  # a SchemaParseException, or whatever a schema that is none makes the library raise
+        reason = f": {error}" if isinstance(error, (ValueError, fastavro.schema.SchemaParseException)) else ""
+        raise PoisonError(f"its schema is not valid ({type(error).__name__}{reason})") from error

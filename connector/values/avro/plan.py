@@ -209,7 +209,7 @@ def _scalar(written: Schema, read: Schema, wanted: pa.DataType) -> Step | None:
     is_text = "string" in (kind, target)
     if is_a.is_string(wanted) and is_text:
         return steps.Text(wanted, True)
-    return steps.Text(wanted, is_text) if is_a.is_binary(wanted) and target == "bytes" else None
+    return steps.Text(wanted, is_text) if is_a.is_binary(wanted) else None
 
 
 def _whole(kind: str, target: str, logical: str, wanted: pa.DataType) -> Step | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
+from decimal import Context, Decimal
+from typing import Any, ClassVar, Final
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import ConnectorError, PoisonError
+from pykafka_wire.values.arrow_conversion import BinaryText
 from pykafka_wire.values.json.reading import parse_json
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.libraries import library
@@ -15,10 +16,15 @@ from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
 from pykafka_wire.values.registry.wire_format import frame
 
+#: No quotient has more digits, but for numbers that nobody writes; those are no multiples.
+_REMAINDERS: Final = Context(prec=2_000, traps=[])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Json:
     """Values that are JSON and nothing else."""
+
+    binary_text: ClassVar[BinaryText] = "base64"
 
     def decode(self, value: bytes) -> Any:
         return parse_json(value)
@@ -29,7 +35,9 @@ class Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonSchema:
-    """Values that hold to a JSON Schema."""
+    """Values that follow a JSON Schema."""
+
+    binary_text: ClassVar[BinaryText] = "base64"
 
     registry: Registry
     writer: WriterSchema | None = None
@@ -37,22 +45,24 @@ class JsonSchema:
     def decode(self, value: bytes) -> Any:
         schema, payload = schema_of(self.registry, value, "JSON")
         found = parse_json(payload)
-        _hold(self.registry, schema, found)
+        _validate(self.registry, schema, found)
         return found
 
     def encode(self, value: Any) -> bytes:
         assert self.writer is not None
         text = json_text(value)
-        _hold(self.registry, self.writer.schema, json.loads(text))
+        _validate(self.registry, self.writer.schema, parse_json(text))
         return frame(self.writer.schema_id, text.encode())
 
 
-def _hold(registry: Registry, schema: Schema, value: Any) -> None:
+def _validate(registry: Registry, schema: Schema, value: Any) -> None:
     validator = _validator(registry, schema)
     try:
         error = next(iter(validator.iter_errors(value)), None)
+    except (ConnectorError, PoisonError):
+        raise
     except Exception as broken:  # a reference that the registry does not have with it, a pattern that is none
-        raise PoisonError(f"its schema cannot be applied ({broken})") from broken
+        raise PoisonError(f"its schema cannot be applied ({type(broken).__name__}: {str(broken)[:200]})") from broken
     if error is not None:
         raise PoisonError(
             f"the schema's rule {'/'.join(map(str, error.absolute_schema_path))} is broken at {error.json_path}"
@@ -62,14 +72,38 @@ def _hold(registry: Registry, schema: Schema, value: Any) -> None:
 @cached
 def _validator(registry: Registry, schema: Schema) -> Any:
     library("jsonschema", "JSON Schema")
-    from jsonschema.validators import validator_for
+    from jsonschema.validators import extend, validator_for
     from referencing import Registry as References
     from referencing import Resource
     from referencing.jsonschema import DRAFT7
 
-    # An explicit set of references: without one the validator would fetch URLs that a schema names.
-    known: Any = References()
-    for name, text in referenced(registry, schema).items():
-        known = known.with_resource(name, Resource.from_contents(json.loads(text), default_specification=DRAFT7))
-    document = json.loads(schema.text)
-    return validator_for(document)(document, registry=known)
+    try:
+        # An explicit set of references: without one the validator would fetch URLs that a schema names.
+        known: Any = References()
+        for name, text in referenced(registry, schema).items():
+            known = known.with_resource(name, Resource.from_contents(parse_json(text), default_specification=DRAFT7))
+        document = parse_json(schema.text)
+        cls = validator_for(document)
+        types = cls.TYPE_CHECKER.redefine("integer", lambda _, value: _is_integer(value))
+        return extend(cls, {"multipleOf": _multiple_of}, type_checker=types)(document, registry=known)
+    except (ConnectorError, PoisonError):
+        raise
+    except Exception as error:  # a schema that is not one
+        raise PoisonError(f"its schema is not valid ({type(error).__name__})") from error
+
+
+def _is_integer(value: Any) -> bool:
+    """Also 1.0, as the specification wants it."""
+    if isinstance(value, Decimal):
+        return value.is_finite() and value == value.to_integral_value()
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Any:
+    """The rule multipleOf in decimals: 0.3 is a multiple of 0.1."""
+    from jsonschema import ValidationError
+
+    if validator.is_type(value, "number"):
+        rest = _REMAINDERS.remainder(Decimal(value), Decimal(factor))
+        if rest or rest.is_nan():
+            yield ValidationError("not a multiple")

@@ -1,4 +1,4 @@
-"""Protobuf in Confluent's framing. Registries keep .proto text, so each worker compiles a schema once, with protoc.
+"""The format Protobuf. Registries keep .proto text, which each worker parses once (no protoc, no file, no other program).
 
 Values pass through Protobuf's own JSON mapping (https://protobuf.dev/programming-guides/json/), under the fields' own names.
 """
@@ -6,15 +6,11 @@ Values pass through Protobuf's own JSON mapping (https://protobuf.dev/programmin
 from __future__ import annotations
 
 import base64
-import importlib
-import subprocess
-import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from pykafka_wire.errors import OptionError, PoisonError
+from pykafka_wire.errors import OptionError, PoisonError, RegistryError
+from pykafka_wire.values.arrow_conversion import BinaryText
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.libraries import library
 from pykafka_wire.values.registry.cache import cached
@@ -22,16 +18,15 @@ from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
 from pykafka_wire.values.registry.wire_format import decode_message_place, encode_message_place, frame
 
-#: A file of a hundred messages takes protoc a tenth of a second; the rest is Python starting on a busy machine.
-_PROTOC_TIMEOUT_S: Final = 120
-_ROOT: Final = "pykafka_wire_schema.proto"
-#: Protobuf's own files that schemas import; each comes after those it imports itself.
-_GOOGLES: Final = ("any", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers", "descriptor")
+#: The name of a schema's own file; a reference under this name would not be looked at.
+_ROOT: Final = "the schema"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protobuf:
     """Protobuf messages. ``message`` names the one to write, where its file has several."""
+
+    binary_text: ClassVar[BinaryText] = "base64"  # in Protobuf's JSON mapping
 
     registry: Registry
     writer: WriterSchema | None = None
@@ -48,9 +43,12 @@ class Protobuf:
 
         try:
             return MessageToDict(
-                cls.FromString(content), preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+                cls.FromString(content),
+                preserving_proto_field_name=True,
+                always_print_fields_with_no_presence=True,
+                descriptor_pool=cls.DESCRIPTOR.file.pool,  # for what an Any holds
             )
-        except Exception as error:  # DecodeError, and what an Any of a foreign type raises
+        except Exception as error:  # DecodeError, an Any of a type that the schema lacks, a time out of range
             raise PoisonError(f"it is not what its schema says ({type(error).__name__})") from error
 
     def encode(self, value: Any) -> bytes:
@@ -97,59 +95,27 @@ def _message(registry: Registry, schema: Schema, place: tuple[int, ...]) -> Any:
 @cached
 def _file(registry: Registry, schema: Schema) -> Any:
     """The descriptor of a schema's file, in a pool of its own: two versions of a message have the same name."""
-    library("grpc_tools", "Protobuf")
-    from google.protobuf.descriptor_pb2 import FileDescriptorSet
-    from google.protobuf.descriptor_pool import DescriptorPool
+    library("google.protobuf", "Protobuf")
+    from pykafka_wire.values.protobuf.linker import link
 
-    files = {**referenced(registry, schema), _ROOT: schema.text}
-    descriptors = [_descriptor(name, text) for name, text in files.items()]
-    pool = DescriptorPool()
     try:
-        if all(descriptors):
-            for name in _GOOGLES:
-                pool.AddSerializedFile(importlib.import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR.serialized_pb)
-            for each in descriptors:
-                pool.Add(each)
-        else:
-            for each in FileDescriptorSet.FromString(_compiled(files)).file:
-                pool.Add(each)
-        return pool.FindFileByName(_ROOT)
-    except (KeyError, TypeError) as error:
-        raise PoisonError(f"its schema needs what the registry does not have with it ({error})") from error
+        files = {**referenced(registry, schema), _ROOT: schema.text}
+        return link(_ROOT, {name: _descriptor(text) or text for name, text in files.items()})
+    except (PoisonError, RegistryError):
+        raise
+    except Exception as error:  # InvalidProtoError, and what the library raises on a descriptor that is damaged
+        reason = str(error) if isinstance(error, ValueError) else type(error).__name__
+        raise PoisonError(f"its schema is not valid ({reason})") from error
 
 
-def _descriptor(name: str, text: str) -> Any:
+def _descriptor(text: str) -> bytes | None:
     """What confluent-kafka's Python client registers instead of text, and some registries keep: a descriptor in base64."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
     from google.protobuf.message import DecodeError
 
     try:
-        found = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+        found = base64.b64decode(text, validate=True)
+        FileDescriptorProto.FromString(found)
     except (ValueError, DecodeError):
         return None
-    found.name = name
     return found
-
-
-def _compiled(files: dict[str, str]) -> bytes:
-    """A FileDescriptorSet of the files, and of Protobuf's own that they import."""
-    with tempfile.TemporaryDirectory(prefix="pykafka-wire-proto-") as folder:
-        for name, text in files.items():
-            path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts:
-                raise PoisonError(f"its schema refers to {name!r}, which is no file beside it")
-            target = Path(folder, *path.parts)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-        out = Path(folder, "descriptors")
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"--descriptor_set_out={out}"]
-        done = subprocess.run(
-            [*command, "--include_imports", _ROOT],
-            capture_output=True,
-            text=True,
-            timeout=_PROTOC_TIMEOUT_S,
-            cwd=folder,
-        )
-        if done.returncode != 0:
-            raise PoisonError(f"protoc refuses its schema: {done.stderr.strip().splitlines()[-1:]}")
-        return out.read_bytes()

@@ -24,7 +24,7 @@ _JSON: Final = "application/vnd.schemaregistry.v1+json, application/json"
 #: Schemas are documents that people write; Confluent's own limit is the broker's message size, 1 MB.
 _MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 #: error_code of Confluent's API: subject, version, schema not found.
-_NOT_FOUND: Final = frozenset({40401, 40402, 40403})
+_NOT_FOUND: Final = frozenset({"40401", "40402", "40403"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Registry:
 
     def latest(self, subject: str) -> tuple[int, Schema]:
         """The newest version of a subject: its id, and the schema. Raises as :meth:`by_id` does, and when there is none."""
-        answer = _ask(self, "GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
+        answer = _ask(self, "GET", f"{_subject_path(subject)}/versions/latest")
         return _number(self, answer, "id"), _schema(self, answer)
 
     def version(self, reference: Reference) -> Schema:
@@ -106,7 +106,7 @@ class Registry:
             body["references"] = [
                 {"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references
             ]
-        return _number(self, _ask(self, "POST", f"/subjects/{quote(subject, safe='')}/versions", body), "id")
+        return _number(self, _ask(self, "POST", f"{_subject_path(subject)}/versions", body), "id")
 
 
 @cached
@@ -116,13 +116,19 @@ def _by_id(registry: Registry, schema_id: int) -> Schema:
 
 @cached
 def _version(registry: Registry, reference: Reference) -> Schema:
-    path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
+    path = f"{_subject_path(reference.subject)}/versions/{reference.version}"
     return _schema(registry, _ask(registry, "GET", path))
+
+
+def _subject_path(subject: str) -> str:
+    if subject in ("", ".", ".."):  # which HTTP clients and servers take for steps in a path
+        raise PoisonError(f"{subject!r} cannot be the name of a subject")
+    return f"/subjects/{quote(subject, safe='')}"
 
 
 def _schema(registry: Registry, answer: dict[str, Any]) -> Schema:
     try:
-        return Schema(
+        found = Schema(
             kind=str(answer.get("schemaType") or "AVRO"),
             text=str(answer["schema"]),
             references=tuple(
@@ -130,8 +136,12 @@ def _schema(registry: Registry, answer: dict[str, Any]) -> Schema:
                 for each in answer.get("references") or ()
             ),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise RegistryError(f"{registry.url} answered something that is no schema: {_remedy_url()}") from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise RegistryError(f"{registry.url} answered something that is not a schema: {_remedy_url()}") from error
+    texts = [found.text, *(text for each in found.references for text in (each.name, each.subject))]
+    if any("\ud800" <= character <= "\udfff" for text in texts if not text.isascii() for character in text):
+        raise PoisonError("its schema holds half of a surrogate pair, which is no text")
+    return found
 
 
 def _number(registry: Registry, answer: dict[str, Any], name: str) -> int:
@@ -176,7 +186,10 @@ def _pool(pid: int, ca_file: str | None, timeout_s: float) -> Any:
         allowed_methods=None,
         raise_on_status=False,
     )
-    context = ssl.create_default_context(cafile=ca_file)
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise RegistryError(f"the registry's ca_file {ca_file} cannot be read ({error}).") from error
     return urllib3.PoolManager(ssl_context=context, timeout=timeout_s, retries=retries)
 
 
@@ -198,14 +211,16 @@ def _judged(where: str, status: int, content: bytes) -> dict[str, Any]:
         raise RegistryError(f"{where} answered more than {_MAX_ANSWER_BYTES} bytes, which is no schema.")
     try:
         answer = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if status in (401, 403):
         raise RegistryError(f"{where} lets nobody in as that (HTTP {status}): check basic_auth or bearer_token.")
     if not isinstance(answer, dict):
         raise RegistryError(f"{where} answered HTTP {status} and no JSON object: {_remedy_url()}")
-    said = f"{answer.get('message', 'no reason given')} (HTTP {status}, {answer.get('error_code', 'no code')})"
-    if answer.get("error_code") in _NOT_FOUND:
+    said = (
+        f"{str(answer.get('message', 'no reason given'))[:500]} (HTTP {status}, {answer.get('error_code', 'no code')})"
+    )
+    if str(answer.get("error_code")) in _NOT_FOUND:
         raise PoisonError(f"the registry has no such schema: {said}")
     if status >= 300:
         raise RegistryError(f"{where}: {said}" + (f": {_remedy_url()}" if status == 404 else "."))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from pykafka_wire.errors import OptionError, PoisonError
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.wire_format import unframe
+
+#: Far more than schemas have. References to references could otherwise go on for ever.
+_MAX_REFERENCES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +59,23 @@ def schema_of(registry: Registry, value: bytes, kind: str) -> tuple[Schema, byte
 
 
 def referenced(registry: Registry, schema: Schema) -> dict[str, str]:
-    """Every schema that this one needs, by the name it is known under; what others need stands before them."""
+    """The text of every schema that this one needs, by the name it is known under; what others need stands before them.
+
+    Raises:
+        PoisonError: the registry does not have one of them, or they are more than any schema needs.
+    """
     found: dict[str, str] = {}
-    for reference in schema.references:
-        if reference.name not in found:
-            inner = registry.version(reference)
-            found |= referenced(registry, inner)
-            found[reference.name] = inner.text
+    opened: set[str] = set()
+    waiting = [(each, False) for each in reversed(schema.references)]
+    while waiting:
+        reference, has_its_own = waiting.pop()
+        inner = registry.version(reference)
+        if has_its_own:
+            found.setdefault(reference.name, inner.text)
+        elif reference.name not in opened:
+            opened.add(reference.name)
+            if len(opened) > _MAX_REFERENCES:
+                raise PoisonError(f"its schema refers to more than {_MAX_REFERENCES} others")
+            waiting.append((reference, True))
+            waiting += [(each, False) for each in reversed(inner.references)]
     return found

@@ -44,17 +44,19 @@ def decode_message_place(payload: bytes) -> tuple[tuple[int, ...], bytes]:
     """Which message of its .proto file, and the message's bytes.
 
     Raises:
-        PoisonError: the payload ends too soon, or the place is none.
+        PoisonError: the payload ends too soon, or an index is negative.
     """
     try:
         count, position = decode_uvarint(payload, 0)
         if count == 0:
             return (0,), payload[position:]
         if count % 2 or count > 2 * _MAX_DEPTH:
-            raise PoisonError("its message indexes are none")
+            raise PoisonError("its number of message indexes is negative or too large")
         place = []
         for _ in range(count // 2):
             number, position = decode_uvarint(payload, position)
+            if number % 2:
+                raise PoisonError("one of its message indexes is negative")
             place.append(number // 2)
     except (ProtocolError, *SHORT_READ) as error:
         raise PoisonError("it ends within its message indexes") from error

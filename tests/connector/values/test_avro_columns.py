@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.errors import PoisonError
-from pykafka_wire.values.arrow_conversion import fitting
+from pykafka_wire.values.arrow_conversion import conversion_to
 from pykafka_wire.values.avro.decode import bounds, decode, decode_framed
 from pykafka_wire.values.avro.plan import Plan
 from tests.connector.values.avro_samples import Samples
@@ -36,7 +36,7 @@ def encoded(schema: Any, value: Any) -> bytes:
 
 
 def constant(value: Any, column_type: pa.DataType) -> Any:
-    return pa.array([fitting(column_type)(value)], column_type)
+    return pa.array([conversion_to(column_type, "utf-8")(value)], column_type)
 
 
 def in_columns(written: Any, read: Any, column_type: pa.DataType, values: list[bytes]) -> tuple[Any, Any]:
@@ -57,7 +57,7 @@ def one_by_one(written: Any, read: Any, column_type: pa.DataType, value: bytes) 
         found = fastavro.schemaless_reader(stream, parsed(written)[0], None if read is None else parsed(read)[0])
         if stream.tell() != len(value):
             raise PoisonError("bytes are left over")
-        return pa.array([fitting(column_type)(found)], column_type).to_pylist()[0]
+        return pa.array([conversion_to(column_type, "utf-8")(found)], column_type).to_pylist()[0]
     except Exception as error:  # whatever fastavro raises of such bytes
         return error
 

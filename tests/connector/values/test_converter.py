@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pykafka_wire.errors import OptionError, PoisonError, ValueFormatError
 from pykafka_wire.values import OnError
-from pykafka_wire.values.converter import Converter, diverted
+from pykafka_wire.values.converter import Converter, diverted_type
 from pykafka_wire.values.json.format import Json
 from pykafka_wire.values.registry.wire_format import decode_message_place, encode_message_place, frame, unframe
 
@@ -26,7 +26,7 @@ def decode(column_type: pa.DataType, *values: str | bytes | None, on_error: OnEr
     rows = pa.array([value.encode() if isinstance(value, str) else value for value in values], pa.binary())
     converter = pickle.loads(pickle.dumps(Converter(format=Json(), type=column_type, on_error=on_error)))
     column = converter(rows)
-    assert column.type == (diverted(column_type) if on_error == "divert" else column_type)
+    assert column.type == (diverted_type(column_type) if on_error == "divert" else column_type)
     return list(column.to_pylist())
 
 
@@ -77,33 +77,33 @@ def test_json_fits(column_type: pa.DataType, text: str, expected: Any) -> None:
     ("column_type", "text", "reason"),
     [
         (pa.int32(), "2147483648", "32 bits"),
-        (pa.int32(), "1.5", "float where an integer"),
-        (pa.int32(), "true", "bool where an integer"),
-        (pa.int32(), '"x"', "str where an integer"),
-        (pa.float64(), '"x"', "str where a number"),
-        (pa.bool_(), "1", "int where a boolean"),
-        (pa.binary(), '"*"', "no base64"),
-        (pa.binary(), "1", "int where binary"),
+        (pa.int32(), "1.5", "a number where an integer"),
+        (pa.int32(), "true", "a boolean where an integer"),
+        (pa.int32(), '"x"', "text where an integer"),
+        (pa.float64(), '"x"', "text where a number"),
+        (pa.bool_(), "1", "an integer where a boolean"),
+        (pa.binary(), '"*"', "not base64"),
+        (pa.binary(), "1", "an integer where binary"),
         (pa.decimal128(5, 2), "1.234", "cannot hold"),
         (pa.decimal128(5, 2), "1e4", "cannot hold"),
-        (pa.decimal128(5, 2), '"x"', "str where a decimal"),
-        (pa.decimal128(5, 2), "NaN", "no number"),
+        (pa.decimal128(5, 2), '"x"', "text where a decimal"),
+        (pa.decimal128(5, 2), "NaN", "a number where a decimal"),
         (pa.decimal128(38, 2), f'"1.{34 * "0"}1"', "cannot hold"),
         (pa.decimal128(38, 2), '"1E+1000000"', "cannot hold"),
-        (pa.float64(), 400 * "9", "int that double cannot hold"),
-        (pa.float32(), "1e300", "float that float cannot hold"),
-        (pa.string(), '"\\ud800"', "str that string cannot hold"),
-        (pa.string(), '{"a":"\\ud800"}', "dict that string cannot hold"),
-        (pa.map_(pa.string(), pa.int32()), '{"\\ud800":1}', "str that string cannot hold"),
+        (pa.float64(), 400 * "9", "an integer that double cannot hold"),
+        (pa.float32(), "1e300", "a number that float cannot hold"),
+        (pa.string(), '"\\ud800"', "text that string cannot hold"),
+        (pa.string(), '{"a":"\\ud800"}', "a struct that string cannot hold"),
+        (pa.map_(pa.string(), pa.int32()), '{"\\ud800":1}', "text that string cannot hold"),
         (MOMENT, '"0001-01-01T00:00:00+14:00"', "cannot hold"),
         (pa.date32(), '"2026-02-30"', "a date"),
-        (MOMENT, '"2026-02-30T00:00:00Z"', "in no calendar"),
+        (MOMENT, '"2026-02-30T00:00:00Z"', "not in the calendar"),
         (MOMENT, "5", "a timestamp"),
-        (pa.list_(pa.int32()), "{}", "dict where an array"),
-        (pa.map_(pa.string(), pa.int32()), "[]", "list where a map"),
-        (pa.struct([("a", pa.struct([("b", pa.int32())]))]), '{"a":{"b":"x"}}', "a: b: str where an integer"),
-        (pa.int32(), "{", "no JSON at byte 1"),
-        (pa.int32(), b"\xff", "no JSON"),
+        (pa.list_(pa.int32()), "{}", "a struct where an array"),
+        (pa.map_(pa.string(), pa.int32()), "[]", "an array where a map"),
+        (pa.struct([("a", pa.struct([("b", pa.int32())]))]), '{"a":{"b":"x"}}', "a: b: text where an integer"),
+        (pa.int32(), "{", "not JSON: an error at character 1"),
+        (pa.int32(), b"\xff", "not JSON"),
     ],
 )
 def test_what_does_not_fit_is_poison_and_its_reason_holds_no_value(
@@ -121,7 +121,7 @@ def test_each_policy_keeps_the_rows_in_their_places() -> None:
     assert [row["value"] for row in diverts] == [1, None, None, 3]
     assert [row["error"] is None for row in diverts] == [True, False, True, True]
     with pytest.raises(
-        ValueFormatError, match=r"\[PYKAFKA_WIRE_VALUE\] a value cannot be decoded as Json: it is no JSON"
+        ValueFormatError, match=r"\[PYKAFKA_WIRE_VALUE\] a value cannot be decoded as Json: it is not JSON"
     ):
         decode(pa.int32(), *rows)
 
@@ -154,7 +154,7 @@ def test_json_is_written_as_sparks_to_json_does() -> None:
     expected = b'{"at": "2026-03-01T12:30:00Z", "raw": "AP8=", "m": {"k": 1}, "d": "2026-03-01"}'
     assert encode(pa.array([row, None], column_type)) == [expected, None]
     (refused,) = encode(pa.array([float("nan")]), on_error="divert")
-    assert refused["value"] is None and "JSON cannot hold it" in refused["error"]
+    assert refused["value"] is None and "JSON cannot hold nan" in refused["error"]
 
 
 @given(st.integers(0, 2**31 - 1), st.binary(max_size=40))

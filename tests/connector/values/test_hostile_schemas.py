@@ -1,0 +1,176 @@
+"""Schemas that a registry should not hold: none runs code, names a file, ends a task, or takes memory that it must not."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+from pykafka_wire.errors import RegistryError
+from pykafka_wire.values import Registry
+from pykafka_wire.values.avro.format import Avro
+from pykafka_wire.values.converter import Converter, Format
+from pykafka_wire.values.json.format import JsonSchema
+from pykafka_wire.values.protobuf.format import Protobuf
+from pykafka_wire.values.registry.wire_format import frame
+from tests.connector.values.scripted_registry import scripted_registry
+
+TYPE = pa.struct([("id", pa.int64())])
+PROTO = 'syntax = "proto3"; message M { int64 id = 1; }'
+DEEP = 100_000
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Any]:
+    return {}
+
+
+@pytest.fixture(scope="module")
+def url(answers: dict[str, Any]) -> Iterator[str]:
+    with scripted_registry(answers) as found:
+        yield found
+
+
+@pytest.fixture
+def registry(url: str, answers: dict[str, Any]) -> Registry:
+    """With no schema, and unlike all others before, so that nothing of theirs is in a cache."""
+    answers.clear()
+    registry.count += 1  # type: ignore[attr-defined]
+    return Registry(url, timeout_s=5 + registry.count / 1000)  # type: ignore[attr-defined]
+
+
+registry.count = 0  # type: ignore[attr-defined]
+
+
+def schema(kind: str, text: str, references: Any = ()) -> dict[str, Any]:
+    return {"schemaType": kind, "schema": text, "references": references}
+
+
+def reference(name: str, subject: str = "other") -> dict[str, Any]:
+    return {"name": name, "subject": subject, "version": 1}
+
+
+def error_of(form: Format, payload: bytes) -> str:
+    """The reason for which a value under schema 1 is diverted; the row beside it keeps its place."""
+    column = Converter(format=form, type=TYPE, on_error="divert")(pa.array([frame(1, payload), None], pa.binary()))
+    bad, missing = column.to_pylist()
+    assert bad["value"] is None and missing == {"value": None, "error": None}
+    assert len(bad["error"]) < 1_000
+    return str(bad["error"])
+
+
+@pytest.mark.parametrize(
+    "name", ["grpc_tools.py", "grpc_tools/__init__.py", "google/protobuf/__init__.py", "json.py", "sitecustomize.py"]
+)
+def test_a_reference_that_is_named_as_a_module_runs_nowhere(
+    name: str, registry: Registry, answers: dict[str, Any], tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    code = f"open({str(ran)!r}, 'w').close()"
+    answers["/schemas/ids/1"] = schema("PROTOBUF", f'import "{name}"; {PROTO}', [reference(name)])
+    answers["/subjects/other/versions/1"] = schema("PROTOBUF", code)
+    error = error_of(Protobuf(registry=registry), b"\0\x08\x07")
+    assert not ran.exists()
+    assert "its schema is not valid" in error
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../../x.proto", "a" * 5_000, ".", "", "x/", "con.proto", "a\nb", "/"])
+def test_a_reference_may_have_any_name(name: str, registry: Registry, answers: dict[str, Any]) -> None:
+    text = f'syntax = "proto3"; import {json.dumps(name)}; message M {{ N n = 1; int64 id = 2; }}'
+    answers["/schemas/ids/1"] = schema("PROTOBUF", text.replace("\\u0000", "\\0"), [reference(name)])
+    answers["/subjects/other/versions/1"] = schema("PROTOBUF", 'syntax = "proto3"; message N {}')
+    form = Protobuf(registry=registry)
+    (row,) = Converter(format=form, type=TYPE)(pa.array([frame(1, b"\0\x10\x07")], pa.binary())).to_pylist()
+    assert row == {"id": 7}
+
+
+def descriptor(**changes: Any) -> str:
+    file = FileDescriptorProto(syntax="proto3", **changes)
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+BAD = {
+    "protobuf that is not text of a schema": schema("PROTOBUF", "\0\1\2"),
+    "protobuf nested too deep": schema("PROTOBUF", 'syntax = "proto3";' + "message M {" * DEEP),
+    "an option nested deep": schema("PROTOBUF", f'syntax = "proto3"; option (x) = {"{" * DEEP}'),
+    "many strings": schema("PROTOBUF", "option x = " + '""' * DEEP),
+    "a descriptor without fields' types": schema("PROTOBUF", descriptor(message_type=[{"field": [{"name": "a"}]}])),
+    "a descriptor with an odd name": schema("PROTOBUF", descriptor(message_type=[{"name": "a b"}])),
+    "a descriptor with an import of itself": schema("PROTOBUF", descriptor(dependency=["the schema"])),
+    "a reference to itself": schema("PROTOBUF", PROTO, [reference("a.proto", "self")]),
+    "a reference that is missing": schema("AVRO", '"long"', [reference("a", "missing")]),
+    "half of a surrogate pair as a name": schema("PROTOBUF", PROTO, [reference("\ud800", "\ud800")]),
+    "a subject that is a step in a path": schema("AVRO", '"long"', [reference("a", "..")]),
+    "references for ever": schema("AVRO", '"long"', [reference("0", "0")]),
+    "avro that is not JSON": schema("AVRO", "{"),
+    "avro nested deep": schema("AVRO", '{"type":"array","items":' * 5_000 + '"int"' + "}" * 5_000),
+    "avro nested deeper than JSON goes": schema("AVRO", "[" * DEEP),
+    "avro that is a number": schema("AVRO", "5"),
+    "avro of unhashable parts": schema("AVRO", '{"type":{"type":[]}}'),
+    "avro with fields that are none": schema("AVRO", '{"type":"record","name":"a","fields":5}'),
+    "avro with an unknown type": schema("AVRO", '{"type":"record","name":"a","fields":[{"name":"x","type":"y"}]}'),
+    "avro with a huge fixed": schema("AVRO", '{"type":"fixed","name":"f","size":1000000000000}'),
+    "avro with a negative fixed": schema("AVRO", '{"type":"fixed","name":"f","size":-5}'),
+    "avro with a huge precision": schema(
+        "AVRO", '{"type":"bytes","logicalType":"decimal","precision":1000000000000,"scale":1000000000}'
+    ),
+    "a JSON schema that is not JSON": schema("JSON", "{"),
+    "a JSON schema nested deep": schema("JSON", '{"not":' * DEEP),
+    "a JSON schema that is a list": schema("JSON", "[]"),
+    "a JSON schema of a dialect that is none": schema("JSON", '{"$schema":[]}'),
+    "a JSON schema of a wrong type": schema("JSON", '{"type":5}'),
+    "a JSON schema that refers to itself": schema("JSON", '{"$ref":"#"}'),
+    "a JSON schema with a pattern that is none": schema("JSON", '{"pattern":"("}'),
+    "a JSON schema with a reference that is not JSON": schema("JSON", '{"$ref":"x"}', [reference("x", "text")]),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_a_bad_schema_is_a_reason_to_divert(bad: dict[str, Any], registry: Registry, answers: dict[str, Any]) -> None:
+    answers["/schemas/ids/1"] = bad
+    answers["/subjects/self/versions/1"] = schema("PROTOBUF", PROTO, [reference("a.proto", "self")])
+    answers["/subjects/text/versions/1"] = schema("JSON", "no JSON")
+    for number in range(1_100):
+        answers[f"/subjects/{number}/versions/1"] = schema(
+            "AVRO", '"int"', [reference(f"{number + 1}", f"{number + 1}")]
+        )
+    form: Format = {"AVRO": Avro, "JSON": JsonSchema, "PROTOBUF": Protobuf}[bad["schemaType"]](registry=registry)
+    payload = (
+        b'"x"' if bad["schemaType"] == "JSON" else b"\0\x08\x07" if bad["schemaType"] == "PROTOBUF" else b"\x02\x07"
+    )
+    if bad is BAD["a reference to itself"]:
+        assert Converter(format=form, type=TYPE)(pa.array([frame(1, payload)])).to_pylist() == [{"id": 7}]
+    else:
+        assert "an unexpected" not in error_of(form, payload)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"[]",
+        b"[" * DEEP,
+        b"\xff",
+        b'{"schema":5}',
+        b'{"schemaType":"AVRO"}',
+        b'{"schema":"x","references":5}',
+        b'{"schema":"x","references":[{"name":"a","subject":"b","version":1e999}]}',
+        b'{"schema":"x","references":[{"name":"a","subject":"b","version":"x"}]}',
+        b'{"error_code":[]}',
+    ],
+)
+def test_what_is_not_a_registrys_answer_is_the_registrys_error(
+    answer: bytes, registry: Registry, answers: dict[str, Any]
+) -> None:
+    answers["/schemas/ids/1"] = answer
+    if answer == b'{"schema":5}':  # the schema 5, which is not valid
+        assert "its schema" in error_of(Avro(registry=registry), b"")
+    else:
+        with pytest.raises(RegistryError, match=r"127\.0\.0\.1"):
+            error_of(Avro(registry=registry), b"")
