@@ -87,12 +87,13 @@ def test_a_wrong_port() -> None:
 def test_tls_on_a_plaintext_port(kafka: Any) -> None:
     text = on_read(at(kafka.bootstrap_servers), kafka_security_protocol="SSL")
     assert "the TLS handshake failed" in text
-    assert "Check that the port is a TLS listener: security.protocol may not be the one that it speaks." in text
+    assert "the peer closed the connection at the first TLS message, as a plaintext listener does" in text
+    assert "set security.protocol to PLAINTEXT or SASL_PLAINTEXT" in text
 
 
 def test_plaintext_on_a_tls_port(secured_kafka: Secured) -> None:
     text = on_read(at(secured_kafka.cluster.bootstrap("TLS")))
-    assert "a TLS listener, or no Kafka at all?" in text
+    assert "a TLS listener answers on this port, and this client speaks plaintext" in text
     assert "the listener's security.protocol" in text
 
 

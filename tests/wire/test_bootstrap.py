@@ -103,7 +103,7 @@ def test_when_nobody_answers_each_address_is_named_with_its_reason(
     assert list(reasons) == addresses
     assert "connection refused" in reasons[dead]
     assert "did not answer in time" in reasons[brokers[0].address]
-    assert "no Kafka at all" in reasons[brokers[1].address]
+    assert "an SSH server answers" in reasons[brokers[1].address]
     assert reasons[brokers[2].address] == "it knows of no broker yet"
     assert "cannot be resolved" in reasons["no-such-host.invalid:9092"]
     assert all(address in str(raised.value) for address in addresses)

@@ -13,14 +13,18 @@ import pytest
 from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, Deadline
+from pykafka_wire.wire.cluster.connection_pool import ConnectionPool
+from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
     SettingsError,
     TransportError,
     UnknownTopicError,
+    WireError,
 )
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
 from pykafka_wire.wire.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -41,7 +45,7 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
-from tests.wire.fake_broker import FakeBroker, frame_of
+from tests.wire.fake_broker import FakeBroker, frame_of, versions_response
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
 QUICK = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
@@ -449,6 +453,102 @@ def test_a_coordinator_that_moved_is_found_again(pair: tuple[FakeBroker, FakeBro
     commit(cluster)
     assert [broker.count(OffsetCommitRequest) for broker in pair] == [1, 2]
     assert sum(broker.count(FindCoordinatorRequest) for broker in pair) == 3
+
+
+def test_a_coordinator_that_moved_under_its_node_id_is_found_again(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
+) -> None:
+    """As when it is started again elsewhere: FindCoordinator names its new address, metadata is not asked for."""
+    one, two = pair
+    coordinate(pair, [2], {})
+    commit(cluster)
+    two.close()
+    with FakeBroker(2) as elsewhere:
+        coordinate((one, elsewhere), [2], {})
+        commit(cluster)
+        assert elsewhere.count(OffsetCommitRequest) == 1
+
+
+def test_a_client_whose_brokers_are_all_gone_asks_the_bootstrap_servers_again(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    one, two = pair
+    with FakeBroker(3) as seed:
+        seed.peers, seed.topics = {1: one, 2: two}, one.topics
+        with cluster_of((seed,)) as cluster:
+            cluster.topics(["t"])
+            one.close()
+            two.close()
+            with FakeBroker(4) as four:
+                seed.peers = four.peers = {4: four}
+                coordinate((four,), [1], {})
+                four.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
+                    coordinators=[Coordinator(key="g", node_id=4, host="127.0.0.1", port=four.port)]
+                )
+                commit(cluster)
+                assert four.count(OffsetCommitRequest) == 1
+
+
+def test_a_feature_is_asked_of_another_broker_where_one_is_gone(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    one, two = pair
+    features = [FinalizedFeatureKey(name="transaction.version", max_version_level=2)]
+    two.on[ApiVersionsRequest] = lambda request, version: versions_response(finalized_features=features)
+    with cluster_of((one,)) as cluster:
+        cluster.brokers()
+        one.close()
+        assert cluster.finalized_feature("transaction.version") == 2
+
+
+def test_the_connection_of_a_purpose_is_closed_and_wakes_who_waits_on_it(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
+) -> None:
+    one, _ = pair
+    one.on[FindCoordinatorRequest] = lambda request, version: None
+    waiting = cluster.send(1, FindCoordinatorRequest(coordinator_keys=["g"]), purpose="member-1")
+    errors: list[WireError] = []
+
+    def wait() -> None:
+        with pytest.raises(WireError) as raised:
+            waiting.result(Deadline.after_ms(60_000))
+        errors.append(raised.value)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    started = time.monotonic()
+    cluster.close_connections("member-1")
+    thread.join(60)
+    assert time.monotonic() - started < 30
+    assert "the client was closed" in str(errors[0])
+    assert cluster.request(1, MetadataRequest(topics=[])).controller_id == 1
+
+
+def test_a_connection_that_another_thread_opens_meanwhile_does_not_outlive_close(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.brokers()
+    asked, closed = threading.Event(), threading.Event()
+    seed = ConnectionPool.seed
+
+    def slow(pool: ConnectionPool, *where: Any) -> Connection:
+        asked.set()
+        closed.wait(30)
+        return seed(pool, *where)
+
+    monkeypatch.setattr(ConnectionPool, "seed", slow)
+    errors: list[WireError] = []
+
+    def connect() -> None:
+        with pytest.raises(WireError) as raised:
+            cluster.send(1, MetadataRequest(topics=[]), purpose="late")
+        errors.append(raised.value)
+
+    thread = threading.Thread(target=connect)
+    thread.start()
+    asked.wait(30)
+    cluster.close()
+    closed.set()
+    thread.join(30)
+    assert len(errors) == 1
 
 
 def test_a_coordinator_that_is_loading_is_asked_again(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.connection.connection import Connection
-from pykafka_wire.wire.connection.state_machine import State
+from pykafka_wire.wire.connection.response_future import ResponseFuture, first_to_arrive
+from pykafka_wire.wire.connection.state_machine import Sent, State
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import CorrelationError, DeadlineExceededError, ProtocolError, TransportError, WireError
@@ -361,6 +362,41 @@ def test_an_answer_that_another_thread_has_read_is_there_at_once(
     finally:
         over.set()
         other.join(60)
+
+
+def test_an_answer_that_has_arrived_is_not_lost_when_its_deadline_has_passed(
+    broker: FakeBroker, connection_to: Callable[..., Connection]
+) -> None:
+    connection = connection_to(broker.port).open(soon())
+    first, second = connection.send(ASK), connection.send(ASK)
+    until = time.monotonic() + 30
+    size = len(frame_of(MetadataRequest, second.version, 0, broker.metadata(ASK, second.version)))
+    while len(connection._socket.recv(3 * size, socket.MSG_PEEK)) < 2 * size and time.monotonic() < until:  # type: ignore[union-attr]
+        time.sleep(0.01)
+    assert second.result(Deadline.after_ms(0)).controller_id == 1
+    assert first.done
+    with pytest.raises(DeadlineExceededError):
+        broker.silent = True
+        connection.send(ASK).result(Deadline.after_ms(0))
+
+
+def test_the_first_to_arrive_may_be_read_by_another_thread() -> None:
+    """Its descriptor does not become readable then; before, the wait went on to the deadline."""
+    ours, peer = socket.socketpair()
+
+    class Shared:
+        readable_at = ours.fileno()
+
+        def wait_for(self, *_: Any) -> None: ...
+
+    with ours, peer:
+        idle, shared = (ResponseFuture[Any](Shared(), Sent(n, ASK, 12, 10), 0.0) for n in range(2))
+        reader = threading.Timer(0.2, lambda: shared.set_response(MetadataResponse()))
+        reader.start()
+        started = time.monotonic()
+        assert first_to_arrive([idle, shared], Deadline.after_ms(60_000)) is shared
+        assert time.monotonic() - started < 30
+        reader.join()
 
 
 def test_a_thread_does_not_wait_past_its_deadline_for_another(

@@ -62,10 +62,11 @@ def test_a_member_outlives_its_cluster_being_away(
     member.join()
     assert member.wait(Deadline.after_ms(SOON_MS))
     await_heartbeat(coordinator)
-    for trouble, said in (coordinator.know_nothing, "NO_BROKER_AVAILABLE"), (coordinator.go_away, "DEADLINE_EXCEEDED"):
+    for trouble in coordinator.know_nothing, coordinator.go_away:
+        caplog.clear()
         trouble()
         deadline = Deadline.after_ms(SOON_MS)
-        while said not in caplog.text:
+        while "NO_BROKER_AVAILABLE" not in caplog.text:
             assert not deadline.expired
         assert member.error is None
         assert member.state is MemberState.STABLE

@@ -233,9 +233,20 @@ def test_a_handshake_frame_has_a_small_cap() -> None:
         feed(connection, struct.pack(">i", MAX_HANDSHAKE_FRAME_BYTES + 1))
 
 
-def test_text_of_another_protocol_is_called_no_kafka() -> None:
-    with pytest.raises(ProtocolError, match="no Kafka at all"):
-        feed(opened(), b"HTTP/1.1 400 Bad Request\r\n\r\n")
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "an HTTP server answers on this port"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "an SSH server answers on this port"),
+        (b"220 mail.example.com ESMTP\r\n", "a mail or FTP server answers on this port"),
+        (bytes.fromhex("15030300020250"), "a TLS listener answers on this port"),
+    ],
+    ids=["HTTP", "SSH", "SMTP", "TLS"],
+)
+def test_the_answer_of_another_kind_of_server_is_named(data: bytes, message: str) -> None:
+    with pytest.raises(ProtocolError, match=message) as raised:
+        feed(opened(), data)
+    assert raised.value.remedy
 
 
 def test_an_answer_to_another_request_ends_the_connection_and_may_be_retried() -> None:

@@ -267,8 +267,7 @@ class Cluster(ClusterMetadata):
                         detail=f"(for {key!r})",
                     )
                 with self._lock:
-                    node = Broker(answer.node_id, answer.host, answer.port)
-                    self._view.nodes.setdefault(node.node_id, node)
+                    node = self._view.update_node(answer.node_id, answer.host, answer.port)
                     self._coordinators[kind, key] = node.node_id
                 logger.debug("broker %s coordinates %s %r", node, kind.name.lower(), key)
                 return node.node_id
@@ -337,8 +336,12 @@ class Cluster(ClusterMetadata):
     def finalized_feature(self, name: str) -> int:
         """The level at which the cluster has finalized a feature (KIP-584), 0 where it has not."""
         deadline = self._total()
-        connection = self._connection(self._resolve(ANY, deadline), GENERAL, deadline)
-        return connection.state_machine.finalized_features.get(name, 0)
+        attempt = None
+        for attempt in tries(self._backoff, deadline):
+            with attempt:
+                connection = self._connection(self._resolve(ANY, deadline), GENERAL, deadline)
+                return connection.state_machine.finalized_features.get(name, 0)
+        raise gave_up(attempt, f"asking for the feature {name}")
 
     # --- routing ------------------------------------------------------------------------------------------------------
 
@@ -358,7 +361,12 @@ class Cluster(ClusterMetadata):
                 nodes = self._nodes(deadline)
             if self._view.controller in nodes:
                 return nodes[self._view.controller]
-        return self._connections.in_order(nodes.values())[0]
+        first = self._connections.in_order(nodes.values())[0]
+        if self._connections.is_out_of_reach(first):
+            # So are all others: the brokers may have moved, and the bootstrap servers may know where they are now.
+            self._refresh([], deadline)
+            first = self._connections.in_order(self._nodes(deadline).values())[0]
+        return first
 
     def _connection(self, node: Broker, purpose: str, deadline: Deadline) -> Connection:
         try:

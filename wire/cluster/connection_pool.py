@@ -12,7 +12,7 @@ import random
 import threading
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, TypeAlias
 
 from pykafka_wire.wire.cluster.metadata import Broker
 from pykafka_wire.wire.connection.connection import Connection
@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 #: The purpose of requests that are answered soon: metadata, offsets, administration.
 GENERAL: Final = "general"
+
+#: A broker's node id, host and port.
+_Address: TypeAlias = tuple[int, str, int]
 
 
 class _Slot:
@@ -71,10 +74,20 @@ class ConnectionPool:
             connection = self.seed(node.host, node.port, str(node))
             slot.connection, slot.node = connection, node
             connection.open(deadline)
+            self._require_open(slot, node, purpose)
             logger.debug("connected to broker %s for purpose %s", node, purpose)
             return connection
         finally:
             slot.lock.release()
+
+    def _require_open(self, slot: _Slot, node: Broker, purpose: str) -> None:
+        """Close a connection that was opened while the pool was closed: nobody else would."""
+        with self._lock:
+            is_kept = self._slots.get((node.node_id, purpose)) is slot
+        if not is_kept and slot.connection is not None:
+            error = TransportError("the client was closed", broker=str(node))
+            slot.connection.close(error)
+            raise error
 
     def _require_allowed(self, node: Broker) -> None:
         """Credentials go wherever metadata points: a user may say where that may be."""
@@ -113,29 +126,39 @@ class ConnectionPool:
 
         The order is random so that many clients do not all turn to the same broker.
         """
-        with self._lock:
-            slots = dict(self._slots)
-        failures: dict[int, float] = {}
-        connected = set()
-        for (node_id, purpose), slot in slots.items():
-            connection = slot.connection
-            if connection is None:
-                continue
-            if connection.failed_at is not None:
-                failures[node_id] = max(failures.get(node_id, 0.0), connection.failed_at)
-            elif purpose == GENERAL and connection.usable:
-                connected.add(node_id)
+        failures, connected = self._health()
         shuffled = list(nodes)
         random.shuffle(shuffled)
-        return sorted(shuffled, key=lambda node: (failures.get(node.node_id, 0.0), node.node_id not in connected))
+        return sorted(shuffled, key=lambda node: (failures.get(node[:3], 0.0), node[:3] not in connected))
+
+    def is_out_of_reach(self, node: Broker) -> bool:
+        """Whether a connection to a broker has failed, and none to it is open."""
+        failures, connected = self._health()
+        return node[:3] in failures and node[:3] not in connected
+
+    def _health(self) -> tuple[dict[_Address, float], set[_Address]]:
+        """When each broker failed last, and those that are connected. A broker with another address is another one."""
+        with self._lock:
+            slots = dict(self._slots)
+        failures: dict[_Address, float] = {}
+        connected = set()
+        for (_, purpose), slot in slots.items():
+            connection, node = slot.connection, slot.node
+            if connection is None or node is None:
+                continue
+            if connection.failed_at is not None:
+                failures[node[:3]] = max(failures.get(node[:3], 0.0), connection.failed_at)
+            elif purpose == GENERAL and connection.usable:
+                connected.add(node[:3])
+        return failures, connected
 
     def close(self, purpose: str | None = None) -> None:
-        """Close them all, or those of one purpose; threads that wait for an answer on them fail."""
+        """Close the connections of one purpose, by default all."""
         with self._lock:
-            closed = {key: slot for key, slot in self._slots.items() if purpose in (None, key[1])}
-            for key in closed:
+            closing = {key: slot for key, slot in self._slots.items() if purpose in (None, key[1])}
+            for key in closing:
                 del self._slots[key]
-        for slot in closed.values():
+        for slot in closing.values():
             if slot.connection is not None:
                 slot.connection.close(TransportError("the client was closed", broker=slot.connection.label))
 

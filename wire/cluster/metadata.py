@@ -203,16 +203,21 @@ class MetadataView:
             if leader == node_id:
                 self.invalidate(tp.topic, tp.partition)
 
+    def update_node(self, node_id: int, host: str, port: int) -> Broker:
+        """Take in where a broker is, from an answer that names it: it may have moved since the last metadata."""
+        known = self.nodes.get(node_id)
+        node = self.nodes[node_id] = Broker(node_id, host, port, rack=known.rack if known else None)
+        return node
+
     def update_leader(
         self, tp: TopicPartition, node_id: int, epoch: int, endpoint: tuple[str, int] | None = None
     ) -> bool:
         """Take a leader hint in (KIP-951); False where it brings nothing new: it counts only with a newer epoch."""
         if epoch <= self._leaders.get(tp, (-1, -1))[1]:
             return False
-        known = self.nodes.get(node_id)
         if endpoint is not None:
-            self.nodes[node_id] = known = Broker(node_id, *endpoint, rack=known.rack if known else None)
-        if known is None:
+            self.update_node(node_id, *endpoint)
+        if node_id not in self.nodes:
             return False
         self._leaders[tp] = (node_id, epoch)
         stale = self._stale.get(tp.topic)

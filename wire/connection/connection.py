@@ -76,6 +76,8 @@ class Connection:
         self._last_used = time.monotonic()
         self._opened_at = self._last_used
         self._socket: socket.socket | None = None
+        #: Why another thread has closed the connection while this one waits on it.
+        self._closed_by: WireError | None = None
         # Stands in until an address is tried: each gets a conversation of its own, and its mechanism a new exchange.
         self.state_machine = StateMachine(client_id=settings.client_id, software_version=_SOFTWARE_VERSION)
 
@@ -140,14 +142,20 @@ class Connection:
                 self.close()
 
     def close(self, error: WireError | None = None) -> None:
-        """Close the connection; whatever still waits for an answer fails with ``error``."""
-        sock = self._socket
-        if sock is not None:
-            # A thread that waits for an answer holds the lock: this ends its wait. (An SSLSocket's own shutdown would take
-            # the TLS session from under it.)
-            with contextlib.suppress(OSError):
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
-        with self._lock:
+        """Close the connection; whatever still waits for an answer fails with ``error``.
+
+        A thread that waits for an answer is woken up, rather than waited for.
+        """
+        error = error or TransportError("the connection was closed", broker=self.label)
+        if not self._lock.acquire(blocking=False):
+            self._closed_by = error
+            sock = self._socket
+            if sock is not None:
+                # An SSLSocket's own shutdown would take the TLS session away from the thread that reads.
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+            self._lock.acquire()
+        try:
             if self._socket is not None:
                 with contextlib.suppress(OSError):
                     self._socket.close()
@@ -155,7 +163,9 @@ class Connection:
             self.state_machine.state = State.CLOSED
             waiting, self._pending = self._pending, deque()
             for pending in waiting:
-                pending.settle(None, error or TransportError("the connection was closed", broker=self.label))
+                pending.set_error(error)
+        finally:
+            self._lock.release()
 
     def abandon(self) -> None:
         """Give up a copy that a forked child has: the connection stays the parent's, and not a byte goes out on it.
@@ -259,11 +269,11 @@ class Connection:
                 broker=self.label,
                 remedy="Check ssl.truststore.certificates (or .location), the certificate's expiry, and that it names this host.",
             ) from error
-        except ssl.SSLError as error:
+        except (ssl.SSLError, ConnectionError) as error:
             raise self._refused_by_alert(error) or TransportError(
-                f"the TLS handshake failed ({error.reason or error})",
+                f"the TLS handshake failed ({_tls_reason(error)})",
                 broker=self.label,
-                remedy="Check that the port is a TLS listener: security.protocol may not be the one that it speaks.",
+                remedy="Use the port of a TLS listener, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT for this one.",
             ) from error
 
     def _refused_by_alert(self, error: OSError) -> AuthenticationError | None:
@@ -338,10 +348,10 @@ class Connection:
         with self._held(deadline, pending):
             while not pending.done:
                 try:
-                    self._receive(pending.patience(deadline, total, self._throttled_s))
+                    self._receive(pending.extended(deadline, total, self._throttled_s))
                 except WireError as error:
                     if not pending.done:
-                        pending.settle(None, error)
+                        pending.set_error(error)
 
     def _receive(self, deadline: Deadline) -> None:
         """Read until one answer is complete, and hand it to whoever waits for it."""
@@ -362,7 +372,7 @@ class Connection:
             self._throttled_s += max(0.0, now + throttle_s - max(now, self._muted_until))
             self._muted_until = max(self._muted_until, now + throttle_s)
         self._trace.received(self.label, received, (now - pending.sent_at) * 1000)
-        pending.settle(received.response, None)
+        pending.set_response(received.response)
 
     def _wait_out_throttle(self, deadline: Deadline) -> None:
         delay_s = self._muted_until - time.monotonic()
@@ -431,6 +441,9 @@ class Connection:
 
     def _broke(self, error: WireError | OSError) -> WireError:
         """The connection is over; the error for whoever waits."""
+        if self._closed_by is not None:
+            self.close(self._closed_by)
+            return self._closed_by
         if isinstance(error, WireError):
             broken = error
             broken.broker = broken.broker if broken.broker is not None else self.label
@@ -474,6 +487,16 @@ class Connection:
 def _timeout_s(deadline: Deadline) -> float:
     # A timeout of 0 would make the socket non-blocking.
     return max(0.001, deadline.remaining_ms() / 1000)
+
+
+def _tls_reason(error: ssl.SSLError | ConnectionError) -> str:
+    """Why a TLS handshake failed, apart from certificates."""
+    reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
+    if isinstance(error, ssl.SSLEOFError | ConnectionError) or "EOF" in reason:
+        return "the peer closed the connection at the first TLS message, as a plaintext listener does"
+    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+        return "the peer does not speak TLS: it may be a plaintext listener"
+    return reason.replace("_", " ").lower() or str(error)
 
 
 def _reason(error: OSError | UnicodeError) -> str:

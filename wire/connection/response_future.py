@@ -9,7 +9,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from pykafka_wire.wire.connection.state_machine import Sent
 from pykafka_wire.wire.deadline import Deadline
@@ -19,12 +19,16 @@ from pykafka_wire.wire.protocol.schema import Message
 ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
 
 
-class Line(Protocol):
-    """What brings the answers: an open connection."""
+#: How often :func:`first_to_arrive` checks whether another thread has read one of the answers.
+_CHECK_MS: Final = 20
+
+
+class ResponseReader(Protocol):
+    """Reads the answers: an open connection."""
 
     @property
     def readable_at(self) -> int | None:
-        """The descriptor that is readable once there are bytes; None if there is no need to wait for any."""
+        """The descriptor that becomes readable with the next bytes; None if there is no need to wait for any."""
 
     def wait_for(self, pending: ResponseFuture[Any], deadline: Deadline, total: Deadline | None) -> None:
         """Read answers until ``pending`` has its own, or an error."""
@@ -36,8 +40,8 @@ class ResponseFuture(Generic[ResponseT_co]):
     Made by :meth:`~pykafka_wire.wire.connection.connection.Connection.send`.
     """
 
-    def __init__(self, line: Line, sent: Sent, throttled_s: float) -> None:
-        self._line = line
+    def __init__(self, reader: ResponseReader, sent: Sent, throttled_s: float) -> None:
+        self._reader = reader
         self._throttled_s = throttled_s
         self._response: Message | None = None
         self._error: WireError | None = None
@@ -69,23 +73,27 @@ class ResponseFuture(Generic[ResponseT_co]):
             TransportError, ProtocolError: the connection broke.
         """
         if not self.done:
-            self._line.wait_for(self, deadline, total)
+            self._reader.wait_for(self, deadline, total)
         if self._error is not None:
             raise self._error
         return cast("ResponseT_co", self._response)
 
-    def patience(self, deadline: Deadline, total: Deadline, throttled_s: float) -> Deadline:
-        """``deadline``, put off by what the connection was throttled since the request was sent, up to ``total``."""
+    def extended(self, deadline: Deadline, total: Deadline, throttled_s: float) -> Deadline:
+        """``deadline``, extended up to ``total`` by the time that the connection was throttled since the request was sent."""
         return Deadline(max(deadline.at, min(deadline.at + throttled_s - self._throttled_s, total.at)))
 
-    def settle(self, response: Message | None, error: WireError | None) -> None:
-        """What came of it, said by the line."""
-        self._response, self._error = response, error
+    def set_response(self, response: Message) -> None:
+        """The answer has arrived; called by the reader."""
+        self._response = response
+
+    def set_error(self, error: WireError) -> None:
+        """No answer will arrive; called by the reader."""
+        self._error = error
 
     @property
     def readable_at(self) -> int | None:
         """The descriptor that is readable once the answer begins to arrive; None if there is no need to wait for it."""
-        return None if self.done else self._line.readable_at
+        return None if self.done else self._reader.readable_at
 
     @property
     def arrived(self) -> bool:
@@ -101,16 +109,21 @@ class ResponseFuture(Generic[ResponseT_co]):
 def first_to_arrive(
     pending: Sequence[ResponseFuture[ResponseT_co]], deadline: Deadline
 ) -> ResponseFuture[ResponseT_co]:
-    """The first of `pending` whose answer has begun to arrive, or whose fate is known; the very first if none has when
-    `deadline` passes. At least one must be given; connections stay as they are."""
-    poll = select.poll()
-    waiting: dict[int, ResponseFuture[ResponseT_co]] = {}
-    for each in pending:
-        descriptor = each.readable_at
-        if descriptor is None:
-            return each
-        if descriptor not in waiting:  # a connection's answers come in order
-            waiting[descriptor] = each
-            poll.register(descriptor, select.POLLIN)
-    ready = poll.poll(deadline.remaining_ms())
-    return waiting[ready[0][0]] if ready else pending[0]
+    """The first of `pending` whose answer has begun to arrive, or that is done; the very first if none is when `deadline`
+    passes. At least one must be given; connections stay as they are."""
+    while True:
+        poll = select.poll()
+        waiting: dict[int, ResponseFuture[ResponseT_co]] = {}
+        for each in pending:
+            descriptor = each.readable_at
+            if descriptor is None:
+                return each
+            if descriptor not in waiting:  # a connection's answers come in order
+                waiting[descriptor] = each
+                poll.register(descriptor, select.POLLIN)
+        # Another thread that waits on the same connection may read the answer: then the descriptor tells nothing.
+        ready = poll.poll(min(_CHECK_MS, deadline.remaining_ms()))
+        if ready:
+            return waiting[ready[0][0]]
+        if deadline.expired:
+            return pending[0]

@@ -53,6 +53,11 @@ MAX_FRAME_BYTES: Final = 128 * 1024 * 1024
 _MAX_CORRELATION_ID: Final = 2**31 - 1
 _UNSUPPORTED_VERSION: Final = 35
 _LENGTH: Final = struct.Struct(">i")
+#: How the first four bytes of other servers begin. Read as a length, "HTTP" is a frame of 1213486160 bytes.
+_OTHER_SERVERS: Final = {b"HTTP": "an HTTP server", b"SSH-": "an SSH server", b"220": "a mail or FTP server"}
+#: The content types of a TLS alert and of a TLS handshake record, and the version byte after them (RFC 8446, 5.1).
+_TLS_RECORDS: Final = (0x15, 0x16)
+_TLS_MAJOR: Final = 3
 
 
 class State(Enum):
@@ -213,12 +218,7 @@ class StateMachine:
             (size,) = _LENGTH.unpack(self._head)
             limit = self._max_frame_bytes if self.state is State.READY else MAX_HANDSHAKE_FRAME_BYTES
             if not 4 <= size <= limit:
-                hint = " (a TLS listener, or no Kafka at all?)" if self.state is State.OPENING else ""
-                oversize = size > limit and self.state is State.READY
-                error = self._broken(f"a frame of {size} bytes, where 4 to {limit} are allowed{hint}")
-                if oversize:
-                    error.remedy = "Set fetch.max.bytes lower; a batch of that size cannot be read, start behind it."
-                raise error
+                raise self._no_frame(size, limit)
             # Not zeroed: every byte is written before one is read, and answers are megabytes.
             self._frame = np.empty(size, dtype=np.uint8).data
             self._filled = 0
@@ -267,9 +267,29 @@ class StateMachine:
         self._handshake(sent, response)
         return None
 
-    def _broken(self, what: str) -> ProtocolError:
-        self.state = State.CLOSED
-        return ProtocolError(f"the broker sent {what}")
+    def _no_frame(self, size: int, limit: int) -> ProtocolError:
+        """The error for four bytes that cannot be a frame's length."""
+        self.state, state = State.CLOSED, self.state
+        head = bytes(self._head)
+        for start, server in _OTHER_SERVERS.items():
+            if head.startswith(start):
+                return ProtocolError(
+                    f"{server} answers on this port, not a Kafka broker",
+                    remedy="Check the host and the port: bootstrap.servers must name a Kafka listener.",
+                )
+        if head[0] in _TLS_RECORDS and head[1] == _TLS_MAJOR:
+            return ProtocolError(
+                "a TLS listener answers on this port, and this client speaks plaintext",
+                remedy="Set security.protocol to SSL or SASL_SSL.",
+            )
+        error = ProtocolError(f"the broker sent a frame of {size} bytes, where 4 to {limit} are allowed")
+        if state is State.OPENING:
+            error.remedy = (
+                "Check that the port is a Kafka listener, and that security.protocol is the one that it speaks."
+            )
+        elif state is State.READY and size > limit:
+            error.remedy = "Set fetch.max.bytes lower; a batch of that size cannot be read, start behind it."
+        return error
 
     def _out_of_step(self, what: str) -> CorrelationError:
         self.state = State.CLOSED
