@@ -35,8 +35,9 @@ from pykafka_wire.wire.fetch.live_read import LiveRead
 from pykafka_wire.wire.fetch.polled import Polled
 from pykafka_wire.wire.fetch.positions import Position
 from pykafka_wire.wire.groups.background_call import BackgroundCall
-from pykafka_wire.wire.groups.member import GroupMember, LiveMember, membership
-from pykafka_wire.wire.groups.membership import UNKNOWN_MEMBER_ID, Identity, MemberState
+from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
+from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
+from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, Identity, MemberState
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
@@ -85,7 +86,7 @@ class Consumer:
         #: The look-up of where to start that is under way, and what for.
         self._lookup: tuple[Mapping[TopicPartition, int | None], BackgroundCall[Starts]] | None = None
         self._read: LiveRead | None = None
-        self._member: LiveMember | None = None
+        self._member: HeartbeatThread | None = None
         self._owns = False
         self._on_assigned: OnPartitions | None = None
         self._on_revoked: OnPartitions | None = None
@@ -113,9 +114,9 @@ class Consumer:
         names = tuple(dict.fromkeys(topics))
         if self._member is not None:
             raise ValueError("this consumer has subscribed already: close it, or use another one")
-        machine = membership(self._settings, self._group(), names)
-        member = GroupMember(self._cluster, machine)
-        self._member = LiveMember(member, self._settings, max_idle_ms=self._settings.max_poll_interval_ms)
+        state_machine = member_state_machine(self._settings, self._group(), names)
+        member = GroupMember(self._cluster, state_machine)
+        self._member = HeartbeatThread(member, self._settings, max_idle_ms=self._settings.max_poll_interval_ms)
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._take_over({})
 
@@ -173,10 +174,10 @@ class Consumer:
 
     def _commit_call(self, positions: Mapping[TopicPartition, Position]) -> Callable[[Deadline], Commit]:
         """A call that commits positions as the member that this consumer is now, and returns their offsets."""
-        identity = self._member.machine.identity if self._member is not None else Identity()
+        identity = self._member.state_machine.identity if self._member is not None else Identity()
         if self._member is not None and identity.generation < 0:
             # Without a generation a broker would take it for one of no member, and let the group be rewound.
-            code = self._member.machine.lost_code or UNKNOWN_MEMBER_ID
+            code = self._member.state_machine.lost_error_code or UNKNOWN_MEMBER_ID
             raise broker_error(code, api="OffsetCommit", detail=f"(group {self._group()!r})")
         group = self._group()
         offsets = {tp: CommittedOffset(position.offset, position.leader_epoch) for tp, position in positions.items()}
@@ -252,17 +253,17 @@ class Consumer:
         member = self._member
         if member is None:
             return True
-        member.alive()
+        member.record_poll()
         if member.state is not MemberState.STABLE:
             if not member.joining and member.error is None:
                 if not self._give_up(deadline):
                     return False
-                member.join()
-            if not member.wait(deadline):
+                member.request_join()
+            if not member.wait_until_stable(deadline):
                 return False
         if not self._owns:
             self._owns = True
-            self._take_over(dict.fromkeys(member.machine.assignment))
+            self._take_over(dict.fromkeys(member.state_machine.assignment))
             if self._on_assigned is not None:
                 self._on_assigned(self.assignment)
         return True
@@ -273,7 +274,7 @@ class Consumer:
             return True
         assert self._member is not None
         # Where the place was lost, the partitions may be another member's by now.
-        if not self._member.machine.lost and not self._commit_last(deadline):
+        if not self._member.state_machine.lost and not self._commit_last(deadline):
             return False
         if self._on_revoked is not None:
             self._on_revoked(self.assignment)

@@ -20,8 +20,8 @@ from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.fetch.fetcher import fetch_ranges
-from pykafka_wire.wire.groups.member import GroupMember, membership
-from pykafka_wire.wire.groups.membership import MemberState
+from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
+from pykafka_wire.wire.groups.member_state import MemberState
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.records.compression import Codec
@@ -115,10 +115,12 @@ class _Walk:
             "JoinGroup, on a connection of its own, since it is answered only when all members have joined; "
             "the first answer is just a member id to join with (KIP-394)."
         )
-        member = GroupMember(cluster, membership(cluster.settings, self._group, (self._topic,)))
-        while member.machine.state is MemberState.UNJOINED:
+        member = GroupMember(cluster, member_state_machine(cluster.settings, self._group, (self._topic,)))
+        while member.state_machine.state is MemberState.UNJOINED:
             member.step()
-        self._result(f"generation {member.machine.identity.generation}, this member leads: {member.machine.leads}")
+        self._result(
+            f"generation {member.state_machine.identity.generation}, this member leads: {member.state_machine.is_leader}"
+        )
 
         self._step("SyncGroup: the leader hands in who gets what, and every member is told its share.")
         self._result(f"assigned {', '.join(map(str, member.join()))}")
@@ -155,7 +157,7 @@ class _Walk:
             self._result(f"{ranges[index].topic_partition}: position {position}, end {ranges[index].end_offset}")
 
         self._step("OffsetCommit: the next offsets to read, signed with member id and generation.")
-        identity = member.machine.identity
+        identity = member.state_machine.identity
         offsets = {ranges[index].topic_partition: CommittedOffset(position) for index, position in positions.items()}
         commit_offsets(
             cluster, self._group, offsets, generation=identity.generation, member_id=identity.member_id

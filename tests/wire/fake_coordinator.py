@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykafka_wire.wire.groups.membership import encode_assignment
+from pykafka_wire.wire.groups.member_state import encode_assignment
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, encode_versioned
 from pykafka_wire.wire.protocol.messages.find_coordinator import (

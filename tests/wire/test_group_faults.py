@@ -14,8 +14,9 @@ from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire import ClientSettings, Consumer, TopicPartition
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.groups.member import GroupMember, LiveMember, membership
-from pykafka_wire.wire.groups.membership import Identity
+from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
+from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
+from pykafka_wire.wire.groups.member_state import Identity
 from tests.wire.test_consumer import Reader, await_shares, produce
 
 pytestmark = pytest.mark.broker
@@ -63,20 +64,20 @@ def test_a_group_outlives_its_coordinator(two_brokers: LocalCluster, place_topic
 
 
 @pytest.fixture
-def member(kafka: Any, topic: Any, group: str) -> Iterator[Callable[..., LiveMember]]:
+def member(kafka: Any, topic: Any, group: str) -> Iterator[Callable[..., HeartbeatThread]]:
     """Members of one group that have joined: ``member(group_instance_id="i")``; `like` has one go by another's id."""
     name = topic()
-    opened: list[tuple[Cluster, LiveMember]] = []
+    opened: list[tuple[Cluster, HeartbeatThread]] = []
 
-    def join(like: LiveMember | None = None, **more: str) -> LiveMember:
+    def join(like: HeartbeatThread | None = None, **more: str) -> HeartbeatThread:
         options = {"bootstrap.servers": kafka.bootstrap_servers, "heartbeat.interval.ms": "500"}
         settings = ClientSettings.from_options(options | {key.replace("_", "."): more[key] for key in more})
-        cluster, machine = Cluster(settings), membership(settings, group, (name,))
+        cluster, state_machine = Cluster(settings), member_state_machine(settings, group, (name,))
         if like is not None:
-            machine.identity = Identity(member_id=like.machine.identity.member_id)
-        opened.append((cluster, LiveMember(GroupMember(cluster, machine), settings, rejoins=True)))
-        opened[-1][1].join()
-        assert opened[-1][1].wait(Deadline.after_ms(TIMEOUT_S * 1000))
+            state_machine.identity = Identity(member_id=like.state_machine.identity.member_id)
+        opened.append((cluster, HeartbeatThread(GroupMember(cluster, state_machine), settings, rejoins=True)))
+        opened[-1][1].request_join()
+        assert opened[-1][1].wait_until_stable(Deadline.after_ms(TIMEOUT_S * 1000))
         return opened[-1][1]
 
     yield join
@@ -92,15 +93,15 @@ def test_a_member_whose_place_another_one_took_stops_and_says_so(
     """By its instance id, as a second process with the same settings does; or by its member id, as nobody should."""
     static = code == "FENCED_INSTANCE_ID"
     first = member(group_instance_id="twin") if static else member()
-    second: LiveMember = member(group_instance_id="twin") if static else member(like=first)
+    second: HeartbeatThread = member(group_instance_id="twin") if static else member(like=first)
     deadline = time.monotonic() + TIMEOUT_S
     while first.error is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     with pytest.raises(BrokerError, match=f"{code}.*{group}"):
-        first.wait(Deadline.after_ms(0))
+        first.wait_until_stable(Deadline.after_ms(0))
     if static:
         first.close()  # gives up nothing that is the other's by now
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
-        assert [each.member_id for each in described.members] == [second.machine.identity.member_id]
+        assert [each.member_id for each in described.members] == [second.state_machine.identity.member_id]

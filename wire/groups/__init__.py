@@ -1,1 +1,1 @@
-"""Consumer groups: who gets which partitions, a member's life, and committed offsets."""
+"""Consumer groups: assignment strategies, a member's states and requests, heartbeats, and committed offsets."""

@@ -1,8 +1,8 @@
-"""How a group's leader shares topic-partitions out: range and round-robin, with the results of Java's assignors.
+"""Assignment strategies of a group's leader: range and round-robin, with the results of Java's assignors.
 
-Pure functions over who subscribed to what and how many partitions each topic has. All members of a group must come to use
-the same strategy, and whichever of them leads decides for all; a Java leader and this one decide alike. (Java's range
-assignor also looks at racks where members name theirs; this one does not.)
+Pure functions of the members' subscriptions and the partition count of each topic. The members of a group agree on one strategy,
+and the leader assigns for all; a Java leader assigns alike. (Java's range assignor also considers racks, where members name
+theirs; this one does not.)
 https://kafka.apache.org/documentation/#consumerconfigs_partition.assignment.strategy
 """
 
@@ -17,7 +17,7 @@ from pykafka_wire.wire.topics import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber:
-    """A member of the group, as its leader sees it."""
+    """A member of the group and its subscription, as the leader gets them from JoinGroup."""
 
     member_id: str
     instance_id: str | None = None
@@ -25,8 +25,8 @@ class Subscriber:
 
     @property
     def order(self) -> tuple[bool, bytes]:
-        """Static members come first, by instance id, so that a restart moves nothing; the others by member id. Java
-        compares UTF-16 units."""
+        """Static members first, by instance id, so that a restart keeps assignments; then the others by member id. Strings
+        compare by UTF-16 units, as in Java."""
         return self.instance_id is None, _units(self.instance_id or self.member_id)
 
 
@@ -54,18 +54,18 @@ def assign_range(members: Sequence[Subscriber], n_partitions: Mapping[str, int])
 def assign_round_robin(
     members: Sequence[Subscriber], n_partitions: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """All partitions of all topics in turn; a member that did not subscribe to the topic is passed over."""
+    """All partitions of all topics in turn; members that did not subscribe to the topic are skipped."""
     assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
     ordered = sorted(members, key=lambda member: member.order)
-    turn = 0
+    position = 0
     for topic in sorted(n_partitions, key=_units):
         if not any(topic in member.topics for member in ordered):
             continue
         for partition in range(n_partitions[topic]):
-            while topic not in ordered[turn % len(ordered)].topics:
-                turn += 1
-            assigned[ordered[turn % len(ordered)].member_id].append(TopicPartition(topic, partition))
-            turn += 1
+            while topic not in ordered[position % len(ordered)].topics:
+                position += 1
+            assigned[ordered[position % len(ordered)].member_id].append(TopicPartition(topic, partition))
+            position += 1
     return assigned
 
 

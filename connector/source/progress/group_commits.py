@@ -16,7 +16,7 @@ from pykafka_wire.offsets import QueryOffsets
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, WireError
-from pykafka_wire.wire.groups.membership import Identity
+from pykafka_wire.wire.groups.member_state import Identity
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.topics import TopicPartition
 

@@ -19,8 +19,9 @@ from typing import NoReturn
 from pykafka_wire.offsets import QueryOffsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError
-from pykafka_wire.wire.groups.member import GroupMember, LiveMember, membership
-from pykafka_wire.wire.groups.membership import Identity
+from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
+from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
+from pykafka_wire.wire.groups.member_state import Identity
 from pykafka_wire.wire.settings import ClientSettings
 
 _log = logging.getLogger(__name__)
@@ -32,23 +33,27 @@ class StaticMember:
     def __init__(self, cluster: Cluster, client: ClientSettings) -> None:
         self._cluster = cluster
         self._client = client
-        self._member: LiveMember | None = None
+        self._member: HeartbeatThread | None = None
         self._warned_of_others = False
 
-    def join(self, progress: QueryOffsets) -> LiveMember:
+    def join(self, progress: QueryOffsets) -> HeartbeatThread:
         """The member of a query; joins in the background at first, and again when the query reads other topics."""
         topics = tuple(sorted({tp.topic for tp in progress.offsets}))
         member = self._member
         if member is None:
             _exit_on_sigterm()
             instance_id = self._client.group_instance_id or f"pykafka-wire-{progress.query}"
-            machine = membership(replace(self._client, group_instance_id=instance_id), progress.group, topics)
-            member = self._member = LiveMember(GroupMember(self._cluster, machine), self._client, rejoins=True)
-            member.join()
-        elif member.machine.topics != topics and not member.joining and member.error is None:
-            member.machine.topics = topics
-            member.machine.rejoin()
-            member.join()
+            state_machine = member_state_machine(
+                replace(self._client, group_instance_id=instance_id), progress.group, topics
+            )
+            member = self._member = HeartbeatThread(
+                GroupMember(self._cluster, state_machine), self._client, rejoins=True
+            )
+            member.request_join()
+        elif member.state_machine.topics != topics and not member.joining and member.error is None:
+            member.state_machine.topics = topics
+            member.state_machine.rejoin()
+            member.request_join()
         return member
 
     def identity(self, progress: QueryOffsets, deadline: Deadline) -> Identity:
@@ -59,21 +64,25 @@ class StaticMember:
             WireError: the member cannot join again.
         """
         member = self.join(progress)
-        if not member.wait(deadline):
+        if not member.wait_until_stable(deadline):
             raise DeadlineExceededError(f"group {progress.group} is still rebalancing", api="JoinGroup")
-        if not member.machine.alone and not self._warned_of_others:
+        if not member.state_machine.is_only_member and not self._warned_of_others:
             self._warned_of_others = True
             _log.warning(
                 "Group %s has other members than this query: both commit for the same partitions, or for a part of them. Give "
                 "each query a kafka.group.id of its own.",
                 progress.group,
             )
-        return member.machine.identity
+        return member.state_machine.identity
 
     def has_moved_on(self, identity: Identity) -> bool:
         """Whether the member has joined again, or is about to, since it had ``identity``."""
         member = self._member
-        return member is not None and member.error is None and (member.joining or member.machine.identity != identity)
+        return (
+            member is not None
+            and member.error is None
+            and (member.joining or member.state_machine.identity != identity)
+        )
 
     def close(self) -> None:
         """Leave the group."""

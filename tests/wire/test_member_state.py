@@ -1,11 +1,11 @@
-"""The member's state machine, answer by answer; nothing here opens a socket or knows a clock."""
+"""The member's state state_machine, answer by answer; nothing here opens a socket or knows a clock."""
 
 from __future__ import annotations
 
 import pytest
 
 from pykafka_wire.wire.errors import BrokerError, ProtocolError
-from pykafka_wire.wire.groups.membership import Membership, MemberState, decode_assignment, encode_assignment
+from pykafka_wire.wire.groups.member_state import MemberState, MemberStateMachine, decode_assignment, encode_assignment
 from pykafka_wire.wire.protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     decode_versioned,
@@ -31,7 +31,7 @@ def subscription(*topics: str) -> bytes:
     return encode_versioned(ConsumerProtocolSubscription(topics=list(topics)), 1)
 
 
-def joined(member_id: str, *, leader: str = "", generation: int = 1, **more: object) -> JoinGroupResponse:
+def join_response(member_id: str, *, leader: str = "", generation: int = 1, **more: object) -> JoinGroupResponse:
     members = [JoinGroupResponseMember(member_id=each, metadata=subscription("t")) for each in ("a", "b")]
     return JoinGroupResponse(
         generation_id=generation,
@@ -43,22 +43,24 @@ def joined(member_id: str, *, leader: str = "", generation: int = 1, **more: obj
     )  # type: ignore[arg-type]
 
 
-def stable(instance_id: str | None = None) -> Membership:
-    member = Membership("g", ["t"], instance_id=instance_id)
-    member.joined(joined("a", leader="b"))
-    member.synced(SyncGroupResponse(assignment=encode_assignment([T1, T0])))
+def stable(instance_id: str | None = None) -> MemberStateMachine:
+    member = MemberStateMachine("g", ["t"], instance_id=instance_id)
+    member.handle_join(join_response("a", leader="b"))
+    member.handle_sync(SyncGroupResponse(assignment=encode_assignment([T1, T0])))
     assert member.state is MemberState.STABLE
     return member
 
 
 def test_a_first_join_is_repeated_with_the_member_id_that_it_is_given() -> None:
-    member = Membership("g", ["t"], strategies=("range", "roundrobin"), session_timeout_ms=7, rebalance_timeout_ms=9)
+    member = MemberStateMachine(
+        "g", ["t"], strategies=("range", "roundrobin"), session_timeout_ms=7, rebalance_timeout_ms=9
+    )
     first = member.next_request()
     assert isinstance(first, JoinGroupRequest)
     assert (first.member_id, first.session_timeout_ms, first.rebalance_timeout_ms) == ("", 7, 9)
     assert [protocol.name for protocol in first.protocols] == ["range", "roundrobin"]
     assert decode_versioned(ConsumerProtocolSubscription, first.protocols[0].metadata).topics == ["t"]
-    member.joined(JoinGroupResponse(error_code=MEMBER_ID_REQUIRED, member_id="a"))
+    member.handle_join(JoinGroupResponse(error_code=MEMBER_ID_REQUIRED, member_id="a"))
     assert member.state is MemberState.UNJOINED
     second = member.next_request()
     assert isinstance(second, JoinGroupRequest)
@@ -66,10 +68,10 @@ def test_a_first_join_is_repeated_with_the_member_id_that_it_is_given() -> None:
 
 
 def test_the_leader_shares_out_and_syncs_everybodys_share() -> None:
-    member = Membership("g", ["t"])
-    member.joined(joined("a"))
-    assert (member.state, member.leads, member.group_topics) == (MemberState.LEADING, True, {"t"})
-    assert not member.alone
+    member = MemberStateMachine("g", ["t"])
+    member.handle_join(join_response("a"))
+    assert (member.state, member.is_leader, member.group_topics) == (MemberState.ASSIGNING, True, {"t"})
+    assert not member.is_only_member
     assert member.next_request() is None
     member.assign({"t": 3, "not asked for": 5})
     request = member.next_request()
@@ -77,35 +79,35 @@ def test_the_leader_shares_out_and_syncs_everybodys_share() -> None:
     shares = {each.member_id: decode_assignment(each.assignment) for each in request.assignments}
     assert shares == {"a": (T0, T1), "b": (TopicPartition("t", 2),)}
     assert (request.generation_id, request.member_id, request.protocol_name) == (1, "a", "range")
-    assert member.shared_out == {"t": 3}
-    member.synced(SyncGroupResponse(assignment=request.assignments[0].assignment))
+    assert member.assigned_counts == {"t": 3}
+    member.handle_sync(SyncGroupResponse(assignment=request.assignments[0].assignment))
     assert (member.state, member.assignment) == (MemberState.STABLE, (T0, T1))
 
 
 def test_a_follower_syncs_nothing_and_is_told_its_share() -> None:
-    member = Membership("g", ["t"])
-    member.joined(joined("a", leader="b"))
-    assert (member.state, member.leads) == (MemberState.SYNCING, False)
+    member = MemberStateMachine("g", ["t"])
+    member.handle_join(join_response("a", leader="b"))
+    assert (member.state, member.is_leader) == (MemberState.SYNCING, False)
     request = member.next_request()
     assert isinstance(request, SyncGroupRequest)
     assert request.assignments == []
-    member.synced(SyncGroupResponse(assignment=encode_assignment([T1, T0])))
+    member.handle_sync(SyncGroupResponse(assignment=encode_assignment([T1, T0])))
     assert member.assignment == (T0, T1)
     assert member.next_request() is None
 
 
 def test_a_member_that_gets_nothing_is_stable_all_the_same() -> None:
-    member = Membership("g", ["t"])
-    member.joined(joined("a", leader="b"))
-    member.synced(SyncGroupResponse(assignment=b""))
+    member = MemberStateMachine("g", ["t"])
+    member.handle_join(join_response("a", leader="b"))
+    member.handle_sync(SyncGroupResponse(assignment=b""))
     assert (member.state, member.assignment) == (MemberState.STABLE, ())
 
 
 def test_a_static_leader_that_came_back_does_not_share_out_anew() -> None:
     """KIP-814."""
-    member = Membership("g", ["t"], instance_id="i")
-    member.joined(joined("a", skip_assignment=True))
-    assert (member.state, member.leads) == (MemberState.SYNCING, True)
+    member = MemberStateMachine("g", ["t"], instance_id="i")
+    member.handle_join(join_response("a", skip_assignment=True))
+    assert (member.state, member.is_leader) == (MemberState.SYNCING, True)
     request = member.next_request()
     assert isinstance(request, SyncGroupRequest)
     assert request.assignments == []
@@ -115,11 +117,11 @@ def test_a_rebalance_keeps_member_id_and_generation_for_a_last_commit() -> None:
     member = stable()
     owned = member.assignment
     for code in (REBALANCING, REBALANCING, 0):
-        member.heard(HeartbeatResponse(error_code=code))
+        member.handle_heartbeat(HeartbeatResponse(error_code=code))
         assert (member.state, member.assignment, member.lost) == (MemberState.REBALANCING, owned, False)
         assert (member.identity.member_id, member.identity.generation) == ("a", 1)
     assert isinstance(member.next_request(), JoinGroupRequest)
-    member.joined(joined("a", leader="b"))
+    member.handle_join(join_response("a", leader="b"))
     assert (member.state, member.assignment) == (MemberState.SYNCING, ())
 
 
@@ -128,70 +130,72 @@ def test_a_rebalance_keeps_member_id_and_generation_for_a_last_commit() -> None:
 def test_a_lost_place_is_joined_for_anew(code: int, member_id: str, rebalancing: bool) -> None:
     member = stable()
     if rebalancing:
-        member.heard(HeartbeatResponse(error_code=REBALANCING))
-    member.heard(HeartbeatResponse(error_code=code))
+        member.handle_heartbeat(HeartbeatResponse(error_code=REBALANCING))
+    member.handle_heartbeat(HeartbeatResponse(error_code=code))
     assert (member.state, member.lost) == (MemberState.UNJOINED, True)
     assert (member.identity.member_id, member.identity.generation) == (member_id, -1)
     request = member.next_request()
     assert isinstance(request, JoinGroupRequest)
     assert request.member_id == member_id
-    member.joined(joined("c", leader="b"))
-    member.synced(SyncGroupResponse(assignment=encode_assignment([T0])))
+    member.handle_join(join_response("c", leader="b"))
+    member.handle_sync(SyncGroupResponse(assignment=encode_assignment([T0])))
     assert (member.state, member.lost) == (MemberState.STABLE, False)
 
 
 @pytest.mark.parametrize("code", [REBALANCING, UNKNOWN_MEMBER, ILLEGAL_GENERATION])
 def test_a_rebalance_during_join_or_sync_starts_over(code: int) -> None:
-    member = Membership("g", ["t"])
-    member.joined(JoinGroupResponse(error_code=code))
+    member = MemberStateMachine("g", ["t"])
+    member.handle_join(JoinGroupResponse(error_code=code))
     assert isinstance(member.next_request(), JoinGroupRequest)
-    member.joined(joined("a", leader="b"))
-    member.synced(SyncGroupResponse(error_code=code))
+    member.handle_join(join_response("a", leader="b"))
+    member.handle_sync(SyncGroupResponse(error_code=code))
     assert isinstance(member.next_request(), JoinGroupRequest)
 
 
 def test_a_fenced_member_is_out_and_told_whose_id_it_is() -> None:
     member = stable("me")
     with pytest.raises(BrokerError, match=r"FENCED_INSTANCE_ID.*'me' is in use"):
-        member.heard(HeartbeatResponse(error_code=FENCED))
-    assert (member.state, member.lost, member.assignment) == (MemberState.GONE, True, ())
+        member.handle_heartbeat(HeartbeatResponse(error_code=FENCED))
+    assert (member.state, member.lost, member.assignment) == (MemberState.LEFT, True, ())
     member.rejoin()
     assert member.next_request() is None
 
 
 def test_a_group_of_another_kind_refuses_for_good() -> None:
-    member = Membership("g", ["t"])
+    member = MemberStateMachine("g", ["t"])
     with pytest.raises(BrokerError, match=r"INCONSISTENT_GROUP_PROTOCOL.*'g'"):
-        member.joined(JoinGroupResponse(error_code=23))
-    assert member.state is MemberState.GONE
+        member.handle_join(JoinGroupResponse(error_code=23))
+    assert member.state is MemberState.LEFT
 
 
 def test_a_strategy_that_was_not_offered_breaks_the_protocol() -> None:
-    member = Membership("g", ["t"], strategies=("roundrobin",))
+    member = MemberStateMachine("g", ["t"], strategies=("roundrobin",))
     with pytest.raises(ProtocolError, match="'range'"):
-        member.joined(joined("a"))
+        member.handle_join(join_response("a"))
 
 
 def test_a_static_member_says_its_instance_id_in_every_request() -> None:
-    member = Membership("g", ["t"], instance_id="i")
+    member = MemberStateMachine("g", ["t"], instance_id="i")
     join = member.next_request()
-    member.joined(joined("a", leader="b"))
+    member.handle_join(join_response("a", leader="b"))
     sync = member.next_request()
     assert isinstance(join, JoinGroupRequest) and isinstance(sync, SyncGroupRequest)
-    assert join.group_instance_id == sync.group_instance_id == member.heartbeat().group_instance_id == "i"
-    assert [(each.member_id, each.group_instance_id) for each in member.leave(batched=True).members] == [("a", "i")]
+    assert join.group_instance_id == sync.group_instance_id == member.heartbeat_request().group_instance_id == "i"
+    assert [(each.member_id, each.group_instance_id) for each in member.leave_request(batched=True).members] == [
+        ("a", "i")
+    ]
 
 
 def test_leaving_goes_by_member_id_in_the_form_that_the_coordinator_knows() -> None:
     member = stable()
-    old = member.leave(batched=False)
+    old = member.leave_request(batched=False)
     assert (old.member_id, old.members) == ("a", [])
-    new = member.leave(batched=True)
+    new = member.leave_request(batched=True)
     assert [each.member_id for each in new.members] == ["a"]
-    assert (member.state, member.next_request()) == (MemberState.GONE, None)
-    member.joined(joined("a"))  # the answer to a join that was on its way
-    assert member.state is MemberState.GONE
-    member.left(LeaveGroupResponse(members=[MemberResponse(member_id="a", error_code=UNKNOWN_MEMBER)]))
-    member.left(LeaveGroupResponse(members=[MemberResponse(member_id="a", error_code=FENCED)]))
+    assert (member.state, member.next_request()) == (MemberState.LEFT, None)
+    member.handle_join(join_response("a"))  # the answer to a join that was on its way
+    assert member.state is MemberState.LEFT
+    member.handle_leave(LeaveGroupResponse(members=[MemberResponse(member_id="a", error_code=UNKNOWN_MEMBER)]))
+    member.handle_leave(LeaveGroupResponse(members=[MemberResponse(member_id="a", error_code=FENCED)]))
     with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
-        member.left(LeaveGroupResponse(error_code=30))
+        member.handle_leave(LeaveGroupResponse(error_code=30))

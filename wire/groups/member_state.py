@@ -1,23 +1,26 @@
-"""A member of a classic consumer group, without I/O: what to send next, and what an answer means.
+"""A member of a classic consumer group, without I/O: the next request, and what its response changes.
 
 The rules on one page (https://kafka.apache.org/protocol#The_Messages_JoinGroup and below):
 
-=========  ==============================  =====================================================================
-state      what is due                     what ends it
-=========  ==============================  =====================================================================
-UNJOINED   :meth:`Membership.next_request` JoinGroup's answer. MEMBER_ID_REQUIRED: join again with the id (KIP-394)
-LEADING    :meth:`Membership.assign`       the caller gives the partition counts of :attr:`Membership.group_topics`
-SYNCING    :meth:`Membership.next_request` SyncGroup's answer, which brings the assignment
-STABLE     heartbeats                      REBALANCE_IN_PROGRESS, or a topic that has grown: REBALANCING. A lost place in the
-                                           group: UNJOINED
-REBALANCING heartbeats, until the caller   JoinGroup's answer. Until then the member has its old generation, may commit with it,
-           has given up what it owns;      and must send heartbeats: the group waits for it for the rebalance timeout, and drops
-           then as UNJOINED                it after the session timeout
-GONE       nothing                         it left, or another member took its instance id (KIP-345)
-=========  ==============================  =====================================================================
+===========  ========================================  ==============================================================
+state        what to do                                what ends it
+===========  ========================================  ==============================================================
+UNJOINED     send a JoinGroup                          its response; MEMBER_ID_REQUIRED: JoinGroup with that id (KIP-394)
+ASSIGNING    :meth:`~MemberStateMachine.assign`, as    the call, with the partition counts of
+             the leader                                :attr:`~MemberStateMachine.group_topics`
+SYNCING      send a SyncGroup                          its response, which has the assignment
+STABLE       send heartbeats                           REBALANCE_IN_PROGRESS, or a topic has new partitions: REBALANCING;
+                                                       the place in the group is lost: UNJOINED
+REBALANCING  send heartbeats, give up the assignment,  the response to JoinGroup; the place in the group is lost: UNJOINED
+             then send a JoinGroup
+LEFT         nothing                                   it left, or another member took its instance id (KIP-345)
+===========  ========================================  ==============================================================
 
-The protocol is the eager one (KIP-429's older half): a member gives up all that it owns before it joins again. Errors that
-concern the coordinator rather than the member (it moved, it is loading) never come here: whoever sends retries them.
+A REBALANCING member has its old generation and may commit under it. The coordinator waits for its JoinGroup for the rebalance
+timeout, and drops it after the session timeout unless heartbeats arrive.
+
+The protocol is the eager one: a member gives up its whole assignment before it joins again. Errors that concern the coordinator
+rather than the member (it moved, it is loading) never come here: the sender retries them.
 """
 
 from __future__ import annotations
@@ -52,49 +55,50 @@ from pykafka_wire.wire.protocol.messages.group import (
 from pykafka_wire.wire.topics import TopicPartition
 
 PROTOCOL_TYPE: Final = "consumer"
-#: What Java's consumers write: 3 adds the rack, which this member does not name; all of them read 1.
+#: Of subscriptions and assignments. Java's consumers write 3, which adds the rack, and read 1 as well.
 _PROTOCOL_VERSION: Final = 1
 _NONE: Final = 0
 ILLEGAL_GENERATION: Final = 22
 _INCONSISTENT_PROTOCOL: Final = 23
 UNKNOWN_MEMBER_ID: Final = 25
 _REBALANCE_IN_PROGRESS: Final = 27
-#: What brokers that are not Apache's may answer where Apache's answer UNKNOWN_MEMBER_ID.
+#: Brokers that are not Apache's may answer this in place of UNKNOWN_MEMBER_ID.
 _GROUP_ID_NOT_FOUND: Final = 69
 _MEMBER_ID_REQUIRED: Final = 79
 _FENCED_INSTANCE_ID: Final = 82
 
 
 class MemberState(Enum):
-    """Where a member stands; see the module's table."""
+    """The state of a member; see the module's table."""
 
     UNJOINED = "unjoined"
-    LEADING = "leading"
+    ASSIGNING = "assigning"
     SYNCING = "syncing"
     STABLE = "stable"
     REBALANCING = "rebalancing"
-    GONE = "gone"
+    LEFT = "left"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who a member is to its coordinator, at present; a commit carries it. Replaced as a whole, so threads may read it."""
+    """Member id, generation and instance id, which commits carry too. Replaced as a whole, so that threads may read it."""
 
     member_id: str = ""
     generation: int = -1
     instance_id: str | None = None
 
 
-class Membership:
+class MemberStateMachine:
     """One member of one group.
 
     Attributes:
-        state: what is due.
+        state: see the module's table.
         identity: member id, generation and instance id.
-        assignment: what the group gave this member, sorted; empty unless STABLE or REBALANCING.
-        lost_code: the error code that took the last place in the group away, 0 where it was given back.
-        protocol: the strategy that the group has agreed on.
-        leads: whether this member shares the partitions out in this generation.
+        assignment: the partitions that the group assigned to this member, sorted; empty unless STABLE or REBALANCING.
+        lost_error_code: the error code by which the place in the group was lost, 0 if it was not.
+        protocol: the assignment strategy that the group has agreed on.
+        is_leader: whether this member assigns the partitions in this generation.
+        assigned_counts: partitions by topic, as this leader has assigned them; other counts mean that a topic has grown.
     """
 
     def __init__(
@@ -112,16 +116,15 @@ class Membership:
         self.state = MemberState.UNJOINED
         self.identity = Identity(instance_id=instance_id)
         self.assignment: tuple[TopicPartition, ...] = ()
-        self.lost_code = 0
+        self.lost_error_code = 0
         self.protocol = ""
-        self.leads = False
-        #: What the leader shared out, to see when a topic has got more partitions.
-        self.shared_out: dict[str, int] = {}
+        self.is_leader = False
+        self.assigned_counts: dict[str, int] = {}
         self._strategies = tuple(strategies)
         self._session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self._members: list[Subscriber] = []
-        self._shares: list[SyncGroupRequestAssignment] = []
+        self._assignments: list[SyncGroupRequestAssignment] = []
 
     @property
     def has_generation(self) -> bool:
@@ -130,21 +133,21 @@ class Membership:
 
     @property
     def lost(self) -> bool:
-        """Whether the place was lost rather than given back: what was owned may be another's by now."""
-        return bool(self.lost_code)
+        """Whether the place in the group was lost: another member may own the partitions already."""
+        return bool(self.lost_error_code)
 
     @property
-    def alone(self) -> bool:
+    def is_only_member(self) -> bool:
         """Whether the group has no other member in this generation."""
-        return self.leads and len(self._members) == 1
+        return self.is_leader and len(self._members) == 1
 
     @property
     def group_topics(self) -> frozenset[str]:
-        """Every topic that a member of the group subscribed to; known to the leader."""
+        """All topics that members of the group have subscribed to; only the leader knows them."""
         return frozenset(topic for member in self._members for topic in member.topics)
 
     def next_request(self) -> JoinGroupRequest | SyncGroupRequest | None:
-        """The request that is due; None where none is."""
+        """The JoinGroup or SyncGroup to send now; None if there is none."""
         if self.state in (MemberState.UNJOINED, MemberState.REBALANCING):
             subscription = encode_versioned(ConsumerProtocolSubscription(topics=list(self.topics)), _PROTOCOL_VERSION)
             return JoinGroupRequest(
@@ -164,24 +167,24 @@ class Membership:
                 group_instance_id=self.identity.instance_id,
                 protocol_type=PROTOCOL_TYPE,
                 protocol_name=self.protocol,
-                assignments=self._shares,
+                assignments=self._assignments,
             )
         return None
 
-    def joined(self, response: JoinGroupResponse) -> None:
-        """JoinGroup's answer.
+    def handle_join(self, response: JoinGroupResponse) -> None:
+        """Take JoinGroup's response.
 
         Raises:
-            BrokerError: the group will not have this member.
-            ProtocolError: the answer makes no sense.
+            BrokerError: the group refuses this member.
+            ProtocolError: the response names a strategy that this member has not offered.
         """
-        if self.state is MemberState.GONE:
+        if self.state is MemberState.LEFT:
             return
         if response.error_code == _MEMBER_ID_REQUIRED:
             self.identity = self._identity(response.member_id)
             return
         if response.error_code:
-            self.refused(response.error_code, "JoinGroup")
+            self.handle_error(response.error_code, "JoinGroup")
             return
         if response.protocol_name not in self._strategies:
             raise ProtocolError(
@@ -189,12 +192,12 @@ class Membership:
             )
         self.protocol = response.protocol_name
         self.identity = self._identity(response.member_id, response.generation_id)
-        self.leads = response.leader == response.member_id
-        self._shares = []
+        self.is_leader = response.leader == response.member_id
+        self._assignments = []
         self._members = []
         self.assignment = ()
         self.state = MemberState.SYNCING
-        if self.leads:
+        if self.is_leader:
             self._members = [
                 Subscriber(
                     member_id=member.member_id,
@@ -203,40 +206,44 @@ class Membership:
                 )
                 for member in response.members
             ]
-            # KIP-814: a static leader that came back is told of its members, yet is not to share out anew.
+            # KIP-814: a static leader that came back gets the members, but must not assign partitions anew.
             if not response.skip_assignment:
-                self.state = MemberState.LEADING
+                self.state = MemberState.ASSIGNING
 
     def assign(self, n_partitions: Mapping[str, int]) -> None:
-        """Share out, as the leader: ``n_partitions`` has the partition counts of :attr:`group_topics` that exist."""
-        if self.state is not MemberState.LEADING:
+        """Assign the partitions to the members, as the leader.
+
+        Args:
+            n_partitions: the partition counts of those :attr:`group_topics` that exist.
+        """
+        if self.state is not MemberState.ASSIGNING:
             return
-        self.shared_out = {topic: n for topic, n in n_partitions.items() if topic in self.group_topics}
-        shares = ASSIGNORS[self.protocol](self._members, self.shared_out)
-        self._shares = [
-            SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(share))
-            for member_id, share in shares.items()
+        self.assigned_counts = {topic: n for topic, n in n_partitions.items() if topic in self.group_topics}
+        assigned = ASSIGNORS[self.protocol](self._members, self.assigned_counts)
+        self._assignments = [
+            SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(partitions))
+            for member_id, partitions in assigned.items()
         ]
         self.state = MemberState.SYNCING
 
-    def synced(self, response: SyncGroupResponse) -> None:
-        """SyncGroup's answer.
+    def handle_sync(self, response: SyncGroupResponse) -> None:
+        """Take SyncGroup's response, and with it the assignment.
 
         Raises:
-            BrokerError, ProtocolError: as :meth:`joined`.
+            BrokerError, ProtocolError: as :meth:`handle_join`.
         """
-        if self.state is MemberState.GONE:
+        if self.state is MemberState.LEFT:
             return
         if response.error_code:
-            self.refused(response.error_code, "SyncGroup")
+            self.handle_error(response.error_code, "SyncGroup")
             return
-        if response.protocol_name not in (None, "", self.protocol):  # said from version 5 on
+        if response.protocol_name not in (None, "", self.protocol):  # in the response from version 5 on
             raise broker_error(_INCONSISTENT_PROTOCOL, api="SyncGroup")
         self.assignment = decode_assignment(response.assignment)
-        self.lost_code = 0
+        self.lost_error_code = 0
         self.state = MemberState.STABLE
 
-    def heartbeat(self) -> HeartbeatRequest:
+    def heartbeat_request(self) -> HeartbeatRequest:
         """The request that keeps a STABLE or REBALANCING member in its group."""
         return HeartbeatRequest(
             group_id=self.group_id,
@@ -245,44 +252,45 @@ class Membership:
             group_instance_id=self.identity.instance_id,
         )
 
-    def heard(self, response: HeartbeatResponse) -> None:
-        """Heartbeat's answer. Raises BrokerError where the member is out for good."""
+    def handle_heartbeat(self, response: HeartbeatResponse) -> None:
+        """Take Heartbeat's response. Raises BrokerError where the group refuses this member."""
         if response.error_code and self.has_generation:
-            self.refused(response.error_code, "Heartbeat")
+            self.handle_error(response.error_code, "Heartbeat")
 
-    def leave(self, *, batched: bool, reason: str = "the consumer is being closed") -> LeaveGroupRequest:
-        """The request that gives the place up at once; the member is GONE from here on.
+    def leave_request(self, *, batched: bool, reason: str = "the consumer is being closed") -> LeaveGroupRequest:
+        """The request to leave the group; the member is LEFT from here on.
 
         Args:
-            batched: whether the coordinator knows version 3, which takes members, static ones with their instance id.
+            batched: whether the coordinator supports version 3, which names members, static ones with their instance id.
         """
-        self.state = MemberState.GONE
+        self.state = MemberState.LEFT
         self.assignment = ()
         if not batched:
             return LeaveGroupRequest(group_id=self.group_id, member_id=self.identity.member_id)
-        # Both ids: by the instance id alone a member would give up the place of the one that has taken it over.
+        # Both ids: with the instance id alone a fenced member would remove the one that has fenced it.
         identity = self.identity
         member = MemberIdentity(member_id=identity.member_id, group_instance_id=identity.instance_id, reason=reason)
         return LeaveGroupRequest(group_id=self.group_id, members=[member])
 
-    def left(self, response: LeaveGroupResponse) -> None:
-        """LeaveGroup's answer. Raises BrokerError where the coordinator refuses; that the place is gone already is well."""
+    def handle_leave(self, response: LeaveGroupResponse) -> None:
+        """Take LeaveGroup's response. Raises BrokerError where the coordinator refuses; a member that it does not know has
+        left already."""
         for code in (response.error_code, *(member.error_code for member in response.members)):
             if code not in (_NONE, UNKNOWN_MEMBER_ID, _GROUP_ID_NOT_FOUND, _FENCED_INSTANCE_ID):
                 raise broker_error(code, api="LeaveGroup", detail=f"(group {self.group_id!r})")
 
     def rejoin(self) -> None:
-        """Join again, under the same member id: the group rebalances, or topics have changed or grown."""
+        """Join again under the same member id: the group rebalances, or topics have changed or grown."""
         if self.has_generation:
             self.state = MemberState.REBALANCING
-        elif self.state is not MemberState.GONE:
+        elif self.state is not MemberState.LEFT:
             self.state = MemberState.UNJOINED
 
-    def refused(self, code: int, api: str) -> None:
+    def handle_error(self, code: int, api: str) -> None:
         """Act on an error code that concerns this member.
 
         Raises:
-            BrokerError: anything but another join is needed. The member is GONE.
+            BrokerError: joining again would not help. The member is LEFT.
         """
         if code == _REBALANCE_IN_PROGRESS:
             self.rejoin()
@@ -291,20 +299,20 @@ class Membership:
         elif code == ILLEGAL_GENERATION:
             self._lose(code, self.identity.member_id)
         else:
-            self._gone(code, api)
+            self._fail(code, api)
 
     def _lose(self, code: int, member_id: str) -> None:
-        """The place in the group is another's by now: join again, as if for the first time."""
+        """The place in the group is lost: join again without the old generation."""
         self.identity = self._identity(member_id)
-        self.lost_code = code
+        self.lost_error_code = code
         self.assignment = ()
-        if self.state is not MemberState.GONE:
+        if self.state is not MemberState.LEFT:
             self.state = MemberState.UNJOINED
 
-    def _gone(self, code: int, api: str) -> NoReturn:
-        self.state = MemberState.GONE
+    def _fail(self, code: int, api: str) -> NoReturn:
+        self.state = MemberState.LEFT
         self.assignment = ()
-        self.lost_code = code
+        self.lost_error_code = code
         error = broker_error(code, api=api, detail=f"(group {self.group_id!r})")
         if code == _FENCED_INSTANCE_ID:
             error.remedy = f"Give each member a group.instance.id of its own; {self.identity.instance_id!r} is in use."
@@ -315,7 +323,7 @@ class Membership:
 
 
 def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
-    """A member's share, as SyncGroup carries it."""
+    """A member's assignment, as SyncGroup carries it."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
@@ -324,7 +332,7 @@ def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
-    """A member's share, sorted; a member that gets nothing may be sent no bytes at all.
+    """A member's assignment, sorted; for an empty one a coordinator may send no bytes at all.
 
     Raises ProtocolError for malformed bytes."""
     if not len(data):

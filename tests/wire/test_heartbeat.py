@@ -10,8 +10,9 @@ import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import NoBrokerAvailableError, WireError
-from pykafka_wire.wire.groups.member import GroupMember, LiveMember, membership
-from pykafka_wire.wire.groups.membership import MemberState
+from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
+from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
+from pykafka_wire.wire.groups.member_state import MemberState
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -33,7 +34,7 @@ def coordinator() -> Iterator[GroupCoordinator]:
 
 
 @pytest.fixture
-def member(coordinator: GroupCoordinator) -> Iterator[LiveMember]:
+def member(coordinator: GroupCoordinator) -> Iterator[HeartbeatThread]:
     options = {
         "bootstrap.servers": coordinator.address,
         "group.id": "g",
@@ -44,7 +45,7 @@ def member(coordinator: GroupCoordinator) -> Iterator[LiveMember]:
     }
     settings = ClientSettings.from_options(options)
     with Cluster(settings) as cluster:
-        member = LiveMember(GroupMember(cluster, membership(settings, "g", ("t",))), settings)
+        member = HeartbeatThread(GroupMember(cluster, member_state_machine(settings, "g", ("t",))), settings)
         yield member
         member.close()
 
@@ -57,10 +58,10 @@ def await_heartbeat(coordinator: FakeBroker) -> None:
 
 
 def test_a_member_outlives_its_cluster_being_away(
-    coordinator: GroupCoordinator, member: LiveMember, caplog: Any
+    coordinator: GroupCoordinator, member: HeartbeatThread, caplog: Any
 ) -> None:
-    member.join()
-    assert member.wait(Deadline.after_ms(SOON_MS))
+    member.request_join()
+    assert member.wait_until_stable(Deadline.after_ms(SOON_MS))
     await_heartbeat(coordinator)
     for trouble in coordinator.know_nothing, coordinator.go_away:
         caplog.clear()
@@ -72,17 +73,17 @@ def test_a_member_outlives_its_cluster_being_away(
         assert member.state is MemberState.STABLE
     coordinator.go_on()
     await_heartbeat(coordinator)
-    member.machine.rejoin()
-    member.join()
-    assert member.wait(Deadline.after_ms(SOON_MS))
+    member.state_machine.rejoin()
+    member.request_join()
+    assert member.wait_until_stable(Deadline.after_ms(SOON_MS))
 
 
 def test_a_rebalance_is_answered_with_heartbeats_until_the_caller_joins_again(
-    coordinator: GroupCoordinator, member: LiveMember
+    coordinator: GroupCoordinator, member: HeartbeatThread
 ) -> None:
     """A caller at work on its records keeps its place: without heartbeats it would lose it after session.timeout.ms."""
-    member.join()
-    assert member.wait(Deadline.after_ms(SOON_MS))
+    member.request_join()
+    assert member.wait_until_stable(Deadline.after_ms(SOON_MS))
     coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=27)
     deadline = Deadline.after_ms(SOON_MS)
     while member.state is MemberState.STABLE:
@@ -90,21 +91,21 @@ def test_a_rebalance_is_answered_with_heartbeats_until_the_caller_joins_again(
     for _ in range(3):
         await_heartbeat(coordinator)
     assert coordinator.count(JoinGroupRequest) == 1
-    assert member.machine.identity.generation == 1
+    assert member.state_machine.identity.generation == 1
     coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=0)
     await_heartbeat(coordinator)
     assert member.state is MemberState.REBALANCING
-    member.join()
-    assert member.wait(deadline)
+    member.request_join()
+    assert member.wait_until_stable(deadline)
     assert coordinator.count(JoinGroupRequest) == 2
 
 
 @pytest.mark.parametrize("silent", [JoinGroupRequest, SyncGroupRequest, HeartbeatRequest])
 def test_closing_ends_the_thread_though_an_answer_is_still_to_come(
-    coordinator: GroupCoordinator, member: LiveMember, silent: type[Any]
+    coordinator: GroupCoordinator, member: HeartbeatThread, silent: type[Any]
 ) -> None:
     coordinator.on[silent] = lambda *_: None
-    member.join()
+    member.request_join()
     thread, deadline = member._thread, Deadline.after_ms(SOON_MS)
     assert thread is not None
     while not coordinator.count(silent):
@@ -115,38 +116,38 @@ def test_closing_ends_the_thread_though_an_answer_is_still_to_come(
 
 
 def test_closing_ends_the_thread_while_the_coordinator_is_away(
-    coordinator: GroupCoordinator, member: LiveMember
+    coordinator: GroupCoordinator, member: HeartbeatThread
 ) -> None:
     coordinator.go_away()
-    member.join()
+    member.request_join()
     thread = member._thread
     assert thread is not None
     with pytest.raises(NoBrokerAvailableError):
-        member.wait(Deadline.after_ms(SOON_MS))
+        member.wait_until_stable(Deadline.after_ms(SOON_MS))
     member.close()
     assert not thread.is_alive()
 
 
 def test_a_member_that_never_had_a_place_says_that_nobody_answers_and_goes_on_trying(
-    coordinator: GroupCoordinator, member: LiveMember
+    coordinator: GroupCoordinator, member: HeartbeatThread
 ) -> None:
     coordinator.go_away()
-    member.join()
+    member.request_join()
     with pytest.raises(NoBrokerAvailableError):
-        member.wait(Deadline.after_ms(SOON_MS))
+        member.wait_until_stable(Deadline.after_ms(SOON_MS))
     assert member.error is None
     coordinator.go_on()
     deadline = Deadline.after_ms(SOON_MS)
     while member.joining:
         assert not deadline.expired
-    assert member.wait(deadline)
+    assert member.wait_until_stable(deadline)
 
 
 def test_what_nobody_thought_of_ends_the_membership_and_is_told(
-    coordinator: GroupCoordinator, member: LiveMember, monkeypatch: pytest.MonkeyPatch
+    coordinator: GroupCoordinator, member: HeartbeatThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    member.join()
-    assert member.wait(Deadline.after_ms(SOON_MS))
+    member.request_join()
+    assert member.wait_until_stable(Deadline.after_ms(SOON_MS))
 
     def fail() -> bool:
         raise RuntimeError("never thought of")
@@ -156,5 +157,5 @@ def test_what_nobody_thought_of_ends_the_membership_and_is_told(
     while member.state is MemberState.STABLE:
         assert not deadline.expired
     with pytest.raises(WireError, match="never thought of") as caught:
-        member.wait(deadline)
+        member.wait_until_stable(deadline)
     assert isinstance(caught.value.__cause__, RuntimeError)

@@ -1,0 +1,211 @@
+"""Keeps a group member alive from a thread of its own: heartbeats in time however long its caller works, joins in the background.
+
+The rebalance protocol of the caller: while :attr:`HeartbeatThread.state` is STABLE it owns what the group has assigned. In any
+other state it gives up what it owns (it may commit before, as long as the place in the group is not lost), and calls
+:meth:`HeartbeatThread.request_join`. Until then the thread keeps sending heartbeats under the old generation.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.errors import NoBrokerAvailableError, TransportError, WireError, broker_error
+from pykafka_wire.wire.groups.member import LEAVE_TIMEOUT_MS, GroupMember
+from pykafka_wire.wire.groups.member_state import ILLEGAL_GENERATION, MemberState, MemberStateMachine
+from pykafka_wire.wire.settings import ClientSettings
+
+logger = logging.getLogger(__name__)
+
+
+class HeartbeatThread:
+    """A member of a group, and the thread that joins and sends its heartbeats.
+
+    After an error that ends the membership, :attr:`error` holds it and the thread has ended. An unreachable coordinator does not
+    end it: the thread retries until one answers.
+    """
+
+    def __init__(
+        self,
+        member: GroupMember,
+        settings: ClientSettings,
+        *,
+        max_idle_ms: float | None = None,
+        rejoins: bool = False,
+    ) -> None:
+        """A member that has not joined yet.
+
+        Args:
+            max_idle_ms: the member leaves the group when :meth:`record_poll` was not called for so long
+                (``max.poll.interval.ms``).
+            rejoins: join again at once, without :meth:`request_join`, for a caller that does not use the assignment. The
+                membership ends where the coordinator does not know the generation: another member has taken the place.
+        """
+        self.member = member
+        self.error: WireError | None = None
+        self._interval_s = settings.heartbeat_interval_ms / 1000
+        self._refresh_s = settings.metadata_max_age_ms / 1000
+        self._backoff = Backoff(settings)
+        self._rejoins = rejoins
+        self._max_idle_s = None if max_idle_ms is None else max_idle_ms / 1000
+        self._polled_at = time.monotonic()
+        self._changed = threading.Condition()
+        self._joining = False
+        self._closing = threading.Event()
+        #: No broker could be reached, and the member has never joined: :meth:`wait_until_stable` raises it, once.
+        self._unreachable: NoBrokerAvailableError | None = None
+        self._has_joined = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def state_machine(self) -> MemberStateMachine:
+        return self.member.state_machine
+
+    @property
+    def state(self) -> MemberState:
+        """The member's state; UNJOINED also from :meth:`request_join` until it has joined, and after an error."""
+        with self._changed:
+            return MemberState.UNJOINED if self._joining or self.error is not None else self.state_machine.state
+
+    @property
+    def joining(self) -> bool:
+        """Whether a join is under way."""
+        return self._joining
+
+    def request_join(self) -> None:
+        """Join, or join again, in the background."""
+        with self._changed:
+            self._joining = True
+            self._changed.notify_all()
+            if self._thread is None:
+                name = f"pykafka-wire member of {self.state_machine.group_id}"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._thread.start()
+
+    def wait_until_stable(self, deadline: Deadline) -> bool:
+        """Whether the member is STABLE; waits for it until ``deadline``.
+
+        Raises:
+            NoBrokerAvailableError: no broker answers, nor ever did: the addresses may be wrong. The thread keeps trying.
+            WireError: the error that has ended the membership.
+        """
+        with self._changed:
+            while self._joining and not (self.error or self._unreachable or deadline.expired):
+                self._changed.wait(deadline.remaining_ms() / 1000)
+            if self.error is not None:
+                raise self.error
+            if self._unreachable is not None:
+                unreachable, self._unreachable = self._unreachable, None
+                raise unreachable
+            return not self._joining and self.state_machine.state is MemberState.STABLE
+
+    def record_poll(self) -> None:
+        """The caller polls: ``max.poll.interval.ms`` begins anew."""
+        self._polled_at = time.monotonic()
+
+    def close(self, *, leave: bool = True) -> None:
+        """End the thread, and leave the group; ``leave=False`` for a static member that is to come back soon. May be called
+        twice."""
+        with self._changed:
+            self._closing.set()
+            self._changed.notify_all()
+        if leave:
+            self.member.leave()  # also ends a join that waits for other members
+        else:
+            self.state_machine.state = MemberState.LEFT
+        self.member.close()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(LEAVE_TIMEOUT_MS / 1000)
+
+    # --- the thread -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        heartbeat_at = refreshed_at = time.monotonic()
+        n_failures = 0
+        while True:
+            with self._changed:
+                if not (self._joining or self._closing.is_set()):
+                    self._changed.wait(max(0.0, heartbeat_at + self._interval_s - time.monotonic()))
+                if self._closing.is_set():
+                    return
+                joining = self._joining
+            try:
+                if joining:
+                    self.member.join()
+                    heartbeat_at = refreshed_at = time.monotonic()
+                    n_failures = 0
+                    with self._changed:
+                        self._joining = False
+                        self._has_joined = True
+                        self._unreachable = None
+                        self._changed.notify_all()
+                    continue
+                now = time.monotonic()
+                if now < heartbeat_at + self._interval_s:
+                    continue
+                heartbeat_at = now
+                if not self.state_machine.has_generation:
+                    continue  # until the caller has given up what it owned, and requests a join
+                if self._max_idle_s is not None and now - self._polled_at > self._max_idle_s:
+                    self._leave_for_idle_caller(now - self._polled_at)
+                elif self.member.heartbeat() and now - refreshed_at > self._refresh_s:
+                    refreshed_at = now
+                    if self.member.topics_have_grown():
+                        self.state_machine.rejoin()
+                n_failures = 0
+                self._rejoin_unasked()
+            except TransportError as error:
+                if self._closing.is_set():
+                    return
+                # The coordinator is unreachable for now. The session may expire meanwhile; the next heartbeat finds out.
+                logger.warning("group %s: %s", self.state_machine.group_id, error)
+                n_failures += 1
+                self._pause(error, n_failures)
+            except WireError as error:
+                if not self._closing.is_set():
+                    self._fail(error)
+                return
+            except Exception as error:
+                logger.exception("group %s: the heartbeat thread has failed", self.state_machine.group_id)
+                failure = WireError(
+                    f"the heartbeat thread of group {self.state_machine.group_id!r} has failed: {error!r}"
+                )
+                failure.__cause__ = error
+                self._fail(failure)
+                return
+
+    def _pause(self, error: TransportError, n_failures: int) -> None:
+        """A pause before the next try; a close ends it."""
+        with self._changed:
+            if isinstance(error, NoBrokerAvailableError) and not self._has_joined:
+                self._unreachable = error
+                self._changed.notify_all()
+            self._changed.wait_for(self._closing.is_set, self._backoff.delay_ms(n_failures) / 1000)
+
+    def _fail(self, error: WireError) -> None:
+        with self._changed:
+            self.error = error
+            self._joining = False
+            self._changed.notify_all()
+
+    def _rejoin_unasked(self) -> None:
+        machine = self.state_machine
+        if not self._rejoins or machine.state not in (MemberState.UNJOINED, MemberState.REBALANCING):
+            return
+        if machine.lost_error_code == ILLEGAL_GENERATION:
+            raise broker_error(ILLEGAL_GENERATION, api="Heartbeat", detail=f"(group {machine.group_id!r})")
+        self.request_join()
+
+    def _leave_for_idle_caller(self, idle_s: float) -> None:
+        """As Java's consumer: without polls the member leaves, so that others take its partitions over; a poll joins again."""
+        logger.warning(
+            "group %s: no poll for %.0f s (max.poll.interval.ms), the member leaves the group until the next poll",
+            self.state_machine.group_id, idle_s,
+        )  # fmt: skip
+        machine = self.state_machine
+        self.member.leave()
+        machine.lost_error_code = ILLEGAL_GENERATION
+        machine.state = MemberState.UNJOINED
