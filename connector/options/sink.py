@@ -1,4 +1,4 @@
-"""Options of a write, batch or streaming: Spark's strings become :class:`SinkOptions`."""
+"""Options of a write, batch or streaming: parses Spark's strings into :class:`SinkOptions`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pykafka_wire.wire.settings import ClientSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactlyOnceOptions:
-    """What ``deliveryGuarantee=exactly-once`` was asked to do.
+    """Options that apply to ``deliveryGuarantee=exactly-once``.
 
     Attributes:
-        marker_topic: the topic on whose partition 0 the marker is kept, as an offset of a group; nothing is written to it.
-        max_bytes: most bytes of a micro-batch, None to go by the driver's heap.
+        marker_topic: the marker is an offset that a group commits for partition 0 of this topic; nothing is written to it.
+        max_bytes: maximum of bytes in a micro-batch; None: by the driver's heap.
     """
 
     transactional_id: str
@@ -28,7 +28,7 @@ class ExactlyOnceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """What a write was asked to do; picklable, and its repr holds no secret. ``exactly_once`` is None for at least once.
+    """Options of a write; picklable, and its repr contains no secret. ``exactly_once`` is None for at least once.
 
     Attributes:
         warnings: options that have no effect or are not safe, for :func:`~pykafka_wire.options.parsing.log_warnings`.
@@ -52,7 +52,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     client = values.client_settings()
     topic = values.text("topic")
     if "topic" in values.given and topic is None:
-        raise OptionError("topic is empty: name a topic, or leave the option out and give the rows a topic column.")
+        raise OptionError("topic is empty: name a topic, or remove the option and give the rows a topic column.")
     try:
         codec = Codec[client.compression_type.upper()]
     except KeyError:
@@ -69,26 +69,26 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _exactly_once(values: OptionValues, client: ClientSettings, topic: str | None) -> ExactlyOnceOptions | None:
-    """The options of ``deliveryGuarantee=exactly-once``; None where it is not asked for."""
+    """The options of ``deliveryGuarantee=exactly-once``; None for at least once."""
     if values.choice("deliveryGuarantee", ("at-least-once", "exactly-once")) == "at-least-once":
         for name in ("kafka.transactional.id", "markerTopic", "failOnMissingMarker", "maxTransactionBytes"):
             if name.lower() in values.given:
-                raise OptionError(f"{name} counts only with deliveryGuarantee=exactly-once: set that, or leave it out.")
+                raise OptionError(f"{name} applies only to deliveryGuarantee=exactly-once: set that, or remove {name}.")
         return None
     if client.transactional_id is None:
         raise OptionError(
-            "deliveryGuarantee=exactly-once needs kafka.transactional.id, a name of this query's own that stays the same "
+            "deliveryGuarantee=exactly-once needs kafka.transactional.id: a name that only this query uses, the same "
             "after every restart."
         )
     if client.acks not in ("all", "-1") or not client.enable_idempotence:
         raise OptionError(
-            "deliveryGuarantee=exactly-once needs kafka.acks=all and kafka.enable.idempotence=true: leave both out."
+            "deliveryGuarantee=exactly-once needs kafka.acks=all and kafka.enable.idempotence=true: remove both options."
         )
     marker_topic = values.text("markerTopic") or topic
     if marker_topic is None:
         raise OptionError(
-            "deliveryGuarantee=exactly-once needs markerTopic where the topic comes from a column: the name of an existing "
-            "topic to keep the marker with; nothing is written to it."
+            "deliveryGuarantee=exactly-once needs markerTopic if the topic comes from a column: name an existing topic, under "
+            "which the marker is stored; nothing is written to it."
         )
     return ExactlyOnceOptions(
         transactional_id=client.transactional_id,
@@ -105,14 +105,16 @@ def _dead_letter_topic(values: OptionValues, client: ClientSettings, topic: str 
             raise OptionError("deadLetterTopic has no effect with onRecordError=fail: set onRecordError=divert.")
         return None
     if asked is None:
-        raise OptionError("onRecordError=divert needs deadLetterTopic, the topic that takes refused records.")
+        raise OptionError("onRecordError=divert needs deadLetterTopic: the topic for rejected records.")
     if asked == topic:
-        raise OptionError(f"deadLetterTopic is {asked}, the topic that refuses the records: name another one.")
+        raise OptionError(f"deadLetterTopic is {asked}, the topic that rejects the records: name another one.")
     if (values.text("deliveryGuarantee") or "").lower() == "exactly-once":
         raise OptionError(
-            "onRecordError=divert does not go with deliveryGuarantee=exactly-once, which writes all of a micro-batch or "
-            "nothing: leave one of them out."
+            "onRecordError=divert cannot be combined with deliveryGuarantee=exactly-once, which writes all of a micro-batch or "
+            "nothing: remove one of them."
         )
     if client.acks == "0":
-        raise OptionError("onRecordError=divert needs brokers' answers, and kafka.acks=0 asks for none: use acks=all.")
+        raise OptionError(
+            "onRecordError=divert needs the brokers' responses, and with kafka.acks=0 there are none: use kafka.acks=all."
+        )
     return asked

@@ -1,4 +1,4 @@
-"""Options of a read, batch or streaming: Spark's strings become :class:`SourceOptions`."""
+"""Options of a read, batch or streaming: parses Spark's strings into :class:`SourceOptions`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a read was asked to do; picklable, and its repr holds no secret.
+    """Options of a read; picklable, and its repr contains no secret.
 
     Attributes:
         warnings: options that have no effect or are not safe, for :func:`~pykafka_wire.options.parsing.log_warnings`.
@@ -76,15 +76,21 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
     starting = _offsets(values, "starting", "latest" if stream else "earliest")
     ending = _offsets(values, "ending", "latest")
     if not stream:
-        starting.refuse(-1, "startingOffsets", "a batch that starts at latest reads nothing: use earliest or offsets")
-        ending.refuse(-2, "endingOffsets", "a batch that ends at earliest reads nothing: use latest or offsets")
+        starting.refuse(
+            -1, "startingOffsets", "a batch read that starts at latest reads nothing: use earliest or offsets"
+        )
+        ending.refuse(-2, "endingOffsets", "a batch read that ends at earliest reads nothing: use latest or offsets")
     fail_on_data_loss = values.boolean("failOnDataLoss", True)
     ledger = values.text("dataLossLedger")
     if ledger is not None and fail_on_data_loss:
-        raise OptionError("dataLossLedger is for reads that go on: set failOnDataLoss to false, or leave it out.")
+        raise OptionError(
+            "dataLossLedger has no effect with failOnDataLoss=true: set failOnDataLoss to false, or remove dataLossLedger."
+        )
     group_id = values.text("kafka.group.id")
     if starting.kind == "group" and group_id is None:
-        raise OptionError("startingOffsets=group needs kafka.group.id, whose committed offsets to start from.")
+        raise OptionError(
+            "startingOffsets=group needs kafka.group.id: the consumer group whose committed offsets the read starts from."
+        )
     commits = values.boolean("commitOffsets", True)
     minimum, maximum = values.positive("minOffsetsPerTrigger"), values.positive("maxOffsetsPerTrigger")
     if minimum is not None and maximum is not None and minimum > maximum:
@@ -121,11 +127,11 @@ def _static_membership(values: OptionValues, client: ClientSettings, commits: bo
         raise OptionError(f"groupMembership is {value!r}: use none or static.")
     if value == "static" and not commits:
         raise OptionError(
-            "groupMembership=static with commitOffsets=false: a member that commits nothing is of no use."
+            "groupMembership=static has no use with commitOffsets=false, since the member commits nothing: remove one of them."
         )
     if value == "static" and not client.partition_assignment_strategy:
         raise OptionError(
-            "groupMembership=static speaks range and roundrobin only: set kafka.partition.assignment.strategy to one."
+            "groupMembership=static supports range and roundrobin only: set kafka.partition.assignment.strategy to one of them."
         )
     return value == "static"
 
@@ -140,27 +146,27 @@ def _subscription(values: OptionValues) -> Subscription:
         )
     value = values.text(names[0])
     if value is None:
-        raise OptionError(f"{names[0]} is empty: say what to read.")
+        raise OptionError(f"{names[0]} is empty: name what to read.")
     if names[0] == "subscribe":
         topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
         if not topics:
-            raise OptionError("subscribe names no topic: give their names, separated by commas.")
+            raise OptionError("subscribe names no topic: give topic names, separated by commas.")
         return Subscription(topics=topics)
     if names[0] == "assign":
         return Subscription(assigned=parse_partitions(value))
     try:
         re.compile(value)
     except re.error as error:
-        raise OptionError(f"subscribePattern {value!r} is no regular expression: {error}.") from error
+        raise OptionError(f"subscribePattern {value!r} is not a regular expression: {error}.") from error
     return Subscription(pattern=value)
 
 
 def _offsets(values: OptionValues, which: Literal["starting", "ending"], default: str) -> OffsetSpec:
-    """The strongest of the three options that say where to start or end."""
+    """Where to start or end, from three options: Timestamp overrides OffsetsByTimestamp, which overrides Offsets."""
     on_missing = values.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
     on_missing_commit = values.choice("startingOffsetsByGroupStrategy", ("error", "earliest", "latest"))
     if which == "ending":
-        on_missing = "latest"  # no record as late as the end: read all that is there
+        on_missing = "latest"  # no record at or after the end: read everything
     if (timestamp := values.text(f"{which}Timestamp")) is not None:
         return OffsetSpec(
             kind="timestamp", timestamp_ms=parse_timestamp(timestamp, f"{which}Timestamp"), on_missing=on_missing

@@ -1,6 +1,6 @@
 """Where a read starts and ends, as the user wrote it: earliest, latest, offsets, timestamps or the group's offsets.
 
-Owns the parsing of those option values; resolving them against brokers is :mod:`pykafka_wire.source.planning.resolve`'s work.
+Owns the parsing of those option values; :mod:`pykafka_wire.source.planning.resolve` looks them up at the brokers.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, Literal
 from pykafka_wire.errors import OptionError
 from pykafka_wire.wire.topics import TopicPartition
 
-#: ListOffsets' own words for the log's ends, used in offset JSON too (the JVM connector's convention).
+#: ListOffsets' numbers for the ends of the log; offset JSON uses them, too (the JVM connector's convention).
 LATEST = -1
 EARLIEST = -2
 
 #: Kafka keeps milliseconds in an int64.
 _MAX_MS = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-#: Units of a length of time, by the names that Spark's own connector takes, too.
+#: Units of durations; Spark's own connector has the same names.
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -35,7 +35,7 @@ class OffsetSpec:
     Attributes:
         kind: ``offsets`` uses ``by_partition`` (offsets, -1 latest, -2 earliest); ``timestamp`` uses ``timestamp_ms``
             for every partition, ``timestamps`` uses ``by_partition`` in ms.
-        on_missing: what to do where no record is as late as the timestamp, or the group has committed nothing.
+        on_missing: what to do if no record is at or after the timestamp, or the group has committed nothing.
     """
 
     kind: Literal["earliest", "latest", "offsets", "timestamp", "timestamps", "group"]
@@ -75,7 +75,7 @@ def parse_offset_spec(value: str, option: str, words: Sequence[str] = ("earliest
 
     def offset(raw: Any) -> int:  # Any: out of the user's JSON
         if isinstance(raw, bool) or not isinstance(raw, int) or raw < EARLIEST:
-            raise ValueError(f"{raw!r} is no offset")
+            raise ValueError(f"{raw!r} is not an offset")
         return raw
 
     return OffsetSpec(kind="offsets", by_partition=_parse_by_partition(value, option, example, offset))
@@ -88,7 +88,7 @@ def parse_timestamp_spec(value: str, option: str, on_missing: str) -> OffsetSpec
 
     def timestamp(raw: Any) -> int:  # Any: out of the user's JSON
         if isinstance(raw, bool) or not isinstance(raw, int | str):
-            raise ValueError(f"{raw!r} is no timestamp")
+            raise ValueError(f"{raw!r} is not a timestamp")
         return parse_timestamp(str(raw), option, now_ms)
 
     by_partition = _parse_by_partition(value, option, example, timestamp)
@@ -99,12 +99,12 @@ def parse_timestamp(value: str, option: str, now_ms: int | None = None) -> int:
     """Milliseconds since the epoch from a number of them, an ISO-8601 time (UTC where it names no zone), or ``-10m``.
 
     Raises:
-        OptionError: it is none of the three, negative, or too large for Kafka.
+        OptionError: it is none of the three, negative, or above Kafka's largest timestamp.
     """
     text = value.strip()
     if re.fullmatch(r"\d+", text):
         if int(text) > _MAX_MS:
-            raise OptionError(f"{option} has {value!r}, more milliseconds than Kafka can count (at most {_MAX_MS}).")
+            raise OptionError(f"{option} has {value!r}, above Kafka's largest timestamp: use at most {_MAX_MS} ms.")
         return int(text)
     if relative := re.fullmatch(r"-(\d+)(ms|s|m|min|h|d)", text):
         found = (_now_ms() if now_ms is None else now_ms) - int(relative[1]) * UNITS_MS[relative[2]]
@@ -120,7 +120,7 @@ def parse_timestamp(value: str, option: str, now_ms: int | None = None) -> int:
             moment = moment.replace(tzinfo=timezone.utc)
         found = (moment - _EPOCH) // timedelta(milliseconds=1)  # whole numbers: a float loses milliseconds
     if found < 0:  # -1 and -2 would mean latest and earliest to ListOffsets
-        raise OptionError(f"{option} has {value!r}, a time before 1970: Kafka has no records of that time.")
+        raise OptionError(f"{option} has {value!r}, a time before 1970, which no record can have: use a later one.")
     return found
 
 
@@ -154,14 +154,14 @@ def _parse_by_partition(
     try:
         parsed = json.loads(value)
         if not isinstance(parsed, dict) or not parsed:
-            raise ValueError("it is no object of topics")
+            raise ValueError("it is not an object of topics")
         found = {}
         for topic, partitions in parsed.items():
             if not isinstance(partitions, dict):
                 raise ValueError(f"topic {topic!r} has no object of partitions")
             for partition, raw in partitions.items():
                 if not re.fullmatch(r"\d+", partition):
-                    raise ValueError(f"{partition!r} is no partition number")
+                    raise ValueError(f"{partition!r} is not a partition number")
                 found[TopicPartition(topic, int(partition))] = convert(raw)
     except ValueError as error:
         raise OptionError(f"{option} is malformed ({error}): use JSON such as {example}.") from error

@@ -131,7 +131,7 @@ def test_two_subscriptions(first: str, second: str) -> None:
 
 @pytest.mark.parametrize("name", ["subscribe", "subscribePattern", "assign"])
 def test_an_empty_subscription(name: str) -> None:
-    assert f"{name} is empty: say what to read." in refusal(BROKERS | {name: " "})
+    assert f"{name} is empty: name what to read." in refusal(BROKERS | {name: " "})
 
 
 def test_commas_alone_name_no_topic() -> None:
@@ -149,7 +149,7 @@ def test_a_pattern_is_searched_for() -> None:
 
 
 def test_a_pattern_that_is_no_regular_expression() -> None:
-    assert "subscribePattern '(' is no regular expression" in refusal(BROKERS | {"subscribePattern": "("})
+    assert "subscribePattern '(' is not a regular expression" in refusal(BROKERS | {"subscribePattern": "("})
 
 
 def test_assigned_partitions() -> None:
@@ -290,9 +290,9 @@ DIVERT = BROKERS | {"onRecordError": "divert"}
         (DIVERT, "needs deadLetterTopic"),
         (BROKERS | {"deadLetterTopic": "dead"}, "has no effect with onRecordError=fail"),
         (BROKERS | {"onRecordError": "skip"}, "onRecordError is 'skip': use fail or divert"),
-        (DIVERT | {"deadLetterTopic": "t", "topic": "t"}, "the topic that refuses the records"),
-        (DIVERT | ONCE | {"deadLetterTopic": "dead"}, "does not go with deliveryGuarantee=exactly-once"),
-        (DIVERT | {"deadLetterTopic": "dead", "kafka.acks": "0"}, "kafka.acks=0 asks for none"),
+        (DIVERT | {"deadLetterTopic": "t", "topic": "t"}, "the topic that rejects the records"),
+        (DIVERT | ONCE | {"deadLetterTopic": "dead"}, "cannot be combined with deliveryGuarantee=exactly-once"),
+        (DIVERT | {"deadLetterTopic": "dead", "kafka.acks": "0"}, "with kafka.acks=0 there are none"),
     ],
 )
 def test_dead_letters_need_a_topic_of_their_own_and_answers(options: dict[str, str], said: str) -> None:
@@ -372,13 +372,13 @@ def test_a_relative_start_is_counted_from_now() -> None:
 
 @pytest.mark.parametrize("value", ["latest", '{"orders":{"0":3,"1":-1}}'])
 def test_a_batch_read_does_not_start_at_latest(value: str) -> None:
-    assert "a batch that starts at latest reads nothing" in refusal(ORDERS | {"startingOffsets": value}, "batch")
+    assert "a batch read that starts at latest reads nothing" in refusal(ORDERS | {"startingOffsets": value}, "batch")
     stream(startingOffsets=value)
 
 
 @pytest.mark.parametrize("value", ["earliest", '{"orders":{"0":3,"1":-2}}'])
 def test_a_batch_read_does_not_end_at_earliest(value: str) -> None:
-    assert "a batch that ends at earliest reads nothing" in refusal(ORDERS | {"endingOffsets": value}, "batch")
+    assert "a batch read that ends at earliest reads nothing" in refusal(ORDERS | {"endingOffsets": value}, "batch")
 
 
 @pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets"])
@@ -445,12 +445,12 @@ def test_what_exactly_once_goes_by() -> None:
 @pytest.mark.parametrize(
     ("changed", "text"),
     [
-        ({"kafka.transactional.id": " "}, r"needs kafka\.transactional\.id, .* the same after every restart"),
+        ({"kafka.transactional.id": " "}, r"needs kafka\.transactional\.id: .* the same after every restart"),
         ({"kafka.acks": "1"}, r"needs kafka\.acks=all"),
         ({"kafka.enable.idempotence": "false"}, r"kafka\.enable\.idempotence=true"),
-        ({"topic": None}, r"needs markerTopic where the topic comes from a column"),
+        ({"topic": None}, r"needs markerTopic if the topic comes from a column"),
         ({"deliveryGuarantee": "at-most-once"}, r"'at-most-once': use at-least-once or exactly-once"),
-        ({"deliveryGuarantee": None}, r"kafka\.transactional\.id counts only with deliveryGuarantee=exactly-once"),
+        ({"deliveryGuarantee": None}, r"kafka\.transactional\.id applies only to deliveryGuarantee=exactly-once"),
     ],
 )
 def test_what_exactly_once_refuses(changed: dict[str, str | None], text: str) -> None:

@@ -331,7 +331,7 @@ def _(rig: Rig, silent: str) -> None:
     made = parse_sink_options({**options, "deliveryGuarantee": "exactly-once"}).exactly_once
     assert made is not None
     assert made.transactional_id == "mine"
-    with pytest.raises(OptionError, match=r"kafka\.transactional\.id counts only with deliveryGuarantee=exactly-once"):
+    with pytest.raises(OptionError, match=r"kafka\.transactional\.id applies only to deliveryGuarantee=exactly-once"):
         parse_sink_options(options)
 
 
