@@ -1,4 +1,4 @@
-"""The console command ``pykafka-wire``: looks at a cluster, finds out why it does not connect, moves a group's offsets.
+"""The console command ``pykafka-wire``: shows a cluster, finds connection problems, moves a group's offsets.
 
 Needs the extra ``cli`` (click and rich); nothing else of the package does. Spark is not needed.
 """
@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command; the process's exit code is said in ``pykafka-wire --help``."""
+    """Run the command and exit; ``pykafka-wire --help`` lists the exit codes."""
     try:
         from pykafka_wire.cli.app import application
     except ModuleNotFoundError as error:

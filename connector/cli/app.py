@@ -1,4 +1,4 @@
-"""The commands together, and what the process's exit code says."""
+"""All commands, and the process's exit codes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ INTERRUPTED: Final = 130
 
 _EPILOG = f"""\b
 Exit codes:
-  0    done, all is well
-  {FAILED}    the cluster said no, or a check failed
+  0    done, no problem found
+  {FAILED}    the cluster refused the request, or a check failed
   {USAGE}    the command line or a setting is wrong
   {UNREACHABLE}    no broker answered
   {REFUSED}    authentication or authorisation failed
@@ -40,23 +40,23 @@ Exit codes:
 @click.version_option(__version__, prog_name="pykafka-wire")
 @connection_options
 def commands() -> None:
-    """Look at a Kafka cluster as the Spark source pykafka-wire sees it.
+    """Inspect a Kafka cluster with the client of the Spark source pykafka-wire.
 
-    Brokers and settings are given as to Kafka's own tools: --bootstrap, -X kafka.NAME=VALUE, --config client.properties.
+    Brokers and settings are given as in Kafka's own tools: --bootstrap, -X kafka.NAME=VALUE, --config client.properties.
     """
 
 
 @click.command(short_help="Show Kafka's protocol step by step.")
 @connection_options
 def walkthrough() -> None:
-    """Show Kafka's protocol step by step: what a small producer and consumer ask, and what the brokers answer.
+    """Show Kafka's protocol step by step: the requests of a small producer and consumer, and the brokers' responses.
 
-    Makes a topic and a group of its own on the cluster, and deletes the topic in the end.
+    Creates its own topic and group on the cluster, and deletes the topic at the end.
     """
     from pykafka_wire.wire.walkthrough import run_walkthrough
 
     if output().json:
-        raise click.UsageError("The walkthrough is a text to read: there is no --json of it.")
+        raise click.UsageError("walkthrough prints text for people: leave out --json.")
     run_walkthrough(settings())
 
 
@@ -80,7 +80,7 @@ for each in (doctor, topics, offsets, lag, tail, produce, commit, reset, transac
 def application(arguments: list[str] | None = None) -> None:
     """Run a command line and end the process."""
     try:
-        # Not click's own mode, which has one code for whatever goes wrong.
+        # Not click's standalone mode, which has the same exit code for all errors.
         code: Any = commands.main(args=arguments, prog_name="pykafka-wire", standalone_mode=False)
         sys.exit(code or 0)
     except click.ClickException as error:
@@ -95,7 +95,9 @@ def application(arguments: list[str] | None = None) -> None:
     except (WireError, ConnectorError) as error:
         click.echo(f"Error: {error}", err=True)
         if isinstance(error, TransportError):
-            click.echo("pykafka-wire doctor, with the same options, looks at each step of the way.", err=True)
+            click.echo(
+                "Run pykafka-wire doctor with the same options: it checks every step of the connection.", err=True
+            )
         sys.exit(_code(error))
 
 

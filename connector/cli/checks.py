@@ -1,7 +1,7 @@
-"""What ``doctor`` looks at, step by step: each look is a :class:`Check` with what was found and, where it is bad, what to do.
+"""The checks of ``doctor`` on the way to a broker. Each is a :class:`Check`: what was found and, if it is a problem, what to do.
 
-Nothing here changes anything in the cluster: no record, no offset, no topic, and never InitProducerId, which would fence
-whoever uses the transactional id.
+Nothing here changes anything in the cluster: no record, no offset, no topic, and never InitProducerId, which would
+fence the producer that uses the transactional id.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from pykafka_wire.wire.settings import ClientSettings
 
 Result = Literal["ok", "warn", "fail"]
 
-#: For one step on one connection. The whole is to be done in seconds, and a broker that is well answers in milliseconds.
+#: For one step on one connection. All checks should take seconds, and a healthy broker answers in milliseconds.
 STEP_MS: Final = 3_000
-#: A certificate that ends sooner is worth a warning.
+#: A certificate that expires sooner gets a warning.
 _SOON_DAYS: Final = 30
 _NEEDED: Final = (
     MetadataRequest, ListOffsetsRequest, FetchRequest, ProduceRequest, OffsetFetchRequest, OffsetCommitRequest,
@@ -47,7 +47,7 @@ _OTHER_HOST: Final = (62, 64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One look: what was looked at, where, what came of it, what to do, and how long it took."""
+    """One check: its name and place, its result, what was found, what to do, and how long it took."""
 
     name: str
     where: str
@@ -57,36 +57,36 @@ class Check:
     ms: int = 0
 
 
-def timed(look: Callable[[], Check]) -> Check:
+def timed(run: Callable[[], Check]) -> Check:
     """A check with the time it took."""
     started = time.monotonic()
-    check = look()
+    check = run()
     return Check(
         name=check.name, where=check.where, result=check.result, found=check.found, remedy=check.remedy,
         ms=round((time.monotonic() - started) * 1000),
     )  # fmt: skip
 
 
-def failed(name: str, where: str, error: WireError, remedy: str = "") -> Check:
+def failed_check(name: str, where: str, error: WireError, remedy: str = "") -> Check:
     """The check for an error, with its own remedy unless another is given."""
     return Check(name=name, where=where, result="fail", found=error.message, remedy=remedy or error.remedy)
 
 
-def reach(settings: ClientSettings, addresses: Sequence[tuple[str, int]]) -> list[list[Check]]:
-    """For each address the checks of :func:`reach_one`, all at the same time."""
+def check_addresses(settings: ClientSettings, addresses: Sequence[tuple[str, int]]) -> list[list[Check]]:
+    """For each address the checks of :func:`check_address`, all at the same time."""
     with ThreadPoolExecutor(max_workers=min(32, len(addresses))) as pool:
-        return list(pool.map(lambda address: list(reach_one(settings, *address)), addresses))
+        return list(pool.map(lambda address: list(check_address(settings, *address)), addresses))
 
 
-def reach_one(settings: ClientSettings, host: str, port: int) -> Iterator[Check]:
+def check_address(settings: ClientSettings, host: str, port: int) -> Iterator[Check]:
     """Name, TCP, TLS, SASL and API versions of one address; ends at the first that fails."""
     address = f"{host}:{port}"
     checks: list[Callable[[], Check]] = [lambda: _name(host, port), lambda: _tcp(host, port)]
     if settings.uses_tls:
         checks.append(lambda: _tls(settings, host, port))
     checks.append(lambda: _versions(settings, host, port, address))
-    for look in checks:
-        check = timed(look)
+    for run in checks:
+        check = timed(run)
         yield check
         if check.result == "fail":
             return
@@ -116,7 +116,7 @@ def _tcp(host: str, port: int) -> Check:
     if not reached:
         return Check(
             name="tcp", where=where, result="fail", found="; ".join(refused),
-            remedy="Nothing listens there, or a firewall stands between: check the port, that the broker runs, the network.",
+            remedy="Nothing listens there, or a firewall is between: check the port, that the broker runs, and the network.",
         )  # fmt: skip
     note = f" (not {'; '.join(refused)})" if refused else ""
     return Check(name="tcp", where=where, result="ok", found=f"connected to {', '.join(reached)}{note}")
@@ -130,17 +130,17 @@ def _tls(settings: ClientSettings, host: str, port: int) -> Check:
     where = f"{host}:{port}"
     try:
         context = tls.context(settings)
-        with _plain(host, port) as raw, context.wrap_socket(raw, server_hostname=host) as secured:
+        with _tcp_connection(host, port) as raw, context.wrap_socket(raw, server_hostname=host) as secured:
             return _certificate(where, secured.version() or "TLS", secured.getpeercert() or {})
     except WireError as error:  # a store that cannot be read
-        return failed("tls", where, error)
+        return failed_check("tls", where, error)
     except ssl.SSLCertVerificationError as error:
         return Check(
             name="tls", where=where, result="fail", found=f"certificate refused: {error.verify_message}",
-            remedy=_remedy_of_verification(error.verify_code, host),
+            remedy=_certificate_remedy(error.verify_code, host),
         )  # fmt: skip
     except OSError as error:  # ssl.SSLError too
-        if _speaks_kafka_plainly(host, port):
+        if _answers_plaintext(host, port):
             return Check(
                 name="tls", where=where, result="fail", found="the port speaks plaintext, not TLS",
                 remedy="Use the TLS listener's port, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT.",
@@ -156,24 +156,24 @@ def _certificate(where: str, version: str, certificate: dict[str, Any]) -> Check
     names = ", ".join(value for _, value in certificate.get("subjectAltName", ()))
     ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), tz=timezone.utc)
     days = (ends - datetime.now(timezone.utc)).days
-    found = f"{version}; the certificate names {names or 'nobody'} and ends {ends.date()}, in {days} days"
+    found = f"{version}; the certificate names {names or 'no host'} and expires {ends.date()}, in {days} days"
     if days < _SOON_DAYS:
         return Check(name="tls", where=where, result="warn", found=found, remedy="Renew the broker's certificate.")
     return Check(name="tls", where=where, result="ok", found=found)
 
 
-def _remedy_of_verification(code: int, host: str) -> str:
+def _certificate_remedy(code: int, host: str) -> str:
     if code in (_EXPIRED, _NOT_YET_VALID):
         return "Renew the broker's certificate; check this machine's clock."
     if code in _UNTRUSTED:
         return "Trust the authority that signed it: set ssl.truststore.location (or ssl.truststore.certificates) to its PEM."
     if code in _OTHER_HOST:
-        return f"Connect by a name that the certificate has, or have one issued that names {host}."
+        return f"Connect by a name that the certificate contains, or issue a certificate that names {host}."
     return "Check the broker's certificate and ssl.truststore.*."
 
 
 def _versions(settings: ClientSettings, host: str, port: int, address: str) -> Check:
-    """SASL, if any, and API versions: both are one exchange."""
+    """SASL, if any, and API versions, in one exchange."""
     name = "sasl" if settings.uses_sasl else "api versions"
     connection = Connection(host, port, settings, Trace(""), address)
     try:
@@ -190,26 +190,28 @@ def _versions(settings: ClientSettings, host: str, port: int, address: str) -> C
         if settings.uses_sasl:
             found = f"authenticated by {settings.sasl_mechanism or 'the JAAS line'}; {found}"
             return Check(name="sasl", where=address, result="ok", found=found)
-        mechanisms = _mechanisms(connection)
-        if mechanisms is not None:
+        refused = _refusal_without_sasl(connection)
+        if refused is not None and (mechanisms := _mechanisms(settings, host, port)):
             return Check(
                 name="sasl", where=address, result="fail",
                 found=f"the listener demands SASL ({', '.join(mechanisms)}), and none is set",
                 remedy=f"Set security.protocol to {'SASL_SSL' if settings.uses_tls else 'SASL_PLAINTEXT'}, sasl.mechanism to "
                 "one of these, and the credentials.",
             )  # fmt: skip
+        if refused is not None:
+            raise refused
         return Check(name="api versions", where=address, result="ok", found=found)
     except AuthenticationError as error:
-        return failed("sasl" if settings.uses_sasl else "tls", address, error)
+        return failed_check("sasl" if settings.uses_sasl else "tls", address, error)
     except SettingsError as error:
-        return failed(name, address, error)
+        return failed_check(name, address, error)
     except WireError as error:
-        if not settings.uses_tls and _speaks_tls(host, port):
+        if not settings.uses_tls and _answers_tls(host, port):
             return Check(
                 name=name, where=address, result="fail", found="the port speaks TLS, and security.protocol says plaintext",
                 remedy="Set security.protocol to SSL, or to SASL_SSL with sasl.mechanism, and ssl.truststore.location.",
             )  # fmt: skip
-        return failed(
+        return failed_check(
             name, address, error, "Check that this is a Kafka listener, and that security.protocol is its own."
         )
     finally:
@@ -221,22 +223,37 @@ def _common(protocol: Any, request: Any) -> bool:  # Any: a request's class
     return declared is not None and declared[0] <= request.versions[1] and request.versions[0] <= declared[1]
 
 
-def _mechanisms(connection: Connection) -> list[str] | None:
-    """The mechanisms of a listener that demands SASL, None of one that does not.
+def _refusal_without_sasl(connection: Connection) -> WireError | None:
+    """Why the listener answers no Metadata request to a client without SASL, None where it does.
 
-    A listener without SASL refuses the handshake as out of place; one with SASL names its mechanisms.
+    A listener that demands SASL closes the connection. To ask for its mechanisms first proves nothing: brokers that are not
+    Apache's answer SaslHandshake on listeners without SASL, too.
     """
     try:
         deadline = Deadline.after_ms(STEP_MS)
+        connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False), deadline=deadline).result(deadline)
+        return None
+    except WireError as error:
+        return error
+
+
+def _mechanisms(settings: ClientSettings, host: str, port: int) -> list[str]:
+    """The SASL mechanisms that a listener offers; none where it has no SASL."""
+    connection = Connection(host, port, settings, Trace(""), f"{host}:{port}")
+    try:
+        deadline = Deadline.after_ms(STEP_MS)
+        connection.open(deadline)
         response = connection.send(SaslHandshakeRequest(mechanism="NONE"), deadline=deadline).result(deadline)
     except WireError:
-        return None
+        return []
+    finally:
+        connection.close()
     mechanisms: list[str] = response.mechanisms
-    return mechanisms or None
+    return mechanisms
 
 
 @contextlib.contextmanager
-def _plain(host: str, port: int) -> Iterator[socket.socket]:
+def _tcp_connection(host: str, port: int) -> Iterator[socket.socket]:
     connection = socket.create_connection((host, port), timeout=STEP_MS / 1000)
     try:
         yield connection
@@ -244,13 +261,13 @@ def _plain(host: str, port: int) -> Iterator[socket.socket]:
         connection.close()
 
 
-def _speaks_tls(host: str, port: int) -> bool:
-    """Whether somebody there answers a TLS greeting; who it is does not matter, and nothing is said."""
+def _answers_tls(host: str, port: int) -> bool:
+    """Whether the port answers a TLS handshake; the certificate does not matter, and nothing else is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        with _plain(host, port) as raw, context.wrap_socket(raw, server_hostname=host):
+        with _tcp_connection(host, port) as raw, context.wrap_socket(raw, server_hostname=host):
             return True
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")
@@ -258,7 +275,7 @@ def _speaks_tls(host: str, port: int) -> bool:
         return False
 
 
-def _speaks_kafka_plainly(host: str, port: int) -> bool:
+def _answers_plaintext(host: str, port: int) -> bool:
     plain = ClientSettings.from_options({"bootstrap.servers": f"{host}:{port}"})
     connection = Connection(host, port, plain, Trace(""), f"{host}:{port}")
     try:
@@ -274,13 +291,13 @@ def advertised(settings: ClientSettings, nodes: Sequence[Broker]) -> list[Check]
     """Whether each broker can be reached by the address that it advertises, all at the same time."""
     addresses = [(node.host, node.port) for node in nodes]
     checks = []
-    for node, steps in zip(nodes, reach(settings, addresses), strict=True):
+    for node, steps in zip(nodes, check_addresses(settings, addresses), strict=True):
         last = steps[-1]
         where = f"broker {node}"
         ms = sum(step.ms for step in steps)
         if last.result == "fail":
             remedy = (
-                f"The broker tells clients to come to {node.host}:{node.port}: correct advertised.listeners there, or make "
+                f"The broker advertises {node.host}:{node.port}: correct advertised.listeners there, or make "
                 f"that name and port reachable from here. {last.remedy}"
             )
             found = f"{last.name}: {last.found}"

@@ -1,6 +1,6 @@
-"""How every command reaches the cluster: ``--bootstrap``, ``-X kafka.name=value`` and ``--config client.properties``.
+"""How every command connects to the cluster: ``--bootstrap``, ``-X kafka.name=value`` and ``--config client.properties``.
 
-Owns those options and the settings they add up to. They may stand before the command's name or after it.
+Owns those options and the settings that result from them. They may stand before the command's name or after it.
 """
 
 from __future__ import annotations
@@ -20,39 +20,41 @@ from pykafka_wire.wire.settings import ClientSettings, unknown_settings
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
-#: A person waits: a call with all its retries takes Java's minute only where the user asks for it.
-_PATIENCE: Final = {"default.api.timeout.ms": "15000", "request.timeout.ms": "10000"}
+#: Shorter than the defaults, since a person waits.
+_DEFAULTS: Final = {"default.api.timeout.ms": "15000", "request.timeout.ms": "10000"}
 #: Used where no --bootstrap and no file names brokers.
 BOOTSTRAP_VARIABLE: Final = "PYKAFKA_WIRE_BOOTSTRAP"
-_GIVEN: Final = "pykafka_wire.cli.given"
+_META_KEY: Final = "pykafka_wire.cli.given"
 
 
 def connection_options(function: FunctionT) -> FunctionT:
-    """Adds the options to a command; what they say is had from :func:`settings`."""
+    """Add the options to a command; :func:`settings` returns their values."""
     for add in (
-        click.option("--json", "json", is_flag=True, help="Print JSON, for machines.", **_remembered()),
+        click.option("--json", "json", is_flag=True, help="Print JSON, for machines.", **_stored_in_context()),
         click.option(
             "--config", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="A properties file, such as the client.properties of Kafka's tools.", **_remembered(),
+            help="A properties file, such as the client.properties of Kafka's tools.", **_stored_in_context(),
         ),
         click.option(
             "-X", "settings", metavar="kafka.NAME=VALUE", multiple=True,
-            help="A client setting by Kafka's name; may be repeated.", **_remembered(),
+            help="A client setting by Kafka's name; may be repeated.", **_stored_in_context(),
         ),
         click.option(
-            "-b", "--bootstrap", metavar="HOST:PORT,…", help=f"Brokers [default: ${BOOTSTRAP_VARIABLE}].", **_remembered()
+            "-b", "--bootstrap", metavar="HOST:PORT,…", help=f"Brokers [default: ${BOOTSTRAP_VARIABLE}].", **_stored_in_context()
         ),
     ):  # fmt: skip
         function = add(function)
     return function
 
 
-def _remembered() -> dict[str, Any]:  # Any: click's own keyword arguments
-    return {"expose_value": False, "callback": _remember, "is_eager": True}
+def _stored_in_context() -> dict[str, Any]:  # Any: click's own keyword arguments
+    return {"expose_value": False, "callback": _store_in_context, "is_eager": True}
 
 
-def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:  # Any: any option's value
-    given = context.meta.setdefault(_GIVEN, {"settings": ()})
+def _store_in_context(
+    context: click.Context, parameter: click.Parameter, value: Any
+) -> None:  # Any: any option's value
+    given = context.meta.setdefault(_META_KEY, {"settings": ()})
     if parameter.name == "settings":
         given["settings"] += value
     elif value:
@@ -60,8 +62,8 @@ def _remember(context: click.Context, parameter: click.Parameter, value: Any) ->
 
 
 def output() -> Output:
-    """Where this command prints, and in which form."""
-    return Output(json=bool(click.get_current_context().meta.get(_GIVEN, {}).get("json")))
+    """The output of this command, as text or JSON."""
+    return Output(json=bool(click.get_current_context().meta.get(_META_KEY, {}).get("json")))
 
 
 def settings() -> ClientSettings:
@@ -71,8 +73,8 @@ def settings() -> ClientSettings:
         click.UsageError: there is no bootstrap server, or ``-X`` is not ``name=value``.
         SettingsError: a setting is malformed.
     """
-    given = click.get_current_context().meta.get(_GIVEN, {"settings": ()})
-    options = dict(_PATIENCE)
+    given = click.get_current_context().meta.get(_META_KEY, {"settings": ()})
+    options = dict(_DEFAULTS)
     if "config" in given:
         path: Path = given["config"]
         options |= _without_prefix(parse_properties(path.read_text(encoding="utf-8")))
@@ -85,11 +87,14 @@ def settings() -> ClientSettings:
         options["bootstrap.servers"] = given["bootstrap"]
     bootstrap = options.get("bootstrap.servers") or os.environ.get(BOOTSTRAP_VARIABLE, "")
     if not bootstrap:
-        raise click.UsageError("No brokers are named: give --bootstrap HOST:PORT, or --config with bootstrap.servers.")
-    made = ClientSettings.from_options(options | {"bootstrap.servers": bootstrap})
-    if made.unknown:
-        click.echo(f"Ignored, for this client does not know them: {unknown_settings(made)}", err=True)
-    return made
+        raise click.UsageError(
+            "No brokers are named: give --bootstrap HOST:PORT, --config FILE with bootstrap.servers, or set the environment "
+            f"variable {BOOTSTRAP_VARIABLE} to HOST:PORT."
+        )
+    parsed = ClientSettings.from_options(options | {"bootstrap.servers": bootstrap})
+    if parsed.unknown:
+        click.echo(f"Settings that this client does not know are ignored: {unknown_settings(parsed)}", err=True)
+    return parsed
 
 
 def _without_prefix(options: dict[str, str]) -> dict[str, str]:

@@ -1,29 +1,31 @@
-"""``doctor``: why does it not connect? From the name's resolution to the ACLs, each look a line, in seconds.
+"""``doctor``: finds connection problems, from the host name to the ACLs; one line for each check, in seconds.
 
-The looks on the way to a broker are :mod:`pykafka_wire.cli.checks`'; here are those inside the cluster, and the report.
+The checks on the way to a broker are in :mod:`pykafka_wire.cli.checks`; here are those inside the cluster, and the report.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, replace
 from typing import Final
 
 import click
+from rich.table import Table
 from rich.text import Text
 
-from pykafka_wire.cli.checks import Check, advertised, failed, reach, timed
+from pykafka_wire.cli.checks import Check, advertised, check_addresses, failed_check, timed
 from pykafka_wire.cli.connection import connection_options, output, settings
-from pykafka_wire.cli.output import console, printable
+from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import Operation, describe_group, describe_transaction, topic_operations
 from pykafka_wire.wire.cluster.metadata import TopicMetadata
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import similar_names
 
-#: For all looks inside the cluster together.
+#: For each request inside the cluster, with its retries.
 _CLUSTER_MS: Final = 8_000
 _MARKS: Final = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 _WANTED: Final = {
@@ -37,7 +39,7 @@ _TOPIC_REFUSED: Final = 29
 
 @click.command(short_help="Find out why a connection fails.")
 @connection_options
-@click.option("--topic", "topics", multiple=True, help="Also this topic: its leaders and what you may do with it.")
+@click.option("--topic", "topics", multiple=True, help="Also this topic: its leaders and your permissions.")
 @click.option("--for", "purpose", type=click.Choice(list(_WANTED)), default="read", show_default=True,
               help="What the topics are for.")  # fmt: skip
 @click.option("--group", help="Also this consumer group.")
@@ -45,91 +47,93 @@ _TOPIC_REFUSED: Final = 29
 def doctor(topics: tuple[str, ...], purpose: str, group: str | None, transactional_id: str | None) -> None:
     """Find out why a connection fails: name, TCP, TLS, SASL, API versions, advertised listeners, leaders, ACLs.
 
-    It only looks, and changes nothing. Ends with code 1 where something is wrong.
+    It changes nothing. Ends with code 1 if a check fails.
     """
     chosen = settings()
-    # A step that fails in passing is not worth a minute here.
+    # A temporary failure must not take a minute here.
     quick = replace(chosen, default_api_timeout_ms=_CLUSTER_MS, request_timeout_ms=_CLUSTER_MS)
     report = _Report()
     for warning in chosen.warnings:
         report.add(Check(name="settings", where="", result="warn", found=warning))
-    steps = reach(quick, quick.bootstrap_servers)
+    steps = check_addresses(quick, quick.bootstrap_servers)
     for each in steps:
         for check in each:
             report.add(check)
     if any(each[-1].result != "fail" for each in steps):
-        for check in _inside(quick, topics, _WANTED[purpose], group, transactional_id):
+        for check in _cluster_checks(quick, topics, _WANTED[purpose], group, transactional_id):
             report.add(check)
     report.close()
 
 
-def _inside(
+def _cluster_checks(
     chosen: ClientSettings, topics: tuple[str, ...], wanted: set[Operation], group: str | None, transaction: str | None
 ) -> Iterator[Check]:
     with Cluster(chosen) as cluster:
         try:
-            every = cluster.topics(None)
+            all_topics = cluster.topics(None)
             nodes = list(cluster.brokers().values())
         except WireError as error:
-            yield failed("metadata", "", error)
+            yield failed_check("metadata", "", error)
             return
-        yield Check(
-            name="metadata", where="", result="ok", found=f"{len(nodes)} brokers, {len(every)} topics to be seen"
-        )
+        found = f"{counted(len(nodes), 'broker')}; you may describe {counted(len(all_topics), 'topic')}"
+        yield Check(name="metadata", where="", result="ok", found=found)
         yield from advertised(chosen, nodes)
-        # A client that cannot reach some brokers would only wait for them below.
-        yield timed(lambda: _leaders({name: every[name] for name in topics or every if name in every}))
+        # Before the requests below, which wait for brokers that cannot be reached.
+        yield timed(lambda: _leaders({name: all_topics[name] for name in topics or all_topics if name in all_topics}))
         for topic in topics:
-            yield timed(lambda topic=topic: _topic(cluster, topic, wanted))  # type: ignore[misc]
+            yield timed(lambda topic=topic: _topic(cluster, topic, wanted, all_topics))  # type: ignore[misc]
         if group is not None:
-            yield timed(lambda: _guarded("group", group, lambda: _group(cluster, group)))
+            yield timed(lambda: _run_check("group", group, lambda: _group(cluster, group)))
         if transaction is not None:
-            look: Callable[[], Check] = lambda: _transaction(cluster, transaction)  # noqa: E731
-            yield timed(lambda: _guarded("transactional id", transaction, look))
+            run: Callable[[], Check] = lambda: _transaction(cluster, transaction)  # noqa: E731
+            yield timed(lambda: _run_check("transactional id", transaction, run))
 
 
 def _leaders(topics: dict[str, TopicMetadata]) -> Check:
     places = [(name, number, p) for name, topic in topics.items() for number, p in topic.partitions.items()]
-    headless = [f"{name}-{number}" for name, number, p in places if p.leader < 0]
+    without_leader = [f"{name}-{number}" for name, number, p in places if p.leader < 0]
     behind = [f"{name}-{number}" for name, number, p in places if len(p.isr) < len(p.replicas)]
-    if headless:
+    if without_leader:
         return Check(
-            name="leaders", where="", result="fail", found=f"no leader: {_some(headless)}",
+            name="leaders", where="", result="fail", found=f"no leader: {_first_names(without_leader)}",
             remedy="Their replicas are offline: start those brokers.",
         )  # fmt: skip
     if behind:
         return Check(
-            name="leaders", where="", result="warn", found=f"replicas out of sync: {_some(behind)}",
+            name="leaders", where="", result="warn", found=f"replicas out of sync: {_first_names(behind)}",
             remedy="A broker is down or slow: acks=all waits for it, or fails below min.insync.replicas.",
         )  # fmt: skip
-    return Check(
-        name="leaders", where="", result="ok", found=f"{len(places)} partitions, each with a leader, all in sync"
-    )
+    if not places:
+        return Check(name="leaders", where="", result="ok", found="there is no partition to look at")
+    each = "with a leader, in sync" if len(places) == 1 else "each with a leader, all in sync"
+    return Check(name="leaders", where="", result="ok", found=f"{counted(len(places), 'partition')}, {each}")
 
 
-def _some(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _topic(cluster: Cluster, topic: str, wanted: set[Operation]) -> Check:
-    def look() -> Check:
+def _topic(cluster: Cluster, topic: str, wanted: set[Operation], all_topics: Collection[str]) -> Check:
+    def run() -> Check:
         found = topic_operations(cluster, [topic], deadline=Deadline.after_ms(_CLUSTER_MS))[topic]
         if found in (_UNKNOWN_TOPIC, _TOPIC_REFUSED):
+            near = similar_names(topic, all_topics)
+            meant = f"Did you mean {' or '.join(near)}? " if near else ""
             return Check(
                 name="topic", where=topic, result="fail", found="does not exist, or you may not describe it",
-                remedy=f"Check its name (pykafka-wire topics); {_grant('topic', topic, wanted)}",
+                remedy=f"{meant}Check its name (pykafka-wire topics). {_grant('topic', topic, wanted)}",
             )  # fmt: skip
         if isinstance(found, int):
             return Check(name="topic", where=topic, result="fail", found=error_info(found).name)
         return _allowed("topic", topic, found, wanted)
 
-    return _guarded("topic", topic, look)
+    return _run_check("topic", topic, run)
 
 
 def _group(cluster: Cluster, group: str) -> Check:
     described = describe_group(cluster, group)
     check = _allowed("group", group, described.operations, {Operation.READ, Operation.DESCRIBE})
-    state = "not there yet" if described.state == "Dead" else described.state.lower()
+    state = "does not exist yet" if described.state == "Dead" else described.state.lower()
     if described.members and check.result == "ok":
         return replace(
             check, result="warn", found=f"{state}, members: {', '.join(described.members)}; {check.found}",
@@ -140,29 +144,29 @@ def _group(cluster: Cluster, group: str) -> Check:
 
 def _transaction(cluster: Cluster, name: str) -> Check:
     found = describe_transaction(cluster, name)
-    # Kafka tells nobody whether Write is granted: the way to learn it is to use the id, which would fence its user.
+    # No request shows whether Write is granted, except those that use the id and would fence its producer.
     state = (
         "not used yet" if found is None else f"{found.state}, producer {found.producer_id} epoch {found.producer_epoch}"
     )
     return Check(name="transactional id", where=name, result="ok", found=f"{state}; you may describe it")
 
 
-def _guarded(name: str, where: str, look: Callable[[], Check]) -> Check:
+def _run_check(name: str, where: str, run: Callable[[], Check]) -> Check:
     try:
-        return look()
+        return run()
     except UnsupportedVersionError as error:
-        return replace(failed(name, where, error), result="warn")
+        return replace(failed_check(name, where, error), result="warn")
     except BrokerError as error:
         kind = {"topic": "topic", "group": "group"}.get(name, "transactional-id")
         refused = "AUTHORIZATION_FAILED" in error.info.name
-        return failed(name, where, error, _grant(kind, where, {Operation.DESCRIBE}) if refused else "")
+        return failed_check(name, where, error, _grant(kind, where, {Operation.DESCRIBE}) if refused else "")
     except WireError as error:
-        return failed(name, where, error)
+        return failed_check(name, where, error)
 
 
 def _allowed(name: str, where: str, found: frozenset[Operation] | None, wanted: set[Operation]) -> Check:
     if found is None:
-        return Check(name=name, where=where, result="ok", found="there (these brokers do not tell what you may do)")
+        return Check(name=name, where=where, result="ok", found="exists (these brokers do not report your permissions)")
     may = f"you may {', '.join(each.label for each in sorted(found)) or 'do nothing'}"
     missing = wanted - found
     if missing:
@@ -179,11 +183,20 @@ def _allowed(name: str, where: str, found: frozenset[Operation] | None, wanted: 
 
 def _grant(kind: str, name: str, operations: set[Operation]) -> str:
     asked = " ".join(f"--operation {each.label}" for each in sorted(operations))
-    return f"have it granted: kafka-acls.sh --add --allow-principal User:YOU {asked} --{kind} {name}"
+    return f"Grant it: kafka-acls.sh --add --allow-principal User:YOU {asked} --{kind} {name}"
+
+
+def _indented(head: Text, text: Text) -> Table:
+    """``text`` after ``head``, its further lines below its first."""
+    line = Table.grid(padding=(0, 1))
+    line.add_column(no_wrap=True)
+    line.add_column(overflow="fold")
+    line.add_row(head, text)
+    return line
 
 
 class _Report:
-    """Prints each check as soon as it is known; as JSON all of them at the end."""
+    """Prints each check as soon as it is done; with --json all of them at the end."""
 
     def __init__(self) -> None:
         self._checks: list[Check] = []
@@ -195,13 +208,14 @@ class _Report:
         if self._output.json:
             return
         mark, colour = _MARKS[check.result]
-        line = Text(f"{mark} ", style=colour)
-        line.append(f"{check.name:<17}", style="bold").append(f"{check.where}  " if check.where else "")
-        line.append(printable(check.found))
-        line.append(f"  ({check.ms} ms)" if check.ms else "", style="dim")
-        self._console.print(line)
+        found = Text(f"{check.where}  " if check.where else "")
+        found.append(printable(check.found))
+        found.append(f"  ({check.ms} ms)" if check.ms else "", style="dim")
+        self._console.print(
+            _indented(Text(mark, style=colour).append(f" {check.name:<16}", style="bold not dim"), found)
+        )
         if check.remedy:
-            self._console.print(Text(f"    → {printable(check.remedy)}", style=colour))
+            self._console.print(_indented(Text("    →", style=colour), Text(printable(check.remedy), style=colour)))
 
     def close(self) -> None:
         """The verdict, and the exit code."""
@@ -210,8 +224,9 @@ class _Report:
         if self._output.json:
             self._output.document({"ok": not n_failed, "checks": [asdict(check) for check in self._checks]})
         elif n_failed:
-            click.echo(f"{n_failed} of {len(self._checks)} checks failed.")
+            click.echo(f"{n_failed} of {counted(len(self._checks), 'check')} failed.")
         else:
-            click.echo(f"All is well{f', with {n_warned} warnings' if n_warned else ''}.")
+            warned = f", with {counted(n_warned, 'warning')}" if n_warned else ""
+            click.echo(f"No problem found{warned}.")
         if n_failed:
             sys.exit(1)

@@ -1,4 +1,4 @@
-"""``lag``, ``commit`` and ``reset``: how far a consumer group is, and where it is to go on."""
+"""``lag``, ``commit`` and ``reset``: a consumer group's lag, and its committed offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.output import console, sparkline, table_of
-from pykafka_wire.cli.times import place_of
+from pykafka_wire.cli.times import parse_position
 from pykafka_wire.cli.topics import partitions_of
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -30,9 +30,9 @@ _HISTORY: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """A row for each topic-partition with a committed offset. ``unknown`` are those whose ends cannot be seen, and topics that
-    were asked for and have no such offset."""
+class _LagReport:
+    """A row for each topic-partition with a committed offset. ``unknown`` are those whose ends are unknown, and topics that were
+    asked for and have no committed offset."""
 
     rows: list[dict[str, Any]]
     unknown: list[str]
@@ -42,77 +42,81 @@ class _Look:
         return sum(row["lag"] for row in self.rows)
 
 
-@click.command(short_help="Show how far a group is behind.")
+@click.command(short_help="Show a group's lag.")
 @connection_options
 @click.argument("group")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
-@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
-@click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between looks.")
-@click.option("--count", type=click.IntRange(1), help="With --watch: end after so many looks.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
+@click.option(
+    "--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between repetitions."
+)
+@click.option("--count", type=click.IntRange(1), help="With --watch: end after so many repetitions.")
 @click.option(
     "--fail-above",
     type=click.IntRange(0),
     metavar="N",
-    help="End with code 1 where the whole lag is above N, or not known.",
+    help="End with code 1 if the total lag is above N, or unknown.",
 )
 def lag(
     group: str, topics: tuple[str, ...], watch: bool, every: float, count: int | None, fail_above: int | None
 ) -> None:
-    """Show how far GROUP is behind the ends of its topics."""
+    """Show the lag of GROUP: how far its committed offsets are behind the ends of the logs."""
     if watch and fail_above is not None and count is None:
-        raise click.UsageError("--watch with --fail-above judges the last look: say with --count which that is.")
+        raise click.UsageError("--watch with --fail-above checks the last repetition: give --count, too.")
     with connected() as cluster:
         if not watch:
-            look = _look(cluster, group, topics)
-            output().rows(look.rows, empty=f"Group {group} has committed no offset.")
+            report = _lag_report(cluster, group, topics)
+            output().rows(report.rows, empty=f"Group {group} has committed no offset.")
         elif output().json:
-            for look in _looks(cluster, group, topics, every, count):
-                output().document({"time_ms": int(time.time() * 1000), "lag": look.lag, "partitions": look.rows})
+            for report in _lag_reports(cluster, group, topics, every, count):
+                output().document({"time_ms": int(time.time() * 1000), "lag": report.lag, "partitions": report.rows})
         else:
-            look = _watch(_looks(cluster, group, topics, every, count), group)
-    if fail_above is not None and (alarm := _alarm(group, look, fail_above)) is not None:
-        click.echo(alarm, err=True)
+            report = _watch(_lag_reports(cluster, group, topics, every, count), group)
+    if fail_above is not None and (problem := _lag_problem(group, report, fail_above)) is not None:
+        click.echo(problem, err=True)
         sys.exit(1)
 
 
-def _alarm(group: str, look: _Look, fail_above: int) -> str | None:
-    """Why a check of the lag fails; None where it is known, and small enough."""
-    if look.unknown or not look.rows:
-        where = f" for {', '.join(look.unknown)}" if look.unknown else ""
+def _lag_problem(group: str, report: _LagReport, fail_above: int) -> str | None:
+    """Why a check of the lag fails; None if the lag is known and small enough."""
+    if report.unknown or not report.rows:
+        where = f" for {', '.join(report.unknown)}" if report.unknown else ""
         return (
-            f"The lag of group {group} is not known{where}. Is the name right, has the group committed offsets that have not "
-            "expired, is each topic there, and may you describe it?"
+            f"The lag of group {group} is unknown{where}. Check the group's name, that it has committed offsets which have not "
+            "expired, that each topic exists, and your permission to describe it."
         )
-    return f"The lag of {look.lag} is above {fail_above}." if look.lag > fail_above else None
+    return f"The lag of {report.lag} is above {fail_above}." if report.lag > fail_above else None
 
 
-def _watch(looks: Iterable[_Look], group: str) -> _Look:
-    """Shows each look in the place of the one before, or below it where there is no terminal; returns the last one."""
+def _watch(reports: Iterable[_LagReport], group: str) -> _LagReport:
+    """Show each repetition in place of the one before, or below it without a terminal; returns the last one."""
     history: deque[int] = deque(maxlen=_HISTORY)
     to = console()
     with Live(console=to, auto_refresh=False) if to.is_terminal else nullcontext() as live:
-        for look in looks:
-            history.append(look.lag)
+        for report in reports:
+            history.append(report.lag)
             line = Text(f"lag {history[-1]}  {sparkline(history)}")
-            shown = Lines(table_of(look.rows, title=f"group {group}"), line) if look.rows else line
+            shown = Lines(table_of(report.rows, title=f"group {group}"), line) if report.rows else line
             if live is None:
                 to.print(shown)
             else:
                 live.update(shown, refresh=True)
-    return look
+    return report
 
 
-def _looks(cluster: Cluster, group: str, topics: tuple[str, ...], every: float, count: int | None) -> Iterator[_Look]:
-    n_looks = 0
+def _lag_reports(
+    cluster: Cluster, group: str, topics: tuple[str, ...], every: float, count: int | None
+) -> Iterator[_LagReport]:
+    n_reports = 0
     while True:
-        yield _look(cluster, group, topics)
-        n_looks += 1
-        if n_looks == count:
+        yield _lag_report(cluster, group, topics)
+        n_reports += 1
+        if n_reports == count:
             return
         time.sleep(every)
 
 
-def _look(cluster: Cluster, group: str, topics: tuple[str, ...]) -> _Look:
+def _lag_report(cluster: Cluster, group: str, topics: tuple[str, ...]) -> _LagReport:
     committed = fetch_offsets(cluster, group, None)
     chosen = sorted(tp for tp in committed if not topics or tp.topic in topics)
     known = cluster.topics(None)
@@ -130,19 +134,19 @@ def _look(cluster: Cluster, group: str, topics: tuple[str, ...]) -> _Look:
         for tp in there
     ]
     unnoticed = [topic for topic in topics if topic not in {tp.topic for tp in chosen}]
-    return _Look(rows=rows, unknown=[*(str(tp) for tp in chosen if tp not in ends), *unnoticed])
+    return _LagReport(rows=rows, unknown=[*(str(tp) for tp in chosen if tp not in ends), *unnoticed])
 
 
 @click.command(short_help="Commit offsets to a group.")
 @connection_options
 @click.argument("group")
 @click.argument("places", metavar="TOPIC:PARTITION=OFFSET…", nargs=-1, required=True)
-@click.option("--dry-run", is_flag=True, help="Say what would be committed, and commit nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be committed, and commit nothing.")
 def commit(group: str, places: tuple[str, ...], dry_run: bool) -> None:
-    """Commit offsets to GROUP, which must have no member at work.
+    """Commit offsets to GROUP, which must have no active member.
 
-    A running Spark query does not read them back: its checkpoint says where it goes on. They count for consumers, for lag,
-    and for a new query with startingOffsets=group.
+    A running Spark query does not read them back: it continues from its checkpoint. They apply to consumers, to lag,
+    and to a new query with startingOffsets=group.
     """
     wanted = dict(_parse_place(place) for place in places)
     with connected() as cluster:
@@ -153,7 +157,7 @@ def commit(group: str, places: tuple[str, ...], dry_run: bool) -> None:
         for tp, offset in wanted.items():
             if offset > latest[tp].offset:
                 raise click.UsageError(f"{tp} ends at offset {latest[tp].offset}, before {offset}.")
-        _move(cluster, group, wanted, dry_run)
+        _commit(cluster, group, wanted, dry_run)
 
 
 def _parse_place(place: str) -> tuple[TopicPartition, int]:
@@ -165,7 +169,7 @@ def _parse_place(place: str) -> tuple[TopicPartition, int]:
 
 
 @click.command(
-    context_settings={"ignore_unknown_options": True}, short_help="Move a group's offsets, by place or time."
+    context_settings={"ignore_unknown_options": True}, short_help="Move a group's offsets, by offset or time."
 )
 @connection_options
 @click.argument("group")
@@ -177,14 +181,14 @@ def _parse_place(place: str) -> tuple[TopicPartition, int]:
     metavar="PLACE",
     help="earliest, latest, an offset, +N or -N from what is committed, or a time (ISO-8601, or relative as in -10m).",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be committed, and commit nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be committed, and commit nothing.")
 def reset(group: str, topics: tuple[str, ...], place: str, dry_run: bool) -> None:
     """Move the offsets of GROUP, which must have no member at work, in every partition of a topic.
 
-    Offsets outside of the log are moved to its nearer end; where no record is as late as a time, to the log's end. As with
-    commit, a Spark query goes by its checkpoint.
+    An offset outside the log becomes its nearer end. A time after the last record becomes the end of the log. As with commit, a
+    Spark query continues from its checkpoint.
     """
-    kind, number = place_of(place)
+    kind, number = parse_position(place)
     with connected() as cluster:
         partitions = [tp for topic in topics for tp in partitions_of(cluster, topic)]
         earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
@@ -198,18 +202,20 @@ def reset(group: str, topics: tuple[str, ...], place: str, dry_run: bool) -> Non
             committed = fetch_offsets(cluster, group, partitions)
             missing = [str(tp) for tp in partitions if tp not in committed]
             if missing:
-                raise click.UsageError(f"Group {group} has committed nothing for {', '.join(missing)} to move from.")
+                raise click.UsageError(
+                    f"Group {group} has no committed offset for {', '.join(missing)}, so +N and -N have no start."
+                )
             wanted = {tp: committed[tp].offset + number for tp in partitions}
         within = {tp: min(max(at, earliest[tp].offset), latest[tp].offset) for tp, at in wanted.items()}
-        _move(cluster, group, within, dry_run)
+        _commit(cluster, group, within, dry_run)
 
 
-def _move(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], dry_run: bool) -> None:
+def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], dry_run: bool) -> None:
     before = fetch_offsets(cluster, group, wanted)
     described = describe_group(cluster, group)
     if described.members and not dry_run:
         raise click.ClickException(
-            f"Group {group} has members at work ({', '.join(described.members)}), whose commits would undo this. "
+            f"Group {group} has active members ({', '.join(described.members)}), whose commits would overwrite this. "
             "Stop them first."
         )
     if not dry_run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,13 +14,15 @@ from rich.text import Text
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 #: Columns of the console where standard output is no terminal: no line is broken for want of room.
-_WIDE: Final = 400
+_UNLIMITED_WIDTH: Final = 400
+#: Columns whose cells are of no use over two lines: a terminal's other columns make room for them.
+_UNBROKEN: Final = ("id", "partition", "producer id")
 
 
 def console() -> Console:
     """A console on standard output."""
     made = Console(highlight=False, soft_wrap=False)
-    return made if made.is_terminal else Console(highlight=False, no_color=True, width=_WIDE)
+    return made if made.is_terminal else Console(highlight=False, no_color=True, width=_UNLIMITED_WIDTH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +31,35 @@ class Output:
 
     json: bool
 
-    def rows(self, rows: Sequence[dict[str, Any]], *, title: str = "", empty: str = "Nothing found.") -> None:
-        """Rows of the same columns: a table, or a JSON array of objects."""
+    def rows(
+        self,
+        rows: Sequence[dict[str, Any]],
+        *,
+        title: str = "",
+        empty: str = "Nothing found.",
+        only_if_set: Collection[str] = (),
+        only_if_wide: Collection[str] = (),
+    ) -> None:
+        """Rows of the same columns: a table, or a JSON array of objects.
+
+        Args:
+            only_if_set: columns that the table leaves out where no row has more than 0 or None in them.
+            only_if_wide: columns that the table leaves out where the terminal has no room for all.
+        """
         if self.json:
             self.document(rows)
         elif rows:
-            console().print(table_of(rows, title=title))
+            to = console()
+            shown = [name for name in rows[0] if name not in only_if_set or any(row[name] for row in rows)]
+            table = table_of([{name: row[name] for name in shown} for row in rows], title=title)
+            if only_if_wide and to.measure(table).maximum >= to.width:  # not more than the width: rich caps it
+                shown = [name for name in shown if name not in only_if_wide]
+                table = table_of([{name: row[name] for name in shown} for row in rows], title=title)
+            to.print(table)
         else:
             click.echo(empty)
 
-    def document(self, value: Any) -> None:  # Any: what JSON can say
+    def document(self, value: Any) -> None:  # Any: a JSON value
         """One JSON document on a line of its own."""
         click.echo(json.dumps(value, ensure_ascii=False))
 
@@ -49,10 +70,11 @@ class Output:
 
 
 def table_of(rows: Sequence[dict[str, Any]], *, title: str = "") -> Table:
-    """A table whose columns are the keys of the first row; numbers stand at the right."""
+    """A table whose columns are the keys of the first row. Numbers stand at the right; ids and times are never broken."""
     table = Table(title=title or None, box=None, pad_edge=False, title_justify="left", header_style="bold")
     for name, value in rows[0].items():
-        table.add_column(name, justify="right" if isinstance(value, int) else "left", overflow="fold")
+        whole = name in _UNBROKEN
+        table.add_column(name, justify="right" if isinstance(value, int) else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row.values()))  # as it is: [x] is no markup
     return table
@@ -64,6 +86,11 @@ def _cell(value: Any) -> str:  # Any: a cell of any column
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return printable(str(value))
+
+
+def counted(n: int, noun: str) -> str:
+    """``1 broker``, ``2 brokers``."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def sparkline(values: Iterable[int]) -> str:
@@ -78,7 +105,7 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def text_of(data: bytes | None) -> str | None:
+def decode_text(data: bytes | None) -> str | None:
     """Bytes as text where they are UTF-8, else as hexadecimal digits after ``0x``."""
     if data is None:
         return None

@@ -1,4 +1,4 @@
-"""``tail`` and ``produce``: records on a terminal. For looking and for trying out: Spark is for moving data."""
+"""``tail`` and ``produce``: records on a terminal. For inspection and tests; to move data use Spark."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.output import printable, text_of
-from pykafka_wire.cli.times import moment, place_of
+from pykafka_wire.cli.output import counted, decode_text, printable
+from pykafka_wire.cli.times import format_timestamp, parse_position
 from pykafka_wire.cli.topics import partitions_of
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -27,8 +27,8 @@ from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from io import BufferedReader
 
-#: Pause between two looks at the ends of the log, in seconds.
-_PAUSE_S: Final = 0.3
+#: Pause between two requests for the ends of the logs, in seconds.
+_POLL_INTERVAL_S: Final = 0.3
 #: Most bytes of lines that are sent together; all are acknowledged before more is read.
 _BLOCK_BYTES: Final = 1 << 20
 
@@ -37,16 +37,21 @@ _BLOCK_BYTES: Final = 1 << 20
 @connection_options
 @click.argument("topic")
 @click.option(
-    "-n", "--last", type=click.IntRange(0), default=10, show_default=True, help="So many of each partition's last."
+    "-n",
+    "--last",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="How many of each partition's last records.",
 )
 @click.option("--from", "place", metavar="PLACE", help="Instead: earliest, an offset, or a time (ISO-8601, or -10m).")
 @click.option("-p", "--partition", type=click.IntRange(0), help="Only this partition.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new records, until Ctrl-C.")
 @click.option("--count", type=click.IntRange(1), help="End after so many records.")
 def tail(topic: str, last: int, place: str | None, partition: int | None, follow: bool, count: int | None) -> None:
     """Print the last records of TOPIC: partition, offset, time, key, value.
 
-    Keys and values are shown as text, or as hexadecimal digits where they are no UTF-8.
+    Keys and values are shown as text, or as hexadecimal digits if they are not UTF-8.
     """
     with connected() as cluster:
         partitions = partitions_of(cluster, topic)
@@ -67,7 +72,7 @@ def _starts(
     if place is None:
         wanted = {tp: ends[tp] - last for tp in partitions}
     else:
-        kind, number = place_of(place)
+        kind, number = parse_position(place)
         if kind == "time":
             found = list_offsets(cluster, dict.fromkeys(partitions, number))
             wanted = {tp: at.offset if at.offset >= 0 else ends[tp] for tp, at in found.items()}
@@ -98,7 +103,7 @@ def _records(cluster: Cluster, starts: dict[TopicPartition, int], follow: bool) 
             positions |= ends
         if not follow:
             return
-        time.sleep(_PAUSE_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _chunk_records(ranges: Any, records: Any) -> Iterator[dict[str, Any]]:  # Any: the decoder's columns
@@ -126,10 +131,10 @@ def _print(record: dict[str, Any]) -> None:
         return
     place = f"{record['partition']}:{record['offset']}"
     key, value = (
-        printable(text_of(record[name]) or "") if record[name] is not None else "-" for name in ("key", "value")
+        printable(decode_text(record[name]) or "") if record[name] is not None else "-" for name in ("key", "value")
     )
-    headers = "".join(f"  {printable(name)}={printable(text_of(value) or '')}" for name, value in record["headers"])
-    click.echo(f"{place}  {moment(record['timestamp_ms']) or '-'}  {key}  {value}{headers}")
+    headers = "".join(f"  {printable(name)}={printable(decode_text(value) or '')}" for name, value in record["headers"])
+    click.echo(f"{place}  {format_timestamp(record['timestamp_ms']) or '-'}  {key}  {value}{headers}")
 
 
 def _json_of(data: bytes | None) -> str | dict[str, str] | None:
@@ -163,7 +168,7 @@ def produce(
     partition: int | None,
     values: tuple[str, ...],
 ) -> None:
-    """Write VALUES to TOPIC, or each line of standard input where there are none.
+    """Write VALUES to TOPIC, or each line of standard input if there are none.
 
     Ends when every record is acknowledged. The topic must exist.
     """
@@ -171,14 +176,14 @@ def produce(
     with connected() as cluster:
         n_partitions = len(partitions_of(cluster, topic))
         if partition is not None and partition >= n_partitions:
-            raise click.UsageError(f"Topic {topic} has {n_partitions} partitions (0 to {n_partitions - 1}).")
+            raise click.UsageError(f"Topic {topic} has {counted(n_partitions, 'partition')}, numbered from 0.")
         n_records = n_read = 0
         malformed: bytes | None = None
         with RecordProducer(cluster.settings) as producer:
             try:
                 for block in _blocks(values):
                     for line in block:
-                        pair = _pair(line, key, key_separator)
+                        pair = _split_key(line, key, key_separator)
                         if pair is None:
                             malformed = line
                             break
@@ -192,7 +197,8 @@ def produce(
             except (KeyboardInterrupt, WireError) as error:
                 what = "Interrupted" if isinstance(error, KeyboardInterrupt) else "Failed"
                 click.echo(
-                    f"{what}: {n_records} records written to {topic}, {n_read - n_records} more were read and may be.",
+                    f"{what}: {counted(n_records, 'record')} written to {topic}; {n_read - n_records} more were read, and may or "
+                    "may not be written.",
                     err=True,
                 )
                 raise
@@ -202,11 +208,11 @@ def produce(
             f"Line {n_records + 1} has no {key_separator!r} between key and value: {shown!r}. "
             f"The {n_records} before it were written to {topic}, nothing from it on."
         )
-    output().say(f"{n_records} records written to {topic}.")
+    output().say(f"{counted(n_records, 'record')} written to {topic}.")
 
 
 def _blocks(values: tuple[str, ...]) -> Iterator[list[bytes]]:
-    """The values, or lines of standard input as they come: a block is what one read finds there."""
+    """The values, or the lines of standard input as they arrive: one block for each read."""
     if values:
         yield [os.fsencode(value) for value in values]
         return
@@ -226,7 +232,7 @@ def _parse_header(text: str) -> tuple[str, bytes]:
     return name, value.encode()
 
 
-def _pair(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes] | None:
+def _split_key(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes] | None:
     """The line's key and value, None where it has no separator."""
     if separator is not None:
         own, found, value = line.partition(separator.encode())

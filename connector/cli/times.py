@@ -1,4 +1,4 @@
-"""Places in a log and moments in time as a user writes them, and as they are shown."""
+"""Offsets and times as a user writes them, and as they are shown."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pykafka_wire.options.starting_offsets import parse_timestamp
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
 
 
-def timestamp_of(text: str) -> int:
-    """Milliseconds since the epoch; raises click.UsageError for what is no time."""
+def parse_time(text: str) -> int:
+    """Milliseconds since the epoch; raises click.UsageError for anything else."""
     try:
         return parse_timestamp(text, "the time")
     except OptionError as error:
         raise click.UsageError(error.message) from error
 
 
-def place_of(text: str) -> tuple[str, int]:
-    """``("offset", 42)``, ``("shift", -10)`` or ``("time", ms)``, where earliest and latest are times of their own."""
+def parse_position(text: str) -> tuple[str, int]:
+    """``("offset", 42)``, ``("shift", -10)`` or ``("time", ms)``, where earliest and latest are special times."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return "time", EARLIEST if word == "earliest" else LATEST
@@ -29,13 +29,13 @@ def place_of(text: str) -> tuple[str, int]:
     if word[:1] in "+-" and word[1:].isdigit():
         return "shift", int(word)
     try:
-        return "time", timestamp_of(text)
+        return "time", parse_time(text)
     except click.UsageError as error:
         raise click.UsageError(f"{error.message} Or: earliest, latest, an offset, +N or -N.") from error
 
 
-def moment(timestamp_ms: int) -> str | None:
-    """A timestamp as ISO-8601 in UTC, None for one that says nothing."""
+def format_timestamp(timestamp_ms: int) -> str | None:
+    """A timestamp as ISO-8601 in UTC, None for a negative one."""
     if timestamp_ms < 0:
         return None
     try:

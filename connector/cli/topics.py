@@ -1,21 +1,24 @@
-"""``topics`` and ``offsets``: what is there to read."""
+"""``topics`` and ``offsets``: the topics of a cluster, and the offsets of their records."""
 
 from __future__ import annotations
 
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.times import moment, timestamp_of
+from pykafka_wire.cli.times import format_timestamp, parse_time
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition, topic_id_text
 
 
 @click.command()
 @connection_options
 @click.option("--internal", is_flag=True, help="Also the topics that Kafka keeps for itself.")
 def topics(internal: bool) -> None:
-    """List the topics that you may see."""
+    """List the topics that you may describe.
+
+    Partitions without a leader, and those with a replica out of sync, are counted where there are any.
+    """
     with connected() as cluster:
         rows = [
             {
@@ -24,12 +27,16 @@ def topics(internal: bool) -> None:
                 "replicas": max((len(p.replicas) for p in topic.partitions.values()), default=0),
                 "without leader": sum(p.leader < 0 for p in topic.partitions.values()),
                 "under-replicated": sum(len(p.isr) < len(p.replicas) for p in topic.partitions.values()),
-                "id": str(topic.topic_id),
+                "id": None if topic.topic_id == ZERO_UUID else topic_id_text(topic.topic_id),
             }
             for name, topic in sorted(cluster.topics(None).items())
             if internal or not topic.is_internal
         ]
-    output().rows(rows, empty="There is no topic that you may see.")
+    output().rows(
+        rows,
+        empty="There is no topic that you may describe.",
+        only_if_set=("without leader", "under-replicated"),
+    )
 
 
 @click.command(short_help="Show the first and the next offsets of a topic.")
@@ -57,12 +64,12 @@ def offsets(topic: str, at: str | None) -> None:
             for tp in partitions
         ]
         if at is not None:
-            asked = dict.fromkeys(partitions, timestamp_of(at))
+            asked = dict.fromkeys(partitions, parse_time(at))
             found = list_offsets(cluster, asked, isolation_level=isolation)
             for tp, row in zip(partitions, rows, strict=True):
                 here = found[tp]
                 row["at"] = here.offset if here.offset >= 0 else None
-                row["time"] = moment(here.timestamp)
+                row["time"] = format_timestamp(here.timestamp)
     output().rows(rows)
 
 

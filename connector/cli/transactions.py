@@ -1,7 +1,7 @@
-"""``transactions``: which are open, since when, and which of them hang.
+"""``transactions``: open transactions, since when they are open, and which of them hang.
 
-A transaction hangs where a partition holds it open and no coordinator knows of it: no timeout will ever end it, and whoever
-reads committed records waits before it for ever (KIP-664).
+A transaction hangs if it is open in a partition and unknown to every coordinator. No timeout ends it, and read_committed
+consumers wait for it for ever (KIP-664).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.times import moment
+from pykafka_wire.cli.times import format_timestamp
 from pykafka_wire.cli.topics import partitions_of
 from pykafka_wire.wire.cluster.admin import list_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -23,26 +23,26 @@ from pykafka_wire.wire.cluster.describe import list_transactions, open_producers
 @click.command()
 @connection_options
 @click.option(
-    "--topic", "topics", multiple=True, help="Look for hung ones only here; may be repeated [default: all topics]."
+    "--topic", "topics", multiple=True, help="Look for hanging ones only here; may be repeated [default: all topics]."
 )
 @click.option("--all", "every", is_flag=True, help="Also transactional ids without an open transaction.")
 def transactions(topics: tuple[str, ...], every: bool) -> None:
-    """Show open transactions, and those that hang. Ends with code 1 where one hangs."""
+    """Show open and hanging transactions. Ends with code 1 if one hangs."""
     with connected() as cluster:
         rows = _rows(cluster, topics)
     shown = [row for row in rows if every or row["state"] not in ("Empty", "CompleteCommit", "CompleteAbort")]
-    output().rows(shown, empty="No transaction is open.")
+    output().rows(shown, empty="No transaction is open.", only_if_wide=("producer id", "epoch", "since"))
     hung = [row for row in shown if row["state"] == "HUNG"]
     if hung:
         output().say(
-            "A hung transaction ends by kafka-transactions.sh abort --topic TOPIC --partition N --start-offset OFFSET."
+            "To end a hanging transaction: kafka-transactions.sh abort --topic TOPIC --partition N --start-offset OFFSET."
         )
         sys.exit(1)
 
 
 def _rows(cluster: Cluster, topics: tuple[str, ...]) -> list[dict[str, Any]]:
     partitions = [tp for topic in topics or list_topics(cluster) for tp in partitions_of(cluster, topic)]
-    # Partitions, coordinators, partitions: one that begins or ends meanwhile must not look as if nobody knew of it.
+    # Partitions, coordinators, partitions again: a transaction that begins or ends meanwhile must not count as hanging.
     in_partitions = open_producers(cluster, partitions) if partitions else []
     known = list_transactions(cluster)
     coordinated = {each.producer_id for each in known if each.is_open}
@@ -57,7 +57,7 @@ def _rows(cluster: Cluster, topics: tuple[str, ...]) -> list[dict[str, Any]]:
             "state": each.state,
             "producer id": each.producer_id,
             "epoch": each.producer_epoch,
-            "since": moment(each.started_ms) if each.is_open else None,
+            "since": format_timestamp(each.started_ms) if each.is_open else None,
             "open for s": (now_ms - each.started_ms) // 1000 if each.is_open and each.started_ms >= 0 else None,
             "timeout s": each.timeout_ms // 1000,
             "partitions": [str(tp) for tp in each.partitions],
@@ -70,7 +70,7 @@ def _rows(cluster: Cluster, topics: tuple[str, ...]) -> list[dict[str, Any]]:
             "state": "HUNG",
             "producer id": each.producer_id,
             "epoch": each.producer_epoch,
-            "since": moment(each.last_timestamp_ms),
+            "since": format_timestamp(each.last_timestamp_ms),
             "open for s": (now_ms - each.last_timestamp_ms) // 1000,
             "timeout s": None,
             "partitions": [f"{each.topic_partition} from offset {each.start_offset}"],

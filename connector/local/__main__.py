@@ -36,13 +36,13 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m py
     options = parser.parse_args(arguments)
     for each in options.property:
         if "=" not in each:
-            parser.error(f"--property {each}: NAME=VALUE is wanted")
+            parser.error(f"--property {each}: use NAME=VALUE")
     properties = dict(each.split("=", 1) for each in options.property)
     topics = {}
     for each in options.topic:
         name, _, partitions = each.partition(":")
         if not name or not (partitions or "1").isdigit():
-            parser.error(f"--topic {each}: NAME or NAME:PARTITIONS is wanted")
+            parser.error(f"--topic {each}: use NAME or NAME:PARTITIONS")
         topics[name] = (int(partitions or 1), options.nodes)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -52,14 +52,15 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m py
             if topics:
                 with Cluster(ClientSettings.from_options({"bootstrap.servers": cluster.bootstrap_servers})) as client:
                     create_topics(client, topics)
-            print(f"Apache Kafka {cluster.version}, {options.nodes} broker(s), logs in {cluster.folder}")
+            brokers = "1 broker" if options.nodes == 1 else f"{options.nodes} brokers"
+            print(f"Apache Kafka {cluster.version}, {brokers}, logs in {cluster.folder}")
             print(f"bootstrap servers: {cluster.bootstrap_servers}")
-            print(f"the same by their external listener: {cluster.external_bootstrap_servers}")
+            print(f"external listener: {cluster.external_bootstrap_servers}")
             print("running until interrupted (Ctrl-C)", flush=True)
             while True:
                 signal.pause()
     except KeyboardInterrupt:
-        print("stopped, nothing left behind", flush=True)
+        print("stopped; all processes ended, data deleted", flush=True)
         return 0
     except (LocalClusterError, JavaNotFoundError, JarResolutionError, WireError) as error:
         print(error, file=sys.stderr)
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m py
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    # Once only: a second Ctrl-C must not cut the closing short.
+    # Once only: a second Ctrl-C must not interrupt the shutdown.
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt

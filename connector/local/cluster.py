@@ -4,7 +4,7 @@ Owns: the cluster's ports, its temporary folder, the order of starting, and that
 Must not know: Spark, and the project's own Kafka client (which is tested against what is started here).
 
 Everything listens on loopback, on ports that were free. The processes end and the folder is removed when the context
-is left, when the interpreter exits, and when the owner dies of SIGKILL (pykafka_wire.local.watchdog).
+exits, when the interpreter exits, and when the owner is killed by SIGKILL (pykafka_wire.local.watchdog).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from pykafka_wire.local.settings import (
 )
 from pykafka_wire.local.tools import KafkaTools
 
-# Below the range from which Linux (32768…) and macOS (49152…) take the ports of outgoing connections: a port that a
-# killed broker has left must still be free when it is started again.
+# Below the range of ephemeral ports of Linux (32768…) and macOS (49152…): the port of a killed broker must still be free when the
+# broker starts again.
 PORTS = range(20000, 32000)
-# Two clusters that choose at the same moment may choose alike; a third time in a row is no accident any more.
+# Two clusters that choose ports at the same moment may choose the same; three times in a row is no coincidence.
 START_ATTEMPTS = 3
 
 
@@ -63,8 +63,8 @@ class LocalCluster(KafkaTools):
 
     Args:
         nodes: 1 to 3 brokers, with node ids from 1. Topics have a replica on each of them by default.
-        properties: broker settings, for brokers and controller alike; they beat the project's own.
-        version: of Apache Kafka. Below 3 a ZooKeeper takes the controller's place.
+        properties: broker settings, for brokers and controller alike; they override the project's own.
+        version: of Apache Kafka. Below 3, ZooKeeper replaces the controller.
         listeners: further listeners by name, each with its security protocol, such as {"MTLS": "SSL"}; see `bootstrap`.
         format_arguments: for ``StorageTool format``, such as ["--feature", "transaction.version=1"].
         jvm_options: for the brokers and the controller, such as ["-Djava.security.krb5.conf=…"].
@@ -128,8 +128,8 @@ class LocalCluster(KafkaTools):
         """Start every node and wait until all of them serve.
 
         Raises:
-            LocalClusterError: a node did not become ready; the message ends with its log. Nothing is left running.
-            JavaNotFoundError, JarResolutionError: there is nothing to start it with.
+            LocalClusterError: a node did not become ready; the message ends with its log. No process is left running.
+            JavaNotFoundError, JarResolutionError: Java or Kafka's jars are missing.
         """
         if self._watchdog is not None:
             raise LocalClusterError("the cluster is running already")
@@ -154,11 +154,11 @@ class LocalCluster(KafkaTools):
                 raise
 
     def close(self) -> None:
-        """Kill every process, remove the folder. May be called again, and does nothing in a forked child."""
+        """Kill every process and remove the folder. A second call does nothing, and neither does a call in a forked child."""
         if self._folder is None or not owner_is(self._owner):
             return
         atexit.unregister(self.close)
-        # SIGKILL: the data go with the folder, and a broker whose controller is gone would wait for it in vain.
+        # SIGKILL: the folder's data are deleted anyway, and on SIGTERM a broker without a controller would wait for it.
         for node in self._all_nodes():
             node.kill()
         if self._watchdog is not None:
@@ -241,8 +241,8 @@ class LocalCluster(KafkaTools):
             self.nodes.append(node(name, node_id, "kafka.Kafka", of_broker(plan, node_id, folder / name)))
 
     def _start_nodes(self, timeout_s: float) -> None:
-        # All at once: a KRaft broker waits for its controller, an old one for its ZooKeeper. Formatting is what takes
-        # time here. They are watched together then: the first that fails says why, the others only wait for it.
+        # All at once: a KRaft broker waits for its controller, an old one for its ZooKeeper. Formatting takes most of the
+        # time. All are watched together: the first that fails has the reason in its log, the others only wait for it.
         deadline = time.monotonic() + timeout_s
         waiting = list(self._all_nodes())
         with ThreadPoolExecutor(max_workers=len(waiting)) as pool:

@@ -1,4 +1,4 @@
-"""A broker in a container, for machines where Docker runs and no Java can be had.
+"""A broker in a container, for machines that have Docker and no Java.
 
 Owns: the image, its settings, and whether a Docker engine answers. Must not know: the local cluster's processes.
 
@@ -38,7 +38,7 @@ def docker_unavailable() -> str | None:
             client.ping()
         finally:
             client.close()
-    except Exception as error:  # the docker package wraps some errors of requests and urllib3 and lets others through
+    except Exception as error:  # the docker package wraps some errors of requests and urllib3, and not others
         return f"no Docker engine answers ({type(error).__name__}: {error})"
     return None
 
@@ -54,7 +54,7 @@ class ContainerCluster(NamedCluster):
         self._container: Any = None  # testcontainers ships no types for what is used here
 
     def start(self) -> None:
-        """Start it and wait until the broker serves.
+        """Start it and wait until the broker is ready.
 
         Raises:
             LocalClusterError: it was not ready in time; with its log.
@@ -76,7 +76,7 @@ class ContainerCluster(NamedCluster):
 
     def close(self) -> None:
         if self._container is not None:
-            with contextlib.suppress(Exception):  # the engine may be gone; nothing of ours is left then
+            with contextlib.suppress(Exception):  # the engine may have ended, and the container with it
                 self._container.stop()
             self._container = None
 

@@ -5,8 +5,8 @@ locking. Must not know: what the jars are run for.
 
 The cache is ``$PYKAFKA_WIRE_CACHE``, else ``$XDG_CACHE_HOME/pykafka-wire``, else ``~/.cache/pykafka-wire``. A resolved
 set is one folder below ``jars/``, renamed into place when it is complete: a folder that exists can be used. Ivy gets a
-cache of its own below ``ivy/``, because it stumbles over POMs that Maven left in ``~/.m2`` without their jars.
-``$PYKAFKA_WIRE_IVY_SETTINGS`` may name an Ivy settings file, for sites that must go through a mirror.
+cache of its own below ``ivy/``, because it fails on POMs in ``~/.m2`` whose jars are missing.
+``$PYKAFKA_WIRE_IVY_SETTINGS`` may name an Ivy settings file, for sites that use a mirror.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ KAFKA_VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"
 # kafka-tools asks for Kafka Connect, which brings Jetty and Jersey: a third of all jars, needed by no broker.
 EXCLUDED = ("connect-.*",)  # a regular expression: Ivy needs a library more for globs
-# 40 s were seen for Kafka's 45 jars; a slow line may take far longer, a dead one must not take for ever.
+# Kafka's 45 jars took 40 s; a slow connection may take far longer, but a dead one must end.
 RESOLVE_TIMEOUT_S = 900
 
 logger = logging.getLogger(__name__)
 
 
 class JarResolutionError(RuntimeError):
-    """Maven Central (or the mirror in use) did not give the jars; the message holds Ivy's own words."""
+    """Maven Central (or the mirror in use) did not provide the jars; the message contains Ivy's output."""
 
 
 class Coordinate(NamedTuple):
@@ -88,7 +88,7 @@ def kafka_jars(version: str = KAFKA_VERSION) -> list[Path]:
         Coordinate("org.apache.kafka", "kafka-tools", version),
     ]
     if release(version) >= (4,):
-        # As Kafka's tar ball does: with the dependencies alone a broker logs nothing, and says "started" nowhere.
+        # As in Kafka's tar ball: without a logging backend a broker logs nothing, not even "started".
         coordinates.append(Coordinate("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION))
     return resolve(f"kafka-{version}", coordinates, transitive=True)
 
@@ -145,8 +145,8 @@ def ivy_jar() -> Path:
 
 
 def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool) -> None:
-    """Fill `folder` by way of a scratch folder beside it, so that it is complete from the moment it exists."""
-    for left in folder.parent.glob(f".{folder.name}.*"):  # of a download that was killed; the lock makes it ours
+    """Download into a scratch folder, then rename it to `folder`: a folder that exists is complete."""
+    for left in folder.parent.glob(f".{folder.name}.*"):  # left by a killed download; we hold the lock
         shutil.rmtree(left, ignore_errors=True)
     java = ensure_java()
     logger.warning("downloading %s from Maven Central into %s, once", ", ".join(map(str, coordinates)), folder)
@@ -207,7 +207,7 @@ def _ivy_xml(name: str, coordinates: Sequence[Coordinate], transitive: bool) -> 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Held by one process at a time. The kernel releases it when its holder dies, however it dies."""
+    """Held by one process at a time. The kernel releases it when its holder ends, even if it is killed."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

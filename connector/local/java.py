@@ -1,4 +1,4 @@
-"""Finds a Java runtime for the local cluster, for Ivy and for PySpark, or gets one.
+"""Finds a Java runtime for the local cluster, for Ivy and for PySpark, or downloads one.
 
 Owns: where Java is looked for, how its version is judged, and what the user reads when there is none.
 Must not know: what the runtime is used for.
@@ -22,9 +22,9 @@ MINIMUM = 17
 # The long-term release that runs every broker the project starts: Kafka 2.5 to 4.3 (2.5 fails on Java 21).
 DOWNLOADED_VERSION = "17"
 DOWNLOADED_VENDOR = "temurin"
-# Answers in 0.1 s on an idle machine; a loaded one may need much longer, a hung one must not hang us.
+# Takes 0.1 s on an idle machine and much longer on a loaded one; a hanging Java must not block.
 VERSION_TIMEOUT_S = 60
-# Where Debian and its kin install, and what macOS asks for the Javas that it knows of.
+# Where Debian and similar systems install Java, and the command that lists it on macOS.
 LINUX_JVMS = Path("/usr/lib/jvm")
 MACOS_JAVA_HOME = Path("/usr/libexec/java_home")
 
@@ -37,7 +37,7 @@ class JavaNotFoundError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java runtime that was found to start."""
+    """A Java runtime that starts."""
 
     home: Path
     version: int
@@ -64,7 +64,7 @@ def ensure_java(minimum: int = MINIMUM) -> Java:
     if found is not None:
         return found
     seen = "; ".join(rejected) if rejected else "no java in JAVA_HOME or on the PATH"
-    # A warning, not an info: the user is about to wait for a download that he did not ask for.
+    # A warning, not an info: the user has to wait for a download that they did not ask for.
     logger.warning(
         "Java %d or newer is needed (%s): downloading %s %s into the cache of the cjdk package",
         minimum,
@@ -107,7 +107,7 @@ def parse_version(text: str) -> int | None:
 
 
 def _search(minimum: int) -> tuple[Java | None, list[str]]:
-    """The first good Java and, for the message, what was found and why it does not do."""
+    """The first suitable Java and, for the message, which others were found and why they do not fit."""
     rejected: list[str] = []
     tried: set[Path] = set()
     for origin, home in _candidates(minimum):

@@ -1,4 +1,4 @@
-"""Brokers that the user runs elsewhere and names: the same face as a local cluster, without power over its nodes.
+"""Brokers that the user runs elsewhere: the same interface as a local cluster, without control of its nodes.
 
 Owns: reading ``PYKAFKA_WIRE_TEST_BOOTSTRAP``. Must not know: how those brokers were started.
 """

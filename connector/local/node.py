@@ -19,18 +19,18 @@ from pykafka_wire.local.settings import Listener, render
 
 # 230 MB resident each with this heap; three brokers and a controller fit into 1 GB.
 HEAP = "384m"
-# 2 to 5 s on an idle machine; one that runs everything at once has needed ten times that.
+# 2 to 5 s on an idle machine; an overloaded one has needed ten times as long.
 START_TIMEOUT_S = 120.0
 FORMAT_TIMEOUT_S = 120.0
 STARTED = "Kafka Server started"
-# Kafka 2 opens its port before ZooKeeper has taken it in, so only this line means that it serves.
+# Kafka 2 opens its port before it is registered in ZooKeeper, so only this line means that it is ready.
 OLD_STARTED = "started (kafka.server.KafkaServer)"
-# What Kafka 2 dies of when it comes back before ZooKeeper has forgotten the session of the broker that was killed.
+# With this error Kafka 2 ends if it restarts before ZooKeeper has expired the session of the killed broker.
 STALE_SESSION = "KeeperErrorCode = NodeExists"
 
 LOG4J2 = """\
 status=error
-# The JVM's shutdown hooks run side by side: log4j's own would cut off what the broker says of its end.
+# The JVM's shutdown hooks run side by side: log4j's own would stop the log before the broker has ended.
 shutdownHook=disable
 appender.out.type=Console
 appender.out.name=out
@@ -75,7 +75,7 @@ class JavaLauncher:
         return self._command("server", [f"-Xmx{HEAP}", "-XX:+UseSerialGC", *jvm_options], main_class, arguments)
 
     def tool(self, main_class: str, arguments: Sequence[str], jvm_options: Sequence[str] = ()) -> list[str]:
-        # A tool lives for a second: the optimising compiler would only cost.
+        # A tool runs for a second: the optimising compiler would only cost time.
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *jvm_options]
         return self._command("tool", options, main_class, arguments)
 
@@ -113,7 +113,7 @@ class Node:
         jvm_options: Sequence[str],
         ready: Callable[[str], bool],
     ) -> None:
-        """`format_arguments`: what StorageTool is given besides the properties; None where nothing is formatted."""
+        """`format_arguments`: further arguments for StorageTool; None where nothing is formatted."""
         self.name = name
         self.node_id = node_id
         self.folder = folder
@@ -156,7 +156,7 @@ class Node:
         raise KeyError(f"{self.name} has no listener {listener}, only {[each.name for each in self.listeners]}")
 
     def start(self, *, wait: bool = True, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start it on the ports and data that it always had. The properties are written anew, so they may be changed.
+        """Start it with the same ports and data as before. The properties file is written again, so properties may be changed.
 
         Raises:
             LocalClusterError: it is running already, ended, or was not ready in time; with the end of its log.
@@ -178,27 +178,27 @@ class Node:
                 self._process.spawn()
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return when it serves, after ``start(wait=False)``. Raises as `start` does."""
+        """Return when it is ready, after ``start(wait=False)``. Raises as `start` does."""
         self._process.wait_ready(self._ready, timeout_s)
 
     def is_ready(self) -> bool:
-        """Whether it serves, after ``start(wait=False)``. Raises as `start` does when it has ended."""
+        """Whether it is ready, after ``start(wait=False)``. Raises as `start` does when it has ended."""
         return self._process.is_ready(self._ready)
 
     def stop(self) -> None:
-        """End it in good order (SIGTERM) and wait until it is gone."""
+        """Shut it down cleanly (SIGTERM) and wait for its end."""
         self._process.stop()
 
     def kill(self) -> None:
-        """End it as a power failure would (SIGKILL) and wait until it is gone."""
+        """Kill it, as a power failure would (SIGKILL), and wait for its end."""
         self._process.kill()
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP): connections stay open, nothing answers."""
+        """Suspend it (SIGSTOP): connections stay open, and it answers nothing."""
         self._process.pause()
 
     def resume(self) -> None:
-        """Let it go on after `pause` (SIGCONT)."""
+        """Resume it after `pause` (SIGCONT)."""
         self._process.resume()
 
     def _format(self) -> None:
@@ -217,7 +217,7 @@ def random_cluster_id() -> str:
     """What ``kafka.tools.StorageTool random-uuid`` prints, without starting a Java for it: 16 bytes in base64."""
     while True:
         text = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        if not text.startswith("-"):  # a command line would take it for an option; Kafka avoids it likewise
+        if not text.startswith("-"):  # a command line would parse it as an option; Kafka avoids it, too
             return text
 
 

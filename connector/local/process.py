@@ -1,4 +1,4 @@
-"""One Java process of a local cluster: started with a log, waited for, signalled, and never left behind.
+"""One Java process of a local cluster: its start, its log, its signals and its end.
 
 Owns: spawning, readiness, signals, and the tie to the watchdog. Must not know: what the process is for.
 """
@@ -15,16 +15,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-# A log is attached to an error by its end: the stack trace of a broker that refuses to start fits.
+# Lines at the end of a log that an error quotes: enough for the stack trace of a broker that does not start.
 TAIL_LINES = 30
 POLL_S = 0.03
-# A broker that leaves in good order hands its leaderships over first: under a second for a few partitions.
+# A broker that shuts down cleanly first moves its leaderships: under a second for a few partitions.
 STOP_TIMEOUT_S = 30.0
 WATCHDOG_TIMEOUT_S = 15.0
 
 
 class LocalClusterError(RuntimeError):
-    """A local cluster's process did not do what it was asked for; the message ends with the tail of its log."""
+    """A process of a local cluster failed to start, stop or run a command; the message ends with the end of its log."""
 
 
 class PortTakenError(LocalClusterError):
@@ -32,7 +32,7 @@ class PortTakenError(LocalClusterError):
 
 
 class Watchdog:
-    """The owner's end of the watchdog program: while this object lives the watched processes do."""
+    """The owner's end of the watchdog program, which ends the watched processes when this object or its process ends."""
 
     def __init__(self, folder: Path) -> None:
         program = Path(__file__).with_name("watchdog.py")
@@ -72,7 +72,7 @@ class Watchdog:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
         except OSError as error:
-            raise LocalClusterError(f"the cluster's watchdog is gone: {error}") from error
+            raise LocalClusterError(f"the cluster's watchdog has ended: {error}") from error
 
 
 class SupervisedProcess:
@@ -106,17 +106,17 @@ class SupervisedProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.log_path.parent,
-                # A session of its own: Ctrl-C must reach the owner, who then closes the cluster in good order.
+                # A session of its own: Ctrl-C must reach only the owner, which then closes the cluster cleanly.
                 start_new_session=True,
             )
         self._watchdog.watch(self._process.pid)
 
     def wait_ready(self, ready: Callable[[str], bool], timeout_s: float) -> None:
-        """Return when `ready` says so of the log written since `spawn`.
+        """Return when `ready` is true of the log written since `spawn`.
 
         Raises:
             PortTakenError: it ended because a port was taken.
-            LocalClusterError: it ended, or was not ready in time. It is not running any more then.
+            LocalClusterError: it ended, or was not ready in time and was killed.
         """
         deadline = time.monotonic() + timeout_s
         while not self.is_ready(ready):
@@ -128,7 +128,7 @@ class SupervisedProcess:
             time.sleep(POLL_S)
 
     def is_ready(self, ready: Callable[[str], bool]) -> bool:
-        """Whether `ready` says so of the log written since `spawn`.
+        """Whether `ready` is true of the log written since `spawn`.
 
         Raises:
             PortTakenError: it ended because a port was taken.
@@ -146,7 +146,7 @@ class SupervisedProcess:
         )
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End it by SIGTERM and wait until it is gone. Nothing happens when it is not running.
+        """End it by SIGTERM and wait for its end. Does nothing if it is not running.
 
         Raises:
             LocalClusterError: it did not end in time; it was killed then.
@@ -168,7 +168,7 @@ class SupervisedProcess:
         self._reaped()
 
     def kill(self) -> None:
-        """End it by SIGKILL, as a power failure would, and wait until it is gone."""
+        """End it by SIGKILL, as a power failure would, and wait for its end."""
         if self._process is not None:
             if self.running:
                 self._process.kill()
@@ -257,5 +257,5 @@ def run_java(
 
 
 def owner_is(pid: int) -> bool:
-    """Whether this is the process that `pid` names: a forked child inherits objects that it must not act on."""
+    """Whether this is the process that `pid` names: a forked child inherits objects that it must not use."""
     return os.getpid() == pid

@@ -1,4 +1,4 @@
-"""The properties of a local cluster's processes: pure data, no file and no process is touched here.
+"""The properties of a local cluster's processes: pure data; this module touches no file and no process.
 
 Owns: every broker setting that differs from Kafka's own default, and why.
 Must not know: how a process is started.
@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 INTERNAL = "INTERNAL"
 EXTERNAL = "EXTERNAL"
 CONTROLLER = "CONTROLLER"
-# Brokers are 1 to 3; the controller is out of their way.
+# Brokers have the ids 1 to 3.
 CONTROLLER_ID = 100
 
 # The external listener is advertised by a name, as real ones are. It resolves to ::1 first on most machines, where
@@ -59,7 +59,7 @@ def common_properties(brokers: int) -> dict[str, str]:
     # Two brokers with min ISR 2 would refuse writes as soon as one is lost.
     min_isr = "2" if brokers > 2 else "1"
     return {
-        # Nothing may come into being by a typing error in a test.
+        # A typing error in a test must not create a topic.
         "auto.create.topics.enable": "false",
         "default.replication.factor": replicas,
         "min.insync.replicas": min_isr,
@@ -72,7 +72,7 @@ def common_properties(brokers: int) -> dict[str, str]:
         "offsets.topic.num.partitions": "10",
         "transaction.state.log.num.partitions": "10",
         "share.coordinator.state.topic.num.partitions": "10",
-        # A test's group has one member; waiting 3 s for more would be in vain.
+        # A test's group has one member; there is no need to wait 3 s for more.
         "group.initial.rebalance.delay.ms": "0",
         # 128 MiB by default, a third of the small heap.
         "log.cleaner.dedupe.buffer.size": "8388608",

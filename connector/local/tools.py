@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, run against a cluster: a judge that owes nothing to this project's client.
+"""Kafka's own command-line tools, run against a cluster: they check this project's client independently.
 
 Owns: how a tool is started and what of its output is returned. Must not know: who started the brokers.
 """
@@ -17,7 +17,7 @@ TOOL_TIMEOUT_S = 120.0
 
 
 class KafkaTools(ABC):
-    """Brokers that Kafka's Java tools can be pointed at."""
+    """Brokers against which Kafka's Java tools can run."""
 
     version: str
 
@@ -29,7 +29,7 @@ class KafkaTools(ABC):
     @property
     @abstractmethod
     def external_bootstrap_servers(self) -> str:
-        """The same brokers as seen from outside."""
+        """The same brokers by their external listener."""
 
     @abstractmethod
     def _tool_launcher(self) -> JavaLauncher: ...

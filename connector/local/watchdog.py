@@ -1,9 +1,9 @@
-"""Ends the processes of a local cluster when their owner is gone, and removes its folder: a program of its own.
+"""A program that ends the processes of a local cluster, and removes its folder, when their owner has ended.
 
 Owns: the rule that no broker outlives the process that started it, even one that dies by SIGKILL.
 Must not know: Kafka. It reads lines from its standard input, ``+PID`` to watch a process group and ``-PID`` to forget
-it. The end of the input means that the owner has closed the pipe or died: the kernel says so however it died. That
-works alike on Linux and macOS, which knows no PR_SET_PDEATHSIG; and that one fires when a *thread* ends.
+it. The end of the input means that the owner has closed the pipe or ended: the kernel closes the pipe even if the owner is
+killed. This works on Linux and on macOS, which has no PR_SET_PDEATHSIG (and that signal fires when a *thread* ends).
 
 It runs with ``python -I -S``: standard library only, none of the owner's environment.
 """

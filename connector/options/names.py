@@ -64,7 +64,7 @@ _COUNTERPARTS: Final[dict[str, str]] = {
     "assign": "topic names the topic of a write",
 }
 #: How alike two names are, by difflib, for one to be a typing error of the other. ``numPartitions`` and ``minPartitions`` (0.85)
-#: are, ``stopGracefullyOnShutdown`` and any name of ours (at most 0.55) are not.
+#: are, ``stopGracefullyOnShutdown`` and any name of ours (at most 0.47) are not.
 _SIMILAR: Final = 0.7
 
 

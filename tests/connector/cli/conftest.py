@@ -3,9 +3,15 @@ half a second. What only a process shows (exit codes, signals, a terminal) is tr
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -15,6 +21,31 @@ import pytest
 from pykafka_wire.cli.app import application
 
 SCRIPT = Path(sys.executable).parent / "pykafka-wire"
+
+
+def terminal_output(arguments: list[str], columns: int = 120, code: int = 0) -> str:
+    """What a command prints on a terminal of so many columns, with colours."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    for name in ("COLUMNS", "LINES", "NO_COLOR"):
+        environment.pop(name, None)
+    with subprocess.Popen([str(SCRIPT), *arguments], stdout=follower, stderr=follower, env=environment) as process:
+        os.close(follower)
+        seen = b""
+        try:
+            while chunk := os.read(leader, 65536):
+                seen += chunk
+        except OSError:  # Linux's end of a terminal's output
+            pass
+        os.close(leader)
+        assert process.wait(60) == code, seen.decode()
+    return seen.decode()
+
+
+def plain(printed: str) -> str:
+    """The text without colours and movements of the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import time
@@ -14,6 +15,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from pykafka_wire.wire.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+from tests.connector.cli.conftest import plain, terminal_output
+from tests.wire.fake_broker import FakeBroker
 from tests.wire.secured import PASSWORDS, Secured
 
 pytestmark = pytest.mark.broker
@@ -54,11 +58,11 @@ def test_a_cluster_that_is_well(
     }  # fmt: skip
     assert found["leaders"] == "2 partitions, each with a leader, all in sync"
     assert "Read" in found["topic"]
-    assert "not there yet" in found["group"]
+    assert "does not exist yet" in found["group"]
     assert "not used yet" in found["transactional id"]
     shown = command("doctor", "-b", kafka.bootstrap_servers).stdout
     assert "✓ tcp" in shown
-    assert shown.endswith("All is well.\n")
+    assert shown.endswith("No problem found.\n")
     assert "\x1b" not in shown
 
 
@@ -80,7 +84,7 @@ def test_to_look_at_a_transactional_id_does_not_fence_its_producer(
 
 def test_secured_listeners_that_are_well(doctor: Callable[..., dict[str, Any]], secured_kafka: Secured) -> None:
     report = doctor(secured_kafka.options("TLS"))
-    assert "TLSv1.3; the certificate names localhost, 127.0.0.1 and ends" in report["by_name"]["tls"]["found"]
+    assert "TLSv1.3; the certificate names localhost, 127.0.0.1 and expires" in report["by_name"]["tls"]["found"]
     credentials = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice", "sasl_password": PASSWORDS["alice"]}
     report = doctor(secured_kafka.options("SASLTLS", **credentials))
     assert report["by_name"]["sasl"]["found"].startswith("authenticated by SCRAM-SHA-512")
@@ -124,6 +128,32 @@ def test_no_sasl_where_the_listener_demands_it(doctor: Callable[..., dict[str, A
     assert "demands SASL (" in failed["sasl"]["found"]
     assert "SCRAM-SHA-512" in failed["sasl"]["found"]
     assert "SASL_PLAINTEXT" in failed["sasl"]["remedy"]
+
+
+def test_brokers_that_answer_a_sasl_handshake_on_a_listener_without_sasl(doctor: Callable[..., dict[str, Any]]) -> None:
+    with FakeBroker() as broker:
+        offers = SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-256"])
+        broker.on[SaslHandshakeRequest] = lambda request, version: offers
+        report = doctor({"bootstrap.servers": broker.address})
+    assert report["by_name"]["api versions"]["result"] == "ok"
+    assert report["by_name"]["metadata"]["found"] == "1 broker; you may describe 0 topics"
+    assert report["by_name"]["leaders"]["found"] == "there is no partition to look at"
+
+
+def test_lines_at_80_columns_keep_their_indent(kafka: Any) -> None:
+    for code, settings in ((0, []), (1, ["-X", "security.protocol=SSL"])):
+        printed = terminal_output(["doctor", "-b", kafka.bootstrap_servers, *settings], columns=80, code=code)
+        lines = [line.rstrip() for line in plain(printed).splitlines()]
+        assert all(len(line) <= 80 for line in lines), lines
+        # A check's mark, its text from column 19 on, what to do; and the verdict.
+        shape = re.compile(r"[✓✗!] [a-z ]{16} \S| {19}\S|    → \S|      \S|No problem found|\d of \d checks? failed")
+        assert all(shape.match(line) for line in lines), lines
+
+
+def test_a_topic_that_is_called_nearly_so(doctor: Callable[..., dict[str, Any]], kafka: Any, topic: Any) -> None:
+    name = topic()
+    failed = doctor({"bootstrap.servers": kafka.bootstrap_servers}, "--topic", f"{name}s", code=1)["failed"]
+    assert f"Did you mean {name}? Check its name" in failed["topic"]["remedy"]
 
 
 def test_certificates_that_do_not_hold(doctor: Callable[..., dict[str, Any]], secured_kafka: Secured) -> None:
