@@ -183,7 +183,7 @@ def _allowed(name: str, where: str, found: frozenset[Operation] | None, wanted: 
 
 def _grant(kind: str, name: str, operations: set[Operation]) -> str:
     asked = " ".join(f"--operation {each.label}" for each in sorted(operations))
-    return f"Grant it: kafka-acls.sh --add --allow-principal User:YOU {asked} --{kind} {name}"
+    return f"Grant the permission: kafka-acls.sh --add --allow-principal User:YOU {asked} --{kind} {name}"
 
 
 def _indented(head: Text, text: Text) -> Table:
