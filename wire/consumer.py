@@ -8,8 +8,8 @@
                 print(record.topic, record.partition, record.offset, record.value)
             consumer.commit()
 
-Settings go by Kafka's names. Owns positions, the order of giving up and taking over partitions, and commits; reading is
-:mod:`~pykafka_wire.wire.fetch.live_read`'s, membership :mod:`~pykafka_wire.wire.groups.member`'s.
+Settings have Kafka's names. Owns positions, commits, and the order in which partitions are assigned and revoked;
+:mod:`~pykafka_wire.wire.fetch.live_read` reads, :mod:`~pykafka_wire.wire.groups.heartbeat` is the member of the group.
 """
 
 from __future__ import annotations
@@ -45,60 +45,59 @@ from pykafka_wire.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: How long a poll reads before it looks whether the group is rebalancing.
+#: A poll reads for so long before it checks whether the group is rebalancing.
 _READ_SLICE_MS: Final = 200.0
-
-#: What closing may take to commit; Java's Consumer.close() waits as long.
+#: The time for the last commit on close; Java's Consumer.close() has the same default.
 _CLOSE_MS: Final = 30_000
 #: Offsets that were committed; positions to start at, and the committed offsets among them.
 Commit = Mapping[TopicPartition, int]
 Starts = tuple[Mapping[TopicPartition, Position], Mapping[TopicPartition, int]]
 
-#: Called with the partitions that were taken over, or are to be given up.
+#: Called with the partitions that were assigned, or are about to be revoked.
 OnPartitions = Callable[[tuple[TopicPartition, ...]], None]
 
 
 class Consumer:
-    """Reads topic-partitions, alone or as a member of a group. Not thread-safe; heartbeats go out from a thread of its own.
+    """Reads topic-partitions, alone or as a member of a group. Not thread-safe; a thread of its own sends the heartbeats.
 
-    Delivery is at least once: what is committed are positions, the offsets after the last records that poll returned. With
-    ``enable.auto.commit`` (the default, where there is a ``group.id``) a later poll, a rebalance and :meth:`close` do it.
+    Delivery is at least once: commits write positions, the offsets after the last records that poll returned. With
+    ``enable.auto.commit`` (the default where there is a ``group.id``) later polls, a rebalance and :meth:`close` commit.
     """
 
     def __init__(self, settings: ClientSettings | Mapping[str, str], *, columns: Columns | None = None) -> None:
-        """Opens nothing yet.
+        """A consumer that has not opened any connection.
 
         Args:
-            settings: Kafka's names, such as ``bootstrap.servers``, ``group.id``, ``auto.offset.reset``.
-            columns: what to decode; by default everything.
+            settings: by Kafka's names, such as ``bootstrap.servers``, ``group.id``, ``auto.offset.reset``.
+            columns: the columns to decode; by default all.
         """
         self._settings = settings if isinstance(settings, ClientSettings) else ClientSettings.from_options(settings)
         self._cluster = Cluster(self._settings)
         self._columns = columns or Columns(headers=True)
         self._positions: dict[TopicPartition, Position] = {}
-        #: Where to start, not looked up yet: an offset, EARLIEST, LATEST, or None for what the group has committed.
+        #: Starts that are not looked up yet: an offset, EARLIEST, LATEST, or None for the group's committed offset.
         self._unresolved: dict[TopicPartition, int | None] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
-        #: The automatic commit that is under way, and whether that before giving partitions up has begun.
+        #: The automatic commit in progress, and whether the one before a revocation has begun.
         self._committing: BackgroundCall[Commit] | None = None
-        self._last_commit_begun = False
-        #: The look-up of where to start that is under way, and what for.
+        self._revocation_commit_begun = False
+        #: The look-up of starts in progress, and for which of them.
         self._lookup: tuple[Mapping[TopicPartition, int | None], BackgroundCall[Starts]] | None = None
         self._read: LiveRead | None = None
         self._member: HeartbeatThread | None = None
-        self._owns = False
+        self._is_assigned = False
         self._on_assigned: OnPartitions | None = None
         self._on_revoked: OnPartitions | None = None
 
     # --- what to read ---------------------------------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> None:
-        """Read these partitions, whatever a group says; a mapping has offsets to start at (or EARLIEST, LATEST). Without, it
-        starts where the group has got to, else as ``auto.offset.reset`` says."""
+        """Read these partitions, without the group's assignment. A mapping has offsets to start at (or EARLIEST, LATEST).
+        Without offsets, reading starts at the group's committed offsets, else by ``auto.offset.reset``."""
         if self._member is not None:
             raise ValueError("this consumer has subscribed: close it, or use another one, to assign partitions")
-        self._take_over(partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions))
+        self._replace_assignment(partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions))
 
     def subscribe(
         self, topics: Iterable[str], *, on_assigned: OnPartitions | None = None, on_revoked: OnPartitions | None = None
@@ -106,10 +105,10 @@ class Consumer:
         """Share these topics with the other members of ``group.id``; :meth:`poll` joins.
 
         Args:
-            on_revoked: called before partitions are given up, while they can still be committed for.
+            on_revoked: called before partitions are revoked, while their offsets can still be committed.
 
         Raises:
-            SettingsError: there is no ``group.id``, or no strategy in common with what is spoken here.
+            SettingsError: there is no ``group.id``, or this client implements none of the assignment strategies.
         """
         names = tuple(dict.fromkeys(topics))
         if self._member is not None:
@@ -118,7 +117,7 @@ class Consumer:
         member = GroupMember(self._cluster, state_machine)
         self._member = HeartbeatThread(member, self._settings, max_idle_ms=self._settings.max_poll_interval_ms)
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
-        self._take_over({})
+        self._replace_assignment({})
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
@@ -128,31 +127,31 @@ class Consumer:
     # --- reading --------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: float = 1_000) -> Polled:
-        """The next records, or none when ``timeout_ms`` is over; returns early for an end of partition as well. In a group
-        it must be called at least every ``max.poll.interval.ms``; partitions change hands in here only.
+        """The next records, or none after ``timeout_ms``; returns early at the end of a partition as well. In a group it must
+        be called at least every ``max.poll.interval.ms``; partitions are assigned and revoked only in here.
 
         Raises:
-            WireError: the group will not have us, a partition cannot be read, an offset is gone and ``auto.offset.reset`` is
-                none. Another poll goes on behind the last records that were returned.
+            WireError: the group refuses this member, a partition cannot be read, or an offset is out of range and
+                ``auto.offset.reset`` is none. The next poll continues after the last records that were returned.
         """
         deadline = Deadline.after_ms(timeout_ms)
         self._auto_commit_if_due()
         while True:
             fetched: FetchedRecords | None = None
             ended: list[TopicPartition] = []
-            if self._has_its_place(deadline) and self._resolve(deadline):
+            if self._ensure_assigned(deadline) and self._resolve(deadline):
                 fetched, ended = self._read_slice(deadline)
             if fetched is not None or ended or deadline.expired:
                 return Polled(fetched=fetched, ended=tuple(ended))
 
     def position(self, tp: TopicPartition) -> int:
-        """The next offset to be read. Raises KeyError for a partition that is not assigned."""
-        if tp in self._unresolved and not self._resolve(self._timeout()):
+        """The next offset to read. Raises KeyError for a partition that is not assigned."""
+        if tp in self._unresolved and not self._resolve(self._api_deadline()):
             raise DeadlineExceededError("the position was not found in time", topic=tp.topic, partition=tp.partition)
         return self._positions[tp].offset
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Go on at ``offset``, or at EARLIEST or LATEST. Raises KeyError for a partition that is not assigned."""
+        """Continue at ``offset``, or at EARLIEST or LATEST. Raises KeyError for a partition that is not assigned."""
         if tp not in self._unresolved:
             del self._positions[tp]
         self._unresolved[tp] = offset
@@ -164,19 +163,19 @@ class Consumer:
         """Commit ``offsets``, by default every position, to the group.
 
         Raises:
-            BrokerError: refused; ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and REBALANCE_IN_PROGRESS mean that the partitions are
-                about to change hands, or have: what was read since the last commit will be read again.
+            BrokerError: the coordinator refused it. After ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and REBALANCE_IN_PROGRESS
+                another member reads the records since the last commit again.
         """
-        self._end_auto_commit(self._timeout())  # it must not overtake this one
+        self._end_auto_commit(self._api_deadline())  # it must not overwrite this one
         wanted = self._positions if offsets is None else {tp: Position(offset) for tp, offset in offsets.items()}
-        self._committed |= self._commit_call(wanted)(self._timeout())
+        self._committed |= self._commit_call(wanted)(self._api_deadline())
         self._committed_at = time.monotonic()
 
     def _commit_call(self, positions: Mapping[TopicPartition, Position]) -> Callable[[Deadline], Commit]:
-        """A call that commits positions as the member that this consumer is now, and returns their offsets."""
+        """A call that commits positions under the present generation, and returns their offsets."""
         identity = self._member.state_machine.identity if self._member is not None else Identity()
         if self._member is not None and identity.generation < 0:
-            # Without a generation a broker would take it for one of no member, and let the group be rewound.
+            # A commit without a generation counts as one from outside the group, and could rewind it.
             code = self._member.state_machine.lost_error_code or UNKNOWN_MEMBER_ID
             raise broker_error(code, api="OffsetCommit", detail=f"(group {self._group()!r})")
         group = self._group()
@@ -197,23 +196,23 @@ class Consumer:
         return call
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """What the group has committed, by default for the partitions that are assigned; those without are left out."""
+        """The group's committed offsets, by default of the assigned partitions; without those that have none."""
         wanted = self.assignment if partitions is None else tuple(partitions)
-        return {tp: position.offset for tp, position in self._fetch_committed(wanted, self._timeout()).items()}
+        return {tp: position.offset for tp, position in self._fetch_committed(wanted, self._api_deadline()).items()}
 
     # --- the end --------------------------------------------------------------------------------------------------------
 
     def close(self, *, leave: bool = True) -> None:
-        """Commit where that is automatic, leave the group, close all connections. A static member that is to come back within
-        ``session.timeout.ms`` may stay (``leave=False``), and nobody's partitions move."""
+        """Commit if ``enable.auto.commit``, leave the group, close all connections. With ``leave=False`` a static member keeps
+        its partitions, if it comes back within ``session.timeout.ms``."""
         self._close(commit=True, leave=leave)
 
     def _close(self, *, commit: bool, leave: bool) -> None:
         try:
-            if commit and (self._owns or self._member is None):
-                deadline = self._timeout().at_most_ms(_CLOSE_MS)
-                if not self._commit_last(deadline):
-                    logger.warning("group %s: positions could not be committed in time", self._settings.group_id)
+            if commit and (self._is_assigned or self._member is None):
+                deadline = self._api_deadline().at_most_ms(_CLOSE_MS)
+                if not self._commit_before_revocation(deadline):
+                    logger.warning("group %s: positions were not committed in time", self._settings.group_id)
         finally:
             for call in (self._committing, self._lookup and self._lookup[1]):
                 if call is not None:
@@ -229,7 +228,7 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # What was polled and not worked through is to be read again.
+        # Records that were polled but not processed must be read again.
         self._close(commit=error is None, leave=True)
 
     # --- inside ---------------------------------------------------------------------------------------------------------
@@ -239,47 +238,47 @@ class Consumer:
             raise SettingsError("group.id is missing.", setting="group.id", remedy="Name the consumer group.")
         return self._settings.group_id
 
-    def _timeout(self) -> Deadline:
+    def _api_deadline(self) -> Deadline:
         return Deadline.after_ms(self._settings.default_api_timeout_ms)
 
-    def _take_over(self, partitions: Mapping[TopicPartition, int | None]) -> None:
+    def _replace_assignment(self, partitions: Mapping[TopicPartition, int | None]) -> None:
         self._positions, self._unresolved = {}, dict(partitions)
         self._committed, self._read = {}, None
-        self._lookup = None  # what it finds may be out of date
-        self._last_commit_begun = False
+        self._lookup = None  # its result may be out of date
+        self._revocation_commit_begun = False
 
-    def _has_its_place(self, deadline: Deadline) -> bool:
-        """Whether there are partitions to read: joins, and takes over what the group gives us."""
+    def _ensure_assigned(self, deadline: Deadline) -> bool:
+        """Whether partitions are assigned; joins the group, and applies its assignment."""
         member = self._member
         if member is None:
             return True
         member.record_poll()
         if member.state is not MemberState.STABLE:
             if not member.joining and member.error is None:
-                if not self._give_up(deadline):
+                if not self._revoke(deadline):
                     return False
                 member.request_join()
             if not member.wait_until_stable(deadline):
                 return False
-        if not self._owns:
-            self._owns = True
-            self._take_over(dict.fromkeys(member.state_machine.assignment))
+        if not self._is_assigned:
+            self._is_assigned = True
+            self._replace_assignment(dict.fromkeys(member.state_machine.assignment))
             if self._on_assigned is not None:
                 self._on_assigned(self.assignment)
         return True
 
-    def _give_up(self, deadline: Deadline) -> bool:
-        """Whether nothing is owned any more; False while positions are still being committed at the deadline."""
-        if not self._owns:
+    def _revoke(self, deadline: Deadline) -> bool:
+        """Whether all partitions are revoked; False where the last commit is still in progress at the deadline."""
+        if not self._is_assigned:
             return True
         assert self._member is not None
-        # Where the place was lost, the partitions may be another member's by now.
-        if not self._member.state_machine.lost and not self._commit_last(deadline):
+        # A member that lost its place must not commit: another one may own the partitions already.
+        if not self._member.state_machine.lost and not self._commit_before_revocation(deadline):
             return False
         if self._on_revoked is not None:
             self._on_revoked(self.assignment)
-        self._owns = False
-        self._take_over({})
+        self._is_assigned = False
+        self._replace_assignment({})
         return True
 
     def _fetch_committed(
@@ -290,7 +289,7 @@ class Consumer:
         return {tp: Position(committed.offset, committed.leader_epoch) for tp, committed in found.items()}
 
     def _resolve(self, deadline: Deadline) -> bool:
-        """Whether it is known where to start each partition; looked up until the deadline, and by a later call from there."""
+        """Whether all starts are known; looks them up until the deadline, and a later call continues."""
         if not self._unresolved:
             return True
         if self._lookup is None:
@@ -307,7 +306,7 @@ class Consumer:
         self._lookup = None
         positions, committed = call.result()
         for tp, start in starts.items():
-            if tp in self._unresolved and self._unresolved[tp] == start:  # else it was sought elsewhere meanwhile
+            if tp in self._unresolved and self._unresolved[tp] == start:  # else a seek came between
                 self._positions[tp] = positions[tp]
                 del self._unresolved[tp]
         self._committed |= committed
@@ -315,7 +314,7 @@ class Consumer:
         return not self._unresolved
 
     def _look_up(self, starts: Mapping[TopicPartition, int | None], deadline: Deadline) -> Starts:
-        """Positions to start at, and those offsets among them that the group has committed."""
+        """Positions to start at, and those of their offsets that the group has committed."""
         unknown = [tp for tp, start in starts.items() if start is None]
         committed = self._fetch_committed(unknown, deadline) if unknown and self._settings.group_id is not None else {}
         offsets = {
@@ -357,7 +356,7 @@ class Consumer:
             self._read = None
             if self._settings.auto_offset_reset == "none" or error.topic is None or error.partition is None:
                 raise
-            # Like Java's consumer (KIP-320): read on where the two logs part.
+            # As Java's consumer (KIP-320): continue where the two logs diverge.
             logger.warning("%s; reading on from offset %d", error, error.diverging_offset)
             position = Position(error.diverging_offset, error.diverging_epoch)
             self._positions[TopicPartition(error.topic, error.partition)] = position
@@ -368,7 +367,7 @@ class Consumer:
         self._positions |= self._read.positions()
         return fetched, self._read.ended()
 
-    # --- automatic commits: in the background, for a poll must not wait for the coordinator -----------------------------
+    # --- automatic commits: in the background, since a poll must not wait for the coordinator ---------------------------
 
     def _auto_commit_if_due(self) -> None:
         if not self._end_auto_commit(Deadline.after_ms(0)):
@@ -376,14 +375,13 @@ class Consumer:
         if time.monotonic() - self._committed_at >= self._settings.auto_commit_interval_ms / 1000:
             self._begin_auto_commit()
 
-    def _commit_last(self, deadline: Deadline) -> bool:
-        """Whether the positions are committed, or were refused, before partitions are given up; at the deadline perhaps not
-        yet: a later call waits on."""
-        if not self._last_commit_begun:
+    def _commit_before_revocation(self, deadline: Deadline) -> bool:
+        """Whether the commit before a revocation has ended; waits until the deadline, and a later call continues."""
+        if not self._revocation_commit_begun:
             if not self._end_auto_commit(deadline):
                 return False
             self._begin_auto_commit()
-            self._last_commit_begun = True
+            self._revocation_commit_begun = True
         return self._end_auto_commit(deadline)
 
     def _begin_auto_commit(self) -> None:
@@ -401,10 +399,10 @@ class Consumer:
                 name=f"pykafka-wire commit of {settings.group_id}",
             )
         except WireError as error:
-            logger.warning("group %s: positions could not be committed: %s", settings.group_id, error)
+            logger.warning("group %s: the commit of positions failed: %s", settings.group_id, error)
 
     def _end_auto_commit(self, deadline: Deadline) -> bool:
-        """Whether no automatic commit is under way, waited for until the deadline."""
+        """Whether no automatic commit is in progress; waits for its end until the deadline."""
         if self._committing is None:
             return True
         if not self._committing.wait(deadline):
@@ -413,5 +411,5 @@ class Consumer:
         try:
             self._committed |= call.result()
         except WireError as error:
-            logger.warning("group %s: positions could not be committed: %s", self._settings.group_id, error)
+            logger.warning("group %s: the commit of positions failed: %s", self._settings.group_id, error)
         return True

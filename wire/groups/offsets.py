@@ -1,7 +1,7 @@
-"""Offsets that a consumer group has committed: read and written through the group's coordinator.
+"""Committed offsets of consumer groups: commits them, and fetches them, through the group's coordinator.
 
-Owns OffsetCommit and OffsetFetch. A commit without a member (generation -1) is accepted while the group has none, which is
-how tools and this project's queries commit; with a member's generation it is the member's own.
+Owns OffsetCommit and OffsetFetch. The coordinator accepts a commit without a member (generation -1) while the group has no
+members: tools and this project's queries commit so. A member commits under its generation.
 https://kafka.apache.org/protocol#The_Messages_OffsetCommit
 """
 
@@ -25,7 +25,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
 )
 from pykafka_wire.wire.topics import TopicPartition
 
-#: From version 10 topics go by id, which a group's old topics may not have any more.
+#: From version 10 on requests name topics by id; a group may have offsets of topics that exist no more.
 _LAST_VERSION_BY_NAME: Final = 9
 #: The first OffsetFetch of several groups, and the first that can wait for stable offsets.
 _FIRST_BATCHED_VERSION: Final = 8
@@ -47,7 +47,7 @@ _OF_ONE_OFFSET: Final = frozenset({0, 3, 12, 29, 28})
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset: the next one to read, the leader epoch of the last one read (-1 if unknown), a note."""
+    """A committed offset: the next offset to read, the leader epoch of the last record read (-1 if unknown), and metadata."""
 
     offset: int
     leader_epoch: int = -1
@@ -172,14 +172,14 @@ def fetch_offsets(
     require_stable: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """What a group has committed; topic-partitions without a committed offset are left out, as are all of an unknown group.
+    """A group's committed offsets, without topic-partitions that have none; an unknown group has none at all.
 
     Args:
-        partitions: None for all that the group has.
-        require_stable: wait until pending transactions on these offsets have ended (KIP-447).
+        partitions: None for all of the group.
+        require_stable: wait until open transactions on these offsets have ended (KIP-447).
 
     Raises:
-        BrokerError: the group or a topic may not be read.
+        BrokerError: the coordinator refuses the group or a topic.
         DeadlineExceededError: no coordinator answered in time.
     """
     wanted = None if partitions is None else partitions_by_topic(partitions)
@@ -193,7 +193,7 @@ def fetch_offsets(
             asked = OffsetFetchRequestGroup(group_id=group, topics=None if wanted is None else batch)
             return OffsetFetchRequest(groups=[asked], require_stable=require_stable)
         single = [OffsetFetchRequestTopic(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
-        # Before version 7 an offset in a pending transaction cannot be told from a stable one.
+        # Before version 7 a response does not tell offsets in an open transaction from stable ones.
         return OffsetFetchRequest(
             group_id=group,
             topics=None if wanted is None else single,

@@ -78,7 +78,7 @@ class Member(Struct):
     member_type: int = int8(since=1, default=-1, ignorable=True)
 
 
-class DescribedGroup(Struct):
+class DescribedConsumerGroup(Struct):
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
     group_id: str = string()
@@ -92,7 +92,7 @@ class DescribedGroup(Struct):
 
 class ConsumerGroupDescribeResponse(Message, versions=(0, 1), flexible=0):
     throttle_time_ms: int = int32()
-    groups: list[DescribedGroup] = array(DescribedGroup)
+    groups: list[DescribedConsumerGroup] = array(DescribedConsumerGroup)
 
 
 class ConsumerGroupDescribeRequest(Request[ConsumerGroupDescribeResponse], api_key=69, versions=(0, 1), flexible=0):
