@@ -28,7 +28,7 @@ from runs import Contender, Run
 from pykafka_wire.wire import topics as wire_topics
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.fetch.fetcher import fetch_ranges
+from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
 

@@ -19,13 +19,13 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     # Brokers, leaders and coordinators.
     "a broker is killed: reads and writes go on at the next leader, nothing lost or doubled": (
         "connector/test_failover.py::test_a_leader_killed_in_mid_stream_costs_and_doubles_nothing",
-        "wire/test_fetcher.py::test_a_broker_killed_in_mid_fetch_costs_no_record",
+        "wire/test_range_read.py::test_a_broker_killed_in_mid_fetch_costs_no_record",
         "wire/test_producer.py::test_leaders_that_die_while_batches_are_in_flight_cost_none_and_double_none",
         "soak/test_chaos.py::test_nothing_is_lost_or_doubled_into_delta",
         "soak/test_chaos_kafka.py::test_copied_while_everything_is_killed_in_turn",
     ),
     "a leader moves: it is followed, in order": (
-        "wire/test_fetcher.py::test_a_leader_that_moves_in_mid_fetch_is_followed",
+        "wire/test_range_read.py::test_a_leader_that_moves_in_mid_fetch_is_followed",
         "wire/test_producer.py::test_leaders_that_move_while_batches_are_in_flight_are_followed_in_order",
         "soak/test_chaos.py::test_nothing_is_lost_or_doubled_into_delta",
     ),
@@ -52,7 +52,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_resets.py::test_a_session_reset_at_a_sample_of_bytes_is_gone_on_with",
         "wire/test_resets.py::test_a_session_reset_at_every_byte_is_gone_on_with",
         "wire/test_connection.py::test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error",
-        "wire/test_fetcher.py::test_an_answer_that_is_cut_anywhere_is_fetched_again",
+        "wire/test_range_read.py::test_an_answer_that_is_cut_anywhere_is_fetched_again",
         "wire/test_producer.py::test_a_connection_lost_while_sending_leaves_the_other_leaders_batches_alone",
     ),
     "a connection is open at one end only: it is given up in time, and others are tried": (
@@ -103,12 +103,12 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_decode.py::test_a_header_key_that_is_no_text_loses_no_record",
     ),
     "a record is larger than every limit: it is read; a batch larger than a frame may be has its place told": (
-        "wire/test_fetcher.py::test_a_record_larger_than_every_limit_is_read",
-        "wire/test_fetcher.py::test_a_batch_larger_than_a_frame_may_be_is_refused_with_its_place",
+        "wire/test_range_read.py::test_a_record_larger_than_every_limit_is_read",
+        "wire/test_range_read.py::test_a_batch_larger_than_a_frame_may_be_is_refused_with_its_place",
     ),
     # Logs.
     "compaction leaves gaps: the read ends on a position, not on a count": (
-        "wire/test_fetcher.py::test_compacted_gaps_are_stepped_over_and_the_read_ends_on_position",
+        "wire/test_range_read.py::test_compacted_gaps_are_stepped_over_and_the_read_ends_on_position",
     ),
     "transactions are aborted, markers end the log: left out of committed reads, and of no others": (
         "wire/test_interop.py::test_aborted_transactions_and_markers_are_left_out_of_committed_reads_only",
@@ -116,7 +116,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "a transaction stays open: committed reads end before it, and name it": (
         "wire/test_interop.py::test_an_open_transaction_hides_what_follows_it_from_committed_reads",
-        "wire/test_fetcher.py::test_an_end_above_the_last_stable_offset_names_the_open_transaction",
+        "wire/test_range_read.py::test_an_end_above_the_last_stable_offset_names_the_open_transaction",
         f"{DATA_LOSS}::test_a_query_that_becomes_read_committed_has_lost_nothing",
     ),
     "a topic is deleted: data loss, by name": (
@@ -130,7 +130,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     "a topic is made again under its name: told from one that aged out, by its id": (
         f"{DATA_LOSS}::test_a_topic_made_again_is_told_from_one_that_aged_out",
         f"{DATA_LOSS}::test_a_topic_made_again_under_a_running_query",
-        "wire/test_fetcher.py::test_a_recreated_topic_is_known_by_its_id",
+        "wire/test_range_read.py::test_a_recreated_topic_is_known_by_its_id",
     ),
     "a partition is added: read from its beginning, and data loss where that is gone": (
         "connector/source/test_stream.py::test_partitions_added_between_runs_are_read_from_their_beginning",
@@ -144,9 +144,9 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         f"{DATA_LOSS}::test_a_log_cut_by_an_unclean_election_is_found_by_its_leader_epoch",
     ),
     "a log ends before the planned end: waited for, for a while": (
-        "wire/test_fetcher.py::test_an_end_above_the_high_watermark_fails_after_a_bounded_wait",
+        "wire/test_range_read.py::test_an_end_above_the_high_watermark_fails_after_a_bounded_wait",
         f"{DATA_LOSS}::test_a_replayed_batch_that_ends_beyond_the_log",
-        "wire/test_fetcher.py::test_an_end_above_the_high_watermark_is_reached_when_it_comes_in_time",
+        "wire/test_range_read.py::test_an_end_above_the_high_watermark_is_reached_when_it_comes_in_time",
     ),
     # Writes.
     "too few replicas, before the append and after it: each batch is written once": (

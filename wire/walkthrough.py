@@ -19,7 +19,7 @@ from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, create_topics, del
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
-from pykafka_wire.wire.fetch.fetcher import fetch_ranges
+from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
 from pykafka_wire.wire.groups.member_state import MemberState
 from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets

@@ -19,7 +19,7 @@ from pykafka_wire.cli.topics import partitions_of
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.fetch.fetcher import fetch_ranges
+from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.record_producer import RecordProducer
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition

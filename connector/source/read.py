@@ -29,7 +29,7 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.fetch.fetched import partition_column, topic_column
-from pykafka_wire.wire.fetch.fetcher import fetch_ranges
+from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange

@@ -34,11 +34,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "last stable offset in Fetch": Mutant(
         "fetch.range_read",
-        (
-            ("isolation_level=int(self._read_committed)", "isolation_level=0"),
-            ("bound = data.last_stable_offset if self._read_committed else", "bound ="),
-        ),
-        ("tests/wire/test_fetcher.py::test_an_end_above_the_last_stable_offset_names_the_open_transaction",),
+        (("isolation_level=int(self._handler.read_committed)", "isolation_level=0"),),
+        ("tests/wire/test_range_read.py::test_an_end_above_the_last_stable_offset_names_the_open_transaction",),
     ),
     "last stable offset in ListOffsets": Mutant(
         "cluster.admin",

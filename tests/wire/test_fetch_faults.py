@@ -11,9 +11,9 @@ import pytest
 from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import LogEndError, WireError
-from pykafka_wire.wire.fetch.fetcher import fetch_ranges
 from pykafka_wire.wire.fetch.live_read import LiveRead
 from pykafka_wire.wire.fetch.positions import Position
+from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,

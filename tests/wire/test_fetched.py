@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from pykafka_wire.wire.errors import CorruptBatchError
 from pykafka_wire.wire.fetch.fetched import Chunk, ChunkDecoder, ChunkPart, FetchCounters
-from pykafka_wire.wire.fetch.positions import RangeProgress, walk_batches
+from pykafka_wire.wire.fetch.positions import RangeProgress, scan_batches
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns
@@ -36,7 +36,7 @@ def batch_bytes(values: list[bytes], codec: Codec = Codec.NONE) -> bytearray:
 def arrive(progress: RangeProgress, data: bytes | bytearray) -> ChunkPart:
     """What the fetcher makes of `data` at the range's position."""
     start, end = progress.position, progress.range.end_offset
-    walked = walk_batches(memoryview(data), start, end)
+    walked = scan_batches(memoryview(data), start, end)
     progress.advance(walked)
     slice_ = RecordSlice(
         records=memoryview(data)[: walked.n_bytes],

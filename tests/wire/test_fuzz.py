@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.fetch.positions import walk_batches
+from pykafka_wire.wire.fetch.positions import scan_batches
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.compression import Codec, compress, decompress
 from pykafka_wire.wire.records.decode import Columns, decode
@@ -76,7 +76,7 @@ def of_batches(rng: random.Random) -> Iterator[Case]:
             check = rng.random() < 0.1
 
             def read(data: bytes, check: bool = check) -> object:
-                walked = walk_batches(memoryview(data), 0, 2**62)
+                walked = scan_batches(memoryview(data), 0, 2**62)
                 records = memoryview(data)[: walked.n_bytes]
                 pieces = [RecordSlice(records, 0, 2**62, [(1, 0)], walked.batch_starts)]
                 return decode(

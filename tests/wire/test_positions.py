@@ -7,7 +7,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.wire.fetch.positions import RangeProgress, walk_batches
+from pykafka_wire.wire.fetch.positions import RangeProgress, scan_batches
 from pykafka_wire.wire.topics import OffsetRange
 
 
@@ -23,76 +23,76 @@ def progress(start: int, end: int) -> RangeProgress:
 
 def test_the_position_after_a_batch_is_its_last_offset_plus_one_whatever_compaction_left_of_it() -> None:
     records = memoryview(batch_head(10, 9) + batch_head(50, 4))
-    walked = walk_batches(records, 12, 1000)
+    walked = scan_batches(records, 12, 1000)
     assert walked == (len(records), 55, 4, 0, [0, 61])
 
 
 def test_a_truncated_last_batch_is_left_for_the_next_fetch() -> None:
     records = memoryview(batch_head(0, 9) + batch_head(10, 9)[:-1])
-    assert walk_batches(records, 0, 1000) == (61, 10, 4, 0, [0])
+    assert scan_batches(records, 0, 1000) == (61, 10, 4, 0, [0])
 
 
 def test_a_first_batch_cut_short_tells_how_much_it_needs() -> None:
     records = memoryview(batch_head(0, 9, n_bytes=5000)[:4000])
-    assert walk_batches(records, 0, 1000) == (0, 0, -1, 5000, [])
+    assert scan_batches(records, 0, 1000) == (0, 0, -1, 5000, [])
 
 
 def test_a_batch_cut_short_inside_its_head_asks_for_more_instead_of_the_same_for_ever() -> None:
-    walked = walk_batches(memoryview(batch_head(7, 0)[:20]), 7, 100)
+    walked = scan_batches(memoryview(batch_head(7, 0)[:20]), 7, 100)
     assert (walked.n_bytes, walked.next_offset) == (0, 7)
     assert walked.needed_bytes > 20
 
 
 def test_the_shortest_message_there_is_is_stepped_over() -> None:
     message = struct.pack(">qiibbii", 7, 14, 0, 0, 0, -1, -1)  # magic 0, without key and value
-    assert walk_batches(memoryview(message), 7, 100) == (26, 8, -1, 0, [0])
+    assert scan_batches(memoryview(message), 7, 100) == (26, 8, -1, 0, [0])
 
 
 def test_a_batch_too_short_for_its_head_is_left_to_the_decoder() -> None:
     batch = struct.pack(">qiibbii", 7, 14, 0, 2, 0, -1, -1)
-    assert walk_batches(memoryview(batch), 7, 100) == (26, 7, -1, 0, [0])
+    assert scan_batches(memoryview(batch), 7, 100) == (26, 7, -1, 0, [0])
 
 
 def test_a_batch_beyond_the_end_finishes_the_range_and_is_left_out() -> None:
     records = memoryview(batch_head(0, 9) + batch_head(120, 9))
-    assert walk_batches(records, 0, 100) == (61, 100, 4, 0, [0])
+    assert scan_batches(records, 0, 100) == (61, 100, 4, 0, [0])
 
 
 def test_nothing_after_the_batch_that_reaches_the_end_is_taken() -> None:
     records = memoryview(batch_head(90, 15) + batch_head(106, 3))
-    assert walk_batches(records, 95, 100) == (61, 106, 4, 0, [0])
+    assert scan_batches(records, 95, 100) == (61, 106, 4, 0, [0])
 
 
 def test_messages_of_magic_1_are_stepped_over_by_their_offsets() -> None:
     records = memoryview(batch_head(7, 0, magic=1, n_bytes=40) + batch_head(9, 0, magic=1, n_bytes=50))
-    assert walk_batches(records, 7, 100) == (90, 10, -1, 0, [0, 40])
+    assert scan_batches(records, 7, 100) == (90, 10, -1, 0, [0, 40])
 
 
 def test_a_length_that_makes_no_sense_is_handed_on_to_the_decoder() -> None:
     records = memoryview(struct.pack(">qiibIhi", 0, -5, 0, 2, 0, 0, 0) + bytes(40))
-    assert walk_batches(records, 0, 100) == (len(records), 0, -1, 0, [0])
+    assert scan_batches(records, 0, 100) == (len(records), 0, -1, 0, [0])
 
 
 def test_of_several_batches_beyond_the_end_none_is_taken() -> None:
     records = memoryview(b"".join(batch_head(first, 9) for first in (0, 10, 120, 130, 140)))
-    assert walk_batches(records, 0, 100) == (122, 100, 4, 0, [0, 61])
-    assert walk_batches(records, 0, 15) == (122, 20, 4, 0, [0, 61])
+    assert scan_batches(records, 0, 100) == (122, 100, 4, 0, [0, 61])
+    assert scan_batches(records, 0, 15) == (122, 20, 4, 0, [0, 61])
 
 
 def test_a_first_batch_beyond_the_end_finishes_the_range_without_a_record() -> None:
-    assert walk_batches(memoryview(batch_head(120, 9)), 7, 100) == (0, 100, -1, 0, [])
+    assert scan_batches(memoryview(batch_head(120, 9)), 7, 100) == (0, 100, -1, 0, [])
 
 
 def test_a_length_that_makes_no_sense_behind_good_batches_is_handed_on_with_them() -> None:
     records = memoryview(batch_head(0, 9) + struct.pack(">qiibIhi", 10, 3, 0, 2, 0, 0, 0) + bytes(40))
-    assert walk_batches(records, 0, 100) == (len(records), 10, 4, 0, [0, 61])
-    assert walk_batches(records, 0, 10) == (61, 10, 4, 0, [0])
+    assert scan_batches(records, 0, 100) == (len(records), 10, 4, 0, [0, 61])
+    assert scan_batches(records, 0, 10) == (61, 10, 4, 0, [0])
 
 
 def test_a_filler_message_behind_others_moves_nothing() -> None:
     filler = struct.pack(">qiibbii", -1, 14, 0, 0, 0, -1, -1)
     records = memoryview(batch_head(7, 0, magic=1, n_bytes=40) + filler)
-    assert walk_batches(records, 7, 100) == (66, 8, -1, 0, [0, 40])
+    assert scan_batches(records, 7, 100) == (66, 8, -1, 0, [0, 40])
 
 
 @given(
@@ -116,7 +116,7 @@ def test_the_walk_takes_what_one_batch_after_another_takes(
         starts.append(at)
         at += n_bytes
         offset = position = offset + gap + delta + 1
-    walked = walk_batches(memoryview(data), 0, end)
+    walked = scan_batches(memoryview(data), 0, end)
     assert (walked.n_bytes, list(walked.batch_starts)) == (at, starts)
     if starts or not walked.needed_bytes:
         reached_end = is_beyond and at + n_bytes <= len(data)
@@ -125,7 +125,7 @@ def test_the_walk_takes_what_one_batch_after_another_takes(
 
 @given(st.binary(max_size=300), st.integers(0, 2**62), st.integers(0, 2**62))
 def test_any_bytes_end_the_walk_inside_the_buffer_and_never_move_it_back(data: bytes, start: int, end: int) -> None:
-    walked = walk_batches(memoryview(data), start, end)
+    walked = scan_batches(memoryview(data), start, end)
     assert 0 <= walked.n_bytes <= len(data)
     assert walked.next_offset >= start
 
@@ -140,7 +140,7 @@ def test_little_is_asked_for_beyond_a_short_range_and_experience_makes_it_less()
     assert short.wanted_bytes(4 << 20) < 1 << 20
     long = progress(0, 10_000_000)
     assert long.wanted_bytes(4 << 20) == 4 << 20
-    long.advance(walk_batches(memoryview(batch_head(0, 9_999_899, n_bytes=100_000)), 0, 10_000_000))
+    long.advance(scan_batches(memoryview(batch_head(0, 9_999_899, n_bytes=100_000)), 0, 10_000_000))
     assert long.wanted_bytes(4 << 20) < 100_000
 
 
@@ -152,7 +152,7 @@ def test_a_batch_that_did_not_fit_is_asked_for_in_full_whatever_the_maximum() ->
 
 def test_a_rewound_range_is_unfinished_again() -> None:
     range_ = progress(0, 10)
-    range_.advance(walk_batches(memoryview(batch_head(0, 9)), 0, 10))
+    range_.advance(scan_batches(memoryview(batch_head(0, 9)), 0, 10))
     assert range_.finished
     range_.rewind(0)
     assert not range_.finished

@@ -22,7 +22,7 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.fetch.fetcher import fetch_ranges
+from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.protocol.messages.produce import ProduceRequest
 from pykafka_wire.wire.records.batches import EncodedBatch

@@ -23,7 +23,7 @@ from pykafka_wire.wire import Consumer, RecordProducer
 from pykafka_wire.wire.cluster.admin import create_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, WireError
-from pykafka_wire.wire.fetch.fetcher import fetch_ranges
+from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns

@@ -333,6 +333,22 @@ class Cluster(ClusterMetadata):
             request, version
         )
 
+    def is_connected(self, node_id: int, *, purpose: str = GENERAL) -> bool:
+        """Whether a request to a broker need not wait for a connection. Never waits itself."""
+        with self._lock:
+            node = self._view.nodes.get(node_id)
+        return node is not None and self._connections.is_open(node, purpose)
+
+    def connect(self, node_id: int, *, purpose: str = GENERAL, deadline: Deadline | None = None) -> None:
+        """Open a connection to a broker, where there is none.
+
+        Raises:
+            TransportError: the broker cannot be reached.
+            AuthenticationError: it refused us.
+        """
+        deadline = deadline or self._total()
+        self._connection(self._node(node_id, deadline), purpose, deadline)
+
     def finalized_feature(self, name: str) -> int:
         """The level at which the cluster has finalized a feature (KIP-584), 0 where it has not."""
         deadline = self._total()

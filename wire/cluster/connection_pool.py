@@ -89,6 +89,19 @@ class ConnectionPool:
             slot.connection.close(error)
             raise error
 
+    def is_open(self, node: Broker, purpose: str) -> bool:
+        """Whether :meth:`get` would return a connection at once. Never waits itself."""
+        with self._lock:
+            slot = self._slots.get((node.node_id, purpose))
+        if slot is None or not slot.lock.acquire(blocking=False):
+            return False  # none, or one that is being opened
+        try:
+            connection = slot.connection
+            same_address = slot.node is not None and slot.node[:3] == node[:3]
+            return connection is not None and same_address and connection.usable and not connection.session_ends
+        finally:
+            slot.lock.release()
+
     def _require_allowed(self, node: Broker) -> None:
         """Credentials go wherever metadata points: a user may say where that may be."""
         patterns = self._settings.allowed_hosts

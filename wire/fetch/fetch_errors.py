@@ -1,6 +1,6 @@
 """The errors of a range that cannot be read to its end: each names the place, the log's bounds and the remedy.
 
-Owns their texts only; when to raise which is :mod:`~pykafka_wire.wire.fetch.range_read`'s to decide.
+Owns their texts only; when to raise which is :mod:`~pykafka_wire.wire.fetch.response_handler`'s to decide.
 """
 
 from __future__ import annotations
@@ -132,12 +132,12 @@ def oversize_error(
     return error
 
 
-def stalled_error(
-    range_: OffsetRange, position: int, stalled_s: float, cause: WireError | None
+def no_progress_error(
+    range_: OffsetRange, position: int, waited_s: float, cause: WireError | None
 ) -> DeadlineExceededError:
     """No progress in all the time allowed, after retries whose last cause is given."""
     return DeadlineExceededError(
-        f"the range {range_} made no progress for {stalled_s:.0f} s",
+        f"the range {range_} made no progress for {waited_s:.0f} s",
         topic=range_.topic,
         partition=range_.partition,
         offset=position,

@@ -49,7 +49,7 @@ class Position(NamedTuple):
     leader_epoch: int = -1
 
 
-class Walked(NamedTuple):
+class BatchScan(NamedTuple):
     """What stepping over the batches of one partition's records found.
 
     Attributes:
@@ -67,7 +67,7 @@ class Walked(NamedTuple):
     batch_starts: Sequence[int]
 
 
-def walk_batches(records: memoryview, position: int, end_offset: int) -> Walked:
+def scan_batches(records: memoryview, position: int, end_offset: int) -> BatchScan:
     """Steps over the batches of `records` from `position` until a batch lies beyond `end_offset` or is cut short.
 
     Only lengths are read, and the headers of the last batches, since offsets ascend: a malformed batch, or one whose offsets
@@ -76,7 +76,7 @@ def walk_batches(records: memoryview, position: int, end_offset: int) -> Walked:
     """
     starts, n_bytes = whole_batches(records)
     if not starts:
-        return Walked(0, position, -1, _needed_bytes(records), starts)
+        return BatchScan(0, position, -1, _needed_bytes(records), starts)
     # A response holds little beyond the range: it is looked at from its end.
     n_batches = len(starts)
     while n_batches > 1 and _read(records, starts[n_batches - 2]).next_offset >= end_offset:
@@ -96,7 +96,7 @@ def walk_batches(records: memoryview, position: int, end_offset: int) -> Walked:
             next_offset = max(next_offset, head.next_offset)
             leader_epoch = head.leader_epoch
             break
-    return Walked(n_bytes, next_offset, leader_epoch, 0, starts)
+    return BatchScan(n_bytes, next_offset, leader_epoch, 0, starts)
 
 
 def leader_epoch_before(records: memoryview, batch_starts: Sequence[int], position: int) -> int:
@@ -149,7 +149,8 @@ class RangeProgress:
         index: its place among the ranges that were asked for.
         position: the next offset to ask for; runs ahead of `delivered` while a response is being decoded.
         delivered: the position up to which records were handed out, with its leader epoch.
-        turn: when it was last served; ranges are asked for in this order, so that none starves (KIP-74).
+        last_served: when it last got records, counted; ranges are asked for in this order, round robin, so that none starves
+            (KIP-74).
         min_bytes: a floor for what is asked for, raised when a batch did not fit.
         replica: the follower to read from (KIP-392), -1 for the leader; `replica_until` is when to ask the leader
             again. `leader_only_until`: until then no follower is to be used.
@@ -167,7 +168,7 @@ class RangeProgress:
     position: int = field(init=False)
     delivered: Position = field(init=False)
     topic_partition: TopicPartition = field(init=False)
-    turn: int = 0
+    last_served: int = 0
     min_bytes: int = _MIN_FETCH_BYTES
     replica: int = -1
     replica_until: float = 0.0
@@ -198,12 +199,12 @@ class RangeProgress:
         left = int((self.range.end_offset - self.position) * per_offset * _HEADROOM) + _MIN_FETCH_BYTES
         return max(self.min_bytes, min(left, max_bytes))
 
-    def advance(self, walked: Walked) -> None:
-        """Moves the position over what was walked, and with it every sign of trouble away."""
-        self.position = walked.next_offset
-        self.n_bytes += walked.n_bytes
-        if walked.leader_epoch >= 0:
-            self.last_epoch = walked.leader_epoch
+    def advance(self, scan: BatchScan) -> None:
+        """Moves the position over what was scanned, and with it every sign of trouble away."""
+        self.position = scan.next_offset
+        self.n_bytes += scan.n_bytes
+        if scan.leader_epoch >= 0:
+            self.last_epoch = scan.leader_epoch
         self.min_bytes = _MIN_FETCH_BYTES
         self.stalled_since = self.end_missing_since = None
         self.first_met.clear()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.fetch.positions import walk_batches
+from pykafka_wire.wire.fetch.positions import scan_batches
 from pykafka_wire.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
 
@@ -81,5 +81,5 @@ def _measure(records: memoryview | None) -> Sample:
     if not records or len(records) < 8:
         return Sample(0, 0)
     first_offset = int.from_bytes(records[:8], "big", signed=True)
-    walked = walk_batches(memoryview(records), first_offset, _NO_END)
+    walked = scan_batches(memoryview(records), first_offset, _NO_END)
     return Sample(walked.n_bytes, walked.next_offset - first_offset)

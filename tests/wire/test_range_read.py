@@ -26,7 +26,7 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.fetch.fetcher import DEFAULT_END_WAIT_MS, FetchCounters, FetchedRecords, fetch_ranges
+from pykafka_wire.wire.fetch.range_read import DEFAULT_END_WAIT_MS, FetchCounters, FetchedRecords, fetch_ranges
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition, topic_id_text
