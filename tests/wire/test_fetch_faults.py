@@ -29,7 +29,7 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.topics import TopicPartition
-from tests.wire.fake_broker import CLOSE, Close, FakeBroker, Handler
+from tests.wire.fake_broker import CLOSE, Close, FakeBroker, Handler, Mangled, Reply
 from tests.wire.fake_fetch import N_RECORDS, VALUES, answer, asked_of, batch_at, client, range_of, two_brokers
 
 
@@ -199,6 +199,61 @@ def test_a_throttled_broker_delays_no_other_one(brokers: tuple[FakeBroker, FakeB
         chunks = list(fetch_ranges(cluster, ranges, columns=VALUES, deadline_ms=20_000))
     assert sum(chunk.records.n_records for chunk in chunks) == 2 * end_offset
     assert finished_at[1] - finished_at[2] > 1.0
+
+
+def test_a_broker_that_stops_in_the_middle_of_an_answer_delays_no_other_one(
+    brokers: tuple[FakeBroker, FakeBroker],
+) -> None:
+    stopped, other = brokers
+    end_offset = 5 * N_RECORDS
+    served: list[int] = []
+
+    def half_at_first(request: FetchRequest, version: int) -> Reply:
+        served.append(stopped.node_id)
+        whole = answer(request, records=batch_at(0))
+        return whole if stopped.count(FetchRequest) > 1 else Mangled(whole, lambda frame: frame[: len(frame) // 2])
+
+    def serve(request: FetchRequest, version: int) -> FetchResponse:
+        served.append(other.node_id)
+        time.sleep(0.05)  # the half answer has arrived
+        end = {"high_watermark": end_offset, "last_stable_offset": end_offset}
+        return answer(request, records=batch_at(asked_of(request).fetch_offset), **end)
+
+    stopped.on[FetchRequest], other.on[FetchRequest] = half_at_first, serve
+    with client(stopped, request_timeout_ms="5000") as cluster:
+        chunks = list(fetch_ranges(cluster, [range_of(0), range_of(1, end_offset)], columns=VALUES))
+    assert sum(chunk.records.n_records for chunk in chunks) == N_RECORDS + end_offset
+    assert served[-1] == stopped.node_id  # asked again when its time was over, and all others were served
+
+
+def test_a_broker_that_does_not_finish_a_handshake_delays_no_other_one(
+    brokers: tuple[FakeBroker, FakeBroker],
+) -> None:
+    """As a stopped process does not, whose port takes connections all the same."""
+    stopped, other = brokers
+    end_offset = 5 * N_RECORDS
+    served_at: list[float] = []
+
+    def serve(request: FetchRequest, version: int) -> FetchResponse:
+        served_at.append(time.monotonic())
+        end = {"high_watermark": end_offset, "last_stable_offset": end_offset}
+        return answer(request, records=batch_at(asked_of(request).fetch_offset), **end)
+
+    stopped.on[FetchRequest] = lambda request, _: answer(request, records=batch_at(0))
+    other.on[FetchRequest] = serve
+    options = {"socket_connection_setup_timeout_ms": "3000"}
+    with client(other, **options) as cluster:
+        cluster.topics(["t"])
+        stopped.silent = True
+        chunks = fetch_ranges(cluster, [range_of(0), range_of(1, end_offset)], columns=VALUES)
+        began = time.monotonic()
+        n_records = 0
+        for chunk in chunks:
+            n_records += chunk.records.n_records
+            stopped.silent = n_records < end_offset
+    assert n_records == N_RECORDS + end_offset
+    assert len(served_at) == 5
+    assert served_at[-1] - began < 2.5  # less than one time limit of a connection
 
 
 def test_a_new_leader_has_the_whole_wait_to_come_level(brokers: tuple[FakeBroker, FakeBroker]) -> None:

@@ -364,6 +364,31 @@ class Connection:
         except BaseException:
             self.close()  # interrupted: bytes may have been read that the frame lacks
             raise
+        self._deliver(received)
+
+    def read_arrived(self, pending: ResponseFuture[Any]) -> None:
+        """Read what has arrived, and wait for nothing: ``pending`` is done if that completes its answer."""
+        if not self._lock.acquire(blocking=False):
+            return  # another thread reads
+        try:
+            while not pending.done:
+                received = self._fill(Deadline(0.0))
+                if received is not None:
+                    self._deliver(received)
+        except DeadlineExceededError:
+            return  # that was all
+        except (WireError, OSError) as error:
+            broken = self._broke(error)
+            if not pending.done:
+                pending.settle(None, broken)
+        except BaseException:
+            self.close()  # interrupted: bytes may have been read that the frame lacks
+            raise
+        finally:
+            self._lock.release()
+
+    def _deliver(self, received: Received) -> None:
+        """Hand an answer to whoever waits for it: answers come in the order of the requests."""
         pending = self._pending.popleft()
         now = time.monotonic()
         self._last_used = now

@@ -33,6 +33,9 @@ class ResponseReader(Protocol):
     def wait_for(self, pending: ResponseFuture[Any], deadline: Deadline, total: Deadline | None) -> None:
         """Read answers until ``pending`` has its own, or an error."""
 
+    def read_arrived(self, pending: ResponseFuture[Any]) -> None:
+        """Read what has arrived, and wait for nothing."""
+
 
 class ResponseFuture(Generic[ResponseT_co]):
     """The answer to a request that was sent, once it comes.
@@ -94,6 +97,12 @@ class ResponseFuture(Generic[ResponseT_co]):
     def readable_at(self) -> int | None:
         """The descriptor that is readable once the answer begins to arrive; None if there is no need to wait for it."""
         return None if self.done else self._reader.readable_at
+
+    def read_arrived(self) -> bool:
+        """Whether the answer, or an error, is complete; reads what has arrived of it, and waits for nothing."""
+        if not self.done:
+            self._line.read_arrived(self)
+        return self.done
 
     @property
     def arrived(self) -> bool:

@@ -323,21 +323,31 @@ class RangeRead:
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def _next_answered(self, deadline: Deadline | None = None) -> SentFetch | None:
-        """The request whose answer is there first, or which has expired; None when `deadline` passes before, or a range may
+        """The request whose answer is complete first, or which has expired; None when `deadline` passes before, or a range may
         be asked for again."""
-        in_flight = sorted(self._in_flight.values(), key=lambda sent: sent.expires_at)
-        for sent in in_flight:
-            # Checked first: a broker that does not answer must not be hidden by others that always do.
-            if self._clock.now() >= sent.expires_at and not sent.pending.arrived:
+        while True:
+            in_flight = sorted(self._in_flight.values(), key=lambda sent: sent.expires_at)
+            for sent in in_flight:
+                # Checked first: a broker that does not answer must not be hidden by others that always do.
+                if self._clock.now() >= sent.expires_at and (sent.has_begun or not sent.pending.arrived):
+                    return sent
+            until = self._clock.deadline(in_flight[0].expires_at)
+            if deadline is not None:
+                until = until.at_most_ms(deadline.remaining_ms())
+            retry_at = self._next_retry_at()
+            if retry_at is not None:
+                until = until.at_most_ms((retry_at - self._clock.now()) * 1000)
+            first = first_to_arrive([sent.pending for sent in in_flight], until)
+            if not first.arrived:
+                return None
+            sent = next(sent for sent in in_flight if sent.pending is first)
+            # A broker may stop in the middle of an answer, for which the others must not wait.
+            if sent.pending.read_arrived():
                 return sent
-        until = self._clock.deadline(in_flight[0].expires_at)
-        if deadline is not None:
-            until = until.at_most_ms(deadline.remaining_ms())
-        retry_at = self._next_retry_at()
-        if retry_at is not None:
-            until = until.at_most_ms((retry_at - self._clock.now()) * 1000)
-        first = first_to_arrive([sent.pending for sent in in_flight], until)
-        return next(sent for sent in in_flight if sent.pending is first) if first.arrived else None
+            if not sent.has_begun:
+                self._in_flight[sent.node] = sent.begun(self._clock.now() + self._settings.request_timeout_ms / 1000)
+            if until.expired:
+                return None
 
     def _next_retry_at(self) -> float | None:
         """When the first of the ranges that pause may be asked for again, on the read's clock; None if none pauses."""
@@ -346,13 +356,10 @@ class RangeRead:
 
     def _receive(self, sent: SentFetch) -> Chunk:
         """Moves the ranges of a request over what its answer holds."""
-        # An answer that has begun to arrive has another request.timeout.ms to be read to its end.
-        expires_at = self._clock.deadline(sent.expires_at)
-        deadline = Deadline.after_ms(self._settings.request_timeout_ms) if sent.pending.arrived else expires_at
         node = sent.node
         del self._in_flight[node]
         try:
-            response = sent.pending.result(deadline)
+            response = sent.pending.result(self._clock.deadline(sent.expires_at))
             self._counters.n_responses += 1
             if response.error_code:
                 raise broker_error(response.error_code, broker=node, api="Fetch", version=sent.pending.version)

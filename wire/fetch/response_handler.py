@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from pykafka_wire.wire.cluster.cluster import Backoff, Cluster, Deadline, ResponseFuture
@@ -69,14 +69,23 @@ class RequestedPartition:
 
 @dataclass(frozen=True, slots=True)
 class SentFetch:
-    """A Fetch without an answer so far, which has to begin by `expires_at` (on the read's clock). `by_partition` finds what
-    was requested by (topic name or id, partition)."""
+    """A Fetch that is not answered yet.
+
+    Attributes:
+        expires_at: when its answer has to begin, or to be complete once it `has_begun`; on the read's clock.
+        by_partition: finds what was requested by (topic name or id, partition).
+    """
 
     pending: ResponseFuture[FetchResponse]
     node: int
     expires_at: float
     requested: Sequence[RequestedPartition]
     by_partition: Mapping[tuple[str | uuid.UUID, int], RequestedPartition]
+    has_begun: bool = False
+
+    def begun(self, expires_at: float) -> SentFetch:
+        """The same, now that the first bytes of its answer are here."""
+        return replace(self, expires_at=expires_at, has_begun=True)
 
 
 class ResponseHandler:
