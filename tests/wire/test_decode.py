@@ -122,7 +122,7 @@ def test_a_header_count_above_what_the_record_holds_is_corrupt(others):
     data[61 : 61 + 1 + data[61] // 2] = payload
     payload = data[61:]
     struct.pack_into(">i", data, 8, 49 + len(payload))
-    with pytest.raises(CorruptBatchError, match="fewer headers than it says"):
+    with pytest.raises(CorruptBatchError, match="fewer headers than its count"):
         decode([RecordSlice(memoryview(bytes(data)), 0, 2**62)], ALL, read_committed=False, check_crc=False)
 
 

@@ -98,7 +98,7 @@ def test_guesses_are_used_where_they_can_be(monkeypatch):
     def never(*_):
         raise AssertionError("walked one record at a time")
 
-    monkeypatch.setattr(record_scanner, "_walk", never)
+    monkeypatch.setattr(record_scanner, "_scan_one_by_one", never)
     for kind in ("text", "equal", "random"):
         batches = [batch_of(values(kind, 2_000, 70, seed)) for seed in range(3)]
         assert bounds_of(batches, [2_000] * 3) == plain_bounds(batches)

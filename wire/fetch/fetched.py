@@ -1,7 +1,7 @@
 """Turns one Fetch answer into columns: what a bounded read hands out.
 
 Owns the shape of a read's results, the second try for corrupt batches, and the bound on how much is held decoded. It
-sends nothing and knows no broker; :mod:`~pykafka_wire.wire.fetch.range_read` asks,
+sends nothing and knows no broker; :mod:`~pykafka_wire.wire.fetch.range_read` sends,
 :mod:`~pykafka_wire.wire.records.decode` decodes.
 """
 
@@ -25,7 +25,7 @@ from pykafka_wire.wire.topics import OffsetRange
 logger = logging.getLogger(__name__)
 
 #: The first answer of a read is kept small, and later ones shrink again when decoded they are much larger than the
-#: bytes that brought them (compression): about DECODED_BYTES, at most, are to be held decoded at a time.
+#: bytes that brought them (compression): at most about DECODED_BYTES are held decoded at a time.
 _FIRST_MAX_BYTES: Final = 2 * 1024 * 1024
 _LEAST_MAX_BYTES: Final = 256 * 1024
 _DECODED_BYTES: Final = 48 * 1024 * 1024
@@ -84,7 +84,7 @@ class ChunkPart:
     #: Of the last batch, -1 if unknown.
     leader_epoch: int = -1
     #: Whether a first part of it has been decoded.
-    begun: bool = False
+    partly_decoded: bool = False
 
 
 @dataclass(slots=True)
@@ -179,9 +179,9 @@ class ChunkDecoder:
             raise
         for part in parts:
             if part.next_offset <= part.slice.start_offset:
-                # The walk over the headers found no batch at all, yet the decoder had nothing to say.
+                # The scan of the headers found no valid batch, but the decoder accepted all it found.
                 raise CorruptBatchError(
-                    "a batch whose length makes no sense",
+                    "a batch whose length is invalid",
                     topic=part.progress.range.topic,
                     partition=part.progress.range.partition,
                     offset=part.slice.start_offset,
@@ -194,13 +194,13 @@ class ChunkDecoder:
             if nth in records.unfinished:
                 position = int(records.next_offsets[nth])
                 leader_epoch = leader_epoch_before(part.slice.records, part.slice.batch_starts or (), position)
-                rest.append(replace(part, slice=replace(part.slice, start_offset=position), begun=True))
+                rest.append(replace(part, slice=replace(part.slice, start_offset=position), partly_decoded=True))
             else:
                 n_bytes += len(part.slice.records)
             positions[part.progress.index] = position
             part.progress.deliver(position, leader_epoch)
-        if not any(part.begun for part in parts):
-            self._fit(n_bytes, records)
+        if not any(part.partly_decoded for part in parts):
+            self._adapt_max_bytes(n_bytes, records)
         self._counters.n_bytes += n_bytes
         self._counters.n_records += records.n_records
         indexes = np.array([part.progress.index for part in parts], dtype=np.int32)
@@ -212,7 +212,7 @@ class ChunkDecoder:
         )
         return fetched, rest
 
-    def _fit(self, n_bytes: int, records: DecodedRecords) -> None:
+    def _adapt_max_bytes(self, n_bytes: int, records: DecodedRecords) -> None:
         """Sets how much to ask for next, from how much `n_bytes` came to when decoded; grows by doubling."""
         columns = (records.key, records.value, records.headers)
         decoded_bytes = 24 * records.n_records + sum(column.nbytes for column in columns if column is not None)

@@ -1,16 +1,16 @@
-"""Where a bounded read stands: one offset range, its position, and what a Fetch response moves it by.
+"""How far a read has come: one offset range, its position, and what a Fetch response moves it by.
 
-Owns the arithmetic of a range: stepping over whole batches by their headers, the end, and how many bytes to ask for
+Owns the arithmetic of a range: scanning whole batches by their headers, the end, and how many bytes to ask for
 next. It does no I/O, knows nothing of brokers, errors or decoding, and never looks inside a batch.
 
-The layout walked here is the head of a record batch, https://kafka.apache.org/documentation/#recordbatch:
+What is scanned is the head of a record batch, https://kafka.apache.org/documentation/#recordbatch:
 
 =====================  ======  =======  ==========================================================
 field                  type    at byte  note
 =====================  ======  =======  ==========================================================
 baseOffset             int64   0        magic 0 and 1: the offset of the message (the last inner one)
 batchLength            int32   8        bytes that follow it
-partitionLeaderEpoch   int32   12       magic 0 and 1: the CRC stands here
+partitionLeaderEpoch   int32   12       magic 0 and 1: here is the CRC
 magic                  int8    16       the same place in every format
 crc                    uint32  17
 attributes             int16   21
@@ -50,14 +50,14 @@ class Position(NamedTuple):
 
 
 class BatchScan(NamedTuple):
-    """What stepping over the batches of one partition's records found.
+    """What scanning the batches of one partition's records found.
 
     Attributes:
         n_bytes: length of the whole batches that belong to the range, counted from the first byte.
         next_offset: the position after them; at least the range's end once a batch beyond it was seen.
         leader_epoch: of the last batch stepped over, -1 if there was none or its format has none.
         needed_bytes: the size of the first batch when it did not fit into the response, else 0.
-        batch_starts: where each of them begins, and one whose length makes no sense.
+        batch_starts: where each of them begins, and one whose length is invalid.
     """
 
     n_bytes: int
@@ -71,8 +71,8 @@ def scan_batches(records: memoryview, position: int, end_offset: int) -> BatchSc
     """Steps over the batches of `records` from `position` until a batch lies beyond `end_offset` or is cut short.
 
     Only lengths are read, and the headers of the last batches, since offsets ascend: a malformed batch, or one whose offsets
-    do not, is met again and refused by the decoder. One whose length makes no sense ends the walk with the rest counted in,
-    so that the decoder gets to see it.
+    do not, is rejected by the decoder. One whose length is invalid ends the scan with the rest counted in, so that the decoder
+    gets it.
     """
     starts, n_bytes = whole_batches(records)
     if not starts:
@@ -109,10 +109,10 @@ def leader_epoch_before(records: memoryview, batch_starts: Sequence[int], positi
 
 
 class _Head(NamedTuple):
-    """What the walk looks at of a batch.
+    """What the scan reads of a batch.
 
     Attributes:
-        next_offset: the offset after it; 0 for what has none: a batch whose length makes no sense, and the filler message of
+        next_offset: the offset after it; 0 for what has none: a batch whose length is invalid, and the filler message of
             a down-converted answer, whose offset is -1.
         leader_epoch: -1 where the format has none.
     """

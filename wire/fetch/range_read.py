@@ -1,6 +1,6 @@
 """Reads bounded ranges of topic-partitions into columns, as fast as their leaders answer.
 
-Owns the Fetch requests of reads (https://kafka.apache.org/protocol#The_Messages_Fetch): which partitions stand in a request,
+Owns the Fetch requests of reads (https://kafka.apache.org/protocol#The_Messages_Fetch): which partitions are in a request,
 how much is asked for, and which answer comes next. What an answer means is
 :mod:`~pykafka_wire.wire.fetch.response_handler`'s to decide; sockets are :mod:`~pykafka_wire.wire.cluster.cluster`'s, and the
 inside of a batch :mod:`~pykafka_wire.wire.records.decode`'s.
@@ -46,7 +46,7 @@ DEFAULT_END_WAIT_MS: Final = 60_000
 _MAX_WAIT_MS: Final = 100
 #: How long to wait for an answer about leaders while partitions whose leaders are known could be read.
 _LEADER_WAIT_MS: Final = 1_000
-#: A connection of its own: an answer of megabytes must not stand before metadata or commits.
+#: A connection of its own: metadata and commits must not wait behind an answer of megabytes.
 _PURPOSE: Final = "fetch"
 #: The first version with last_fetched_epoch (KIP-595).
 _LAST_EPOCH_VERSION: Final = 12
@@ -175,7 +175,7 @@ class RangeRead:
             # Its parts are views of the whole frame, which must not stay while the next one comes in.
             del chunk
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------------------------------
 
     def _send(self) -> None:
         """Sends a Fetch to every node that has none in flight and ranges ready to be asked for."""
@@ -230,7 +230,7 @@ class RangeRead:
         if found is None:
             found = self._cluster.topic_id(topic)
             if found != expected != ZERO_UUID:
-                # What is remembered here may be older than the range.
+                # What the cluster remembers may be older than the range.
                 self._cluster.invalidate(topic)
                 found = self._cluster.topic_id(topic)
             self._handler.topic_ids[topic] = found

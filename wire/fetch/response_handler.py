@@ -2,7 +2,7 @@
 
 Owns that decision, apart from sending: which batches count as read, when a range's end is missing, which errors are retried
 after which pause, and when a range has failed. Requests are made by :mod:`~pykafka_wire.wire.fetch.range_read`, records are
-decoded by :mod:`~pykafka_wire.wire.fetch.fetched`, the texts of errors stand in :mod:`~pykafka_wire.wire.fetch.fetch_errors`.
+decoded by :mod:`~pykafka_wire.wire.fetch.fetched`, the texts of errors are in :mod:`~pykafka_wire.wire.fetch.fetch_errors`.
 """
 
 from __future__ import annotations
@@ -284,14 +284,14 @@ class ResponseHandler:
             detail=f"The range is {progress.range}.",
         )
         if sent.node != requested.leader[0]:
-            # Whatever a follower says (it may trail, or have a shorter log), the leader has the last word.
+            # Whatever a follower answers (it may trail, or have a shorter log), only the leader's answer counts.
             self._leave_follower(progress, f"answered {error.name}")
             self._back_off(progress)
             return
         if isinstance(error, OffsetOutOfRangeError):
             raise with_log_bounds(error, self._cluster, self._request_deadline())
         if isinstance(error, UnknownTopicError) or error.name == "INCONSISTENT_TOPIC_ID":
-            self.topic_ids.pop(tp.topic, None)  # looked up anew, and compared, before the next try
+            self.topic_ids.pop(tp.topic, None)  # looked up and compared again before the next try
         # The broker cannot read its own log (fault or bit rot): once more, as with a batch that is corrupt on arrival.
         if error.name == "CORRUPT_MESSAGE" and progress.failures:
             raise error
@@ -329,7 +329,7 @@ class ResponseHandler:
             progress.not_before = now + _CONNECTION_CHECK_S
 
     def _leave_follower(self, progress: RangeProgress, why: str) -> None:
-        """Goes back to the leader, and for some time tells it no rack: it would name the same follower again."""
+        """Goes back to the leader, and for some time sends it no rack: it would name the same follower again."""
         logger.debug("%s: follower %d %s, back to the leader", progress.topic_partition, progress.replica, why)
         progress.replica = -1
         progress.leader_only_until = self.clock.now() + _LEADER_ONLY_S

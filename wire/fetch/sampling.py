@@ -1,6 +1,6 @@
 """How large records are: one small Fetch that looks at the first batches of ranges and decodes nothing.
 
-Owns that look only. Offsets say nothing of bytes, and a plan that shares out work wants to know them; what comes of it is an
+Owns that look only. Offsets say nothing of bytes, and a plan that shares out work wants to know them; the result is an
 estimate, never a bound.
 """
 
@@ -81,5 +81,5 @@ def _measure(records: memoryview | None) -> Sample:
     if not records or len(records) < 8:
         return Sample(0, 0)
     first_offset = int.from_bytes(records[:8], "big", signed=True)
-    walked = scan_batches(memoryview(records), first_offset, _NO_END)
-    return Sample(walked.n_bytes, walked.next_offset - first_offset)
+    scan = scan_batches(memoryview(records), first_offset, _NO_END)
+    return Sample(scan.n_bytes, scan.next_offset - first_offset)

@@ -30,7 +30,7 @@ class RecordSlice:
         records: batches one after the other; the last one may be cut short.
         start_offset, end_offset: records outside of ``[start_offset, end_offset)`` are dropped.
         aborted: ``(producer id, first offset)`` of each aborted transaction, as the response lists them.
-        batch_starts: where the batches of `records` begin, from whoever has stepped over them already; None if nobody has.
+        batch_starts: where the batches of `records` begin, if they were scanned already; else None.
             See :func:`~pykafka_wire.wire.records.batches.whole_batches`.
     """
 
@@ -64,7 +64,7 @@ def frame_batches(slices: Sequence[RecordSlice], *, check_crc: bool, max_bytes: 
     """The whole batches of all slices: where they lie, if that is one frame without old messages, else copied into one.
 
     Raises:
-        CorruptBatchError: a length makes no sense, or old messages do not hold.
+        CorruptBatchError: a length is invalid, or old messages are corrupt.
         UnsupportedVersionError: a batch of an unknown format, or old messages of an unknown codec.
     """
     each = [
@@ -90,7 +90,7 @@ def frame_batches(slices: Sequence[RecordSlice], *, check_crc: bool, max_bytes: 
 
 
 def _batch(records: memoryview, start: int, check_crc: bool, max_bytes: int) -> memoryview:
-    """One batch; old messages as one, and a filler that stands for none as nothing."""
+    """One batch; old messages as one batch, and a filler message, which holds no record, as nothing."""
     base_offset, length, magic = _HEAD.unpack_from(records, start)
     if magic not in (0, 1, batches.MAGIC):
         raise UnsupportedVersionError(
@@ -147,10 +147,10 @@ def _address(view: memoryview) -> int:
 
 
 def check_crcs(framed: FramedBatches) -> None:
-    """Every batch against its CRC.
+    """Check the CRC of every batch.
 
     Raises:
-        CorruptBatchError: one does not hold.
+        CorruptBatchError: one does not match.
     """
     frame = framed.frame
     covered = (framed.starts + batches.CRC_COVERS_FROM).tolist()

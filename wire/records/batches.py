@@ -1,4 +1,4 @@
-"""The header of a record batch, magic 2: where its fields stand, how it is read, checked and stamped.
+"""The header of a record batch, magic 2: the places of its fields, how it is read, checked and stamped.
 
 Layout (big-endian, 61 bytes; https://kafka.apache.org/documentation/#recordbatch)::
 
@@ -32,7 +32,7 @@ UP_TO_CRC: Final = struct.Struct(">qiibI")
 AFTER_CRC: Final = struct.Struct(">hiqqqhii")
 #: base_offset and batch_length, which batch_length does not count.
 LOG_OVERHEAD: Final = 12
-#: Where the magic byte stands, in every format.
+#: The place of the magic byte, in every format.
 MAGIC_AT: Final = 16
 
 TIMESTAMP_TYPE: Final = 0x08
@@ -120,8 +120,8 @@ def least_length(magic: int) -> int:
 def whole_batches(records: memoryview) -> tuple[list[int], int]:
     """``(starts, end)``: where each batch of ``records`` begins, of any format, and where the last one ends.
 
-    A batch that is cut short, as the last one of a Fetch response may be, is not among them. One whose length makes no
-    sense is the last and stands for all the rest, for whoever decodes it to refuse.
+    A batch that is cut short, as the last one of a Fetch response may be, is not among them. One with an invalid
+    length is the last and takes in all the rest; the decoder rejects it.
     """
     size = len(records)
     starts: list[int] = []
@@ -142,14 +142,14 @@ def whole_batches(records: memoryview) -> tuple[list[int], int]:
 
 def crc_error(expected: int, found: int, base_offset: int) -> CorruptBatchError:
     return CorruptBatchError(
-        f"the batch's CRC is {found:#010x}, where its header says {expected:#010x}", offset=base_offset
+        f"the batch's CRC is {found:#010x}, but its header has {expected:#010x}", offset=base_offset
     )
 
 
 def stamp_producer(
     data: bytearray, producer_id: int, producer_epoch: int, base_sequence: int, *, transactional: bool = False
 ) -> None:
-    """Write a producer's identity and sequence into a batch, in place, and make its CRC anew."""
+    """Write a producer's identity and sequence into a batch, in place, and compute its CRC."""
     _PRODUCER.pack_into(data, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     if transactional:
         (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_COVERS_FROM)

@@ -29,7 +29,7 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _INT32: Final = struct.Struct(">i")
 _GZIP_WINDOW: Final = 31
-#: A byte of an LZ4 block stands for at most 255 (the format's limit).
+#: A byte of an LZ4 block unpacks to at most 255 (the format's limit).
 _LZ4_MAX_RATIO: Final = 255
 #: What a library is fed at a time, where it may not be all: zstd's has no cap of its own, and four bytes may unpack to 128 KiB.
 _STEP_BYTES: Final = 4096

@@ -1,6 +1,6 @@
 """Record batches to columns: every batch of a Fetch response at once, with no Python object per record.
 
-Owns which batches count (control batches, aborted transactions, offsets outside the range) and what stands inside them. What
+Owns which batches count (control batches, aborted transactions, offsets outside the range) and the inside of batches. What
 frames a batch, its CRC too, is :mod:`~pykafka_wire.wire.records.batch_framing`'s. It knows no brokers and no requests.
 https://kafka.apache.org/documentation/#record
 
@@ -110,7 +110,7 @@ def decode(
             which brokers since 4.0 no longer take, are unpacked before that.
 
     Raises:
-        CorruptBatchError: a CRC, a length or compressed data does not hold; names the slice's batch by its base offset.
+        CorruptBatchError: a CRC, a length or compressed data is invalid; names the slice's batch by its base offset.
         UnsupportedVersionError: a batch of an unknown format or codec.
     """
     framed = frame_batches(slices, check_crc=check_crc, max_bytes=max_decompressed_bytes)
@@ -264,14 +264,14 @@ def _decode_records(
     buffer, counts = chosen.buffer, chosen.counts
     position, ends = record_bounds(buffer, chosen.starts, chosen.ends, counts, chosen.base_offsets.tolist())
 
-    position += 1  # the record's own attributes say nothing yet
+    position += 1  # the record's own attributes are not used so far
     timestamp_delta, position = read_varints(buffer, position)
     offset_delta, position = read_varints(buffer, position)
     if columns.key or columns.value or columns.headers:
         key_start, key_size, position = _piece(buffer, position, ends, chosen)
         value_start, value_size, headers_at = _piece(buffer, position, ends, chosen)
         if (headers_at >= ends).any():
-            raise _torn(headers_at >= ends, chosen)
+            raise _invalid_field(headers_at >= ends, chosen)
     else:
         key_start = key_size = value_start = value_size = headers_at = position
 
@@ -320,15 +320,15 @@ def _piece(buffer: Octets, position: Ints, ends: Ints, chosen: _Chosen) -> tuple
     Lengths may be anything in damaged data: positions are checked before they are read from.
     """
     if (position >= ends).any():
-        raise _torn(position >= ends, chosen)
+        raise _invalid_field(position >= ends, chosen)
     size, start = read_varints(buffer, position)
     wrong = (size < -1) | (size > ends - start)
     if wrong.any():
-        raise _torn(wrong, chosen)
+        raise _invalid_field(wrong, chosen)
     return start, size, start + np.maximum(size, 0)
 
 
-def _torn(wrong: npt.NDArray[np.bool_], chosen: _Chosen) -> CorruptBatchError:
+def _invalid_field(wrong: npt.NDArray[np.bool_], chosen: _Chosen) -> CorruptBatchError:
     batch = int(np.searchsorted(np.cumsum(chosen.counts), np.argmax(wrong), side="right"))
     return CorruptBatchError("a record's fields reach beyond its length", offset=int(chosen.base_offsets[batch]))
 
@@ -376,7 +376,7 @@ def _headers(buffer: Octets, data: Any, positions: Ints, ends: Ints) -> Any:
     def read(slots: Any, position: Ints, last: Ints) -> Ints:  # Any: an index of NumPy's
         """Read the header at each position into its slot; the positions behind them."""
         if (position >= last).any():
-            raise CorruptBatchError("a record has fewer headers than it says")
+            raise CorruptBatchError("a record has fewer headers than its count")
         key_size[slots], key_start[slots] = size, start = read_varints(buffer, position)
         if ((size < 0) | (size >= last - start)).any():
             raise CorruptBatchError("a header's key does not fit its record")

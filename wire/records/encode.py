@@ -230,7 +230,7 @@ def _join_varints(fields: list[tuple[npt.NDArray[np.uint64], Ints]]) -> Any:
 
 
 def _encode_headers(headers: Any) -> Any:
-    """pa.BinaryArray of each row's headers as they stand in a record: their count, then keys and values with lengths."""
+    """pa.BinaryArray of each row's headers as a record holds them: their count, then keys and values with lengths."""
     n_rows = len(headers)
     counts = to_numpy(pc.list_value_length(headers), null=0).astype(np.int64)
     entries = headers.flatten()

@@ -46,7 +46,7 @@ class _Message(NamedTuple):
 
 
 def convert(entry: memoryview, *, check_crc: bool, max_bytes: int) -> memoryview | None:
-    """A message, or all messages in a wrapper, as one uncompressed batch; None for a filler that stands for nothing.
+    """A message, or all messages in a wrapper, as one uncompressed batch; None for a filler message, which holds no record.
 
     The batch is laid out as magic 2 in all but the magic byte, which stays 0 or 1: with 0 there are no timestamps.
 

@@ -1,13 +1,13 @@
 """Where the records of many batches begin and end: the one step of decoding that must look at one record after another.
 
-Owns that walk only: a record's length says where the next one begins, so nothing can be read ahead for certain. It knows
-nothing of what stands inside a record. https://kafka.apache.org/documentation/#record
+Owns that scan only: a record's length says where the next one begins, so nothing can be read ahead for certain. It knows
+nothing of the inside of a record. https://kafka.apache.org/documentation/#record
 
-How: every 16 or 32 records, a place that looks like the beginning of a record (an *anchor*) is guessed, and from all
-anchors at once NumPy walks on, one record of each lane a step. A lane that arrives exactly at the next anchor joins it: by
-induction from the batch's first record, which is no guess, all lanes that join are right, however anchors were guessed.
-Where a lane does not arrive, a plain loop takes its place until it meets an anchor again. What was found is checked once
-more as a whole (:func:`record_bounds`), so that a wrong guess can cost time and nothing else.
+How: every 16 or 32 records, a place that looks like the beginning of a record (an *anchor*) is guessed. From all anchors at
+once NumPy scans on in *lanes* side by side, one record of each lane a step. A lane that arrives exactly at the next anchor
+joins it: by induction from the batch's first record, which is no guess, all lanes that join are right, however anchors were
+guessed. Where a lane misses the next anchor, a plain loop goes on in its place until it meets an anchor again. The result is
+checked as a whole (:func:`record_bounds`), so that a wrong guess can cost time and nothing else.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Words = npt.NDArray[np.uint16]
 
 
 def _steps() -> Words:
-    """For each two bytes that a record may begin with, its size, length included; 0 where two bytes do not tell."""
+    """For each two bytes that a record may begin with, its size, length included; 0 where two bytes are not enough."""
     word = np.arange(1 << 16)
     first, second = word & 0xFF, word >> 8
     two = first >> 7
@@ -78,9 +78,9 @@ def record_bounds(
     ends = None
     n_bytes = int((batch_ends - batch_starts).sum())
     if n_records >= _FEW_RECORDS and n_bytes < n_records * _LARGE_RECORD:
-        ends = _walk_lanes(buffer, batch_starts, batch_ends, counts)
+        ends = _scan_lanes(buffer, batch_starts, batch_ends, counts)
     if ends is None:
-        ends = _walk(buffer, batch_starts, batch_ends, counts, base_offsets)
+        ends = _scan_one_by_one(buffer, batch_starts, batch_ends, counts, base_offsets)
     starts = np.empty(n_records, dtype=np.int64)
     starts[1:] = ends[:-1]
     starts[np.cumsum(counts) - counts] = batch_starts
@@ -104,7 +104,9 @@ def _words(buffer: Octets) -> Words:
     return words
 
 
-def _walk(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints, base_offsets: Sequence[int]) -> Ints:
+def _scan_one_by_one(
+    buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints, base_offsets: Sequence[int]
+) -> Ints:
     """The end of each record, one at a time; int64[n_records]."""
     data = buffer.data
     found: list[int] = []
@@ -146,8 +148,8 @@ def _skip_long(data: memoryview, position: int) -> int:
 # --- side by side -----------------------------------------------------------------------------------------------------
 
 
-def _walk_lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> Ints | None:
-    """As :func:`_walk`; None if the batches do not add up, or nothing was gained."""
+def _scan_lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> Ints | None:
+    """As :func:`_scan_one_by_one`; None if the batches do not add up, or nothing was gained."""
     n_records = int(counts.sum())
     start, first_lanes = _lanes(buffer, batch_starts, batch_ends, counts)
     words = _words(buffer)
@@ -157,7 +159,7 @@ def _walk_lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: In
     if n_lanes < _FEW_LANES:
         return None
     taken = np.zeros(n_lanes, dtype=np.int64)  # steps that a lane took
-    final = np.zeros(n_lanes, dtype=np.int64)  # where it ended, or stands when the loop ends
+    final = np.zeros(n_lanes, dtype=np.int64)  # where it has ended, or where it is when the loop ends
     steps: list[tuple[Any, Ints]] = []  # which lanes (an index, or all), and the ends that they found
     lanes: Any = slice(None)
     position, limit = start, stop
@@ -175,8 +177,8 @@ def _walk_lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: In
             break
         position, limit = position[left], limit[left]
 
-    amiss = np.flatnonzero(final != stop)
-    extra = _rejoin(buffer, start, stop, final, taken, amiss) if len(amiss) else {}
+    missed = np.flatnonzero(final != stop)
+    extra = _scan_missed(buffer, start, stop, final, taken, missed) if len(missed) else {}
     if extra is None:
         return None
     slots = taken.copy()
@@ -187,7 +189,7 @@ def _walk_lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: In
         return None
     ends = np.empty(n_records, dtype=np.int64)
     for step, (lanes, position) in enumerate(steps):
-        if len(amiss):  # some lanes are void, or were walked anew
+        if len(missed):  # some lanes began at no record, or were scanned again
             valid = np.flatnonzero(taken[lanes] > step)
             position = position[valid]
             lanes = valid if isinstance(lanes, slice) else lanes[valid]
@@ -199,7 +201,7 @@ def _walk_lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: In
 
 
 def _next(buffer: Octets, words: Words, position: Ints, limit: Ints) -> Ints:
-    """The ends of the records at ``position``; beyond ``limit`` for one that cannot be."""
+    """The ends of the records at ``position``; beyond ``limit`` for one that is invalid."""
     step = _STEPS.take(words[np.minimum(position, len(words) - 1)])
     ends = position + step
     if step.all():
@@ -211,7 +213,7 @@ def _next(buffer: Octets, words: Words, position: Ints, limit: Ints) -> Ints:
 
 
 def _lengths(buffer: Octets, position: Ints) -> tuple[Ints, Ints]:
-    """``(lengths, positions behind them)`` of records, -1 for what is no length."""
+    """``(lengths, positions behind them)`` of records, -1 where there is no valid length."""
     last = len(buffer) - 1
     value = np.zeros(len(position), dtype=np.int64)
     going = np.ones(len(position), dtype=bool)
@@ -223,18 +225,18 @@ def _lengths(buffer: Octets, position: Ints) -> tuple[Ints, Ints]:
     return np.where(going | (value & 1).astype(bool), -1, value >> 1), position
 
 
-def _rejoin(
-    buffer: Octets, start: Ints, stop: Ints, final: Ints, taken: Ints, amiss: Ints
+def _scan_missed(
+    buffer: Octets, start: Ints, stop: Ints, final: Ints, taken: Ints, missed: Ints
 ) -> dict[int, list[int]] | None:
     """Ends that the plain loop finds for the lanes that did not arrive where the next one begins; None if it finds none.
 
-    Sets ``taken`` to zero for lanes that begin at no record, and for those that were walked anew.
+    Sets ``taken`` to zero for lanes that begin at no record, and for those that were scanned again.
     """
     data = buffer.data
     starts, stops = start.tolist(), stop.tolist()
     extra: dict[int, list[int]] = {}
-    reached = -1  # the last lane that is done with
-    for lane in amiss.tolist():
+    reached = -1  # the last lane that is complete
+    for lane in missed.tolist():
         if lane <= reached:
             continue  # it began inside a record
         position = int(final[lane])
@@ -309,7 +311,7 @@ def _anchors(buffer: Octets, target: Ints, limit: Ints, size: int) -> Ints:
 
 
 def _plausible(buffer: Octets, row: Ints, zero: Ints, limits: Ints) -> tuple[Ints, Ints]:
-    """``(rows, starts)`` of those zeros that a length stands in front of.
+    """``(rows, starts)`` of those zeros that follow a length.
 
     A record begins with its length and a zero (its attributes, of which Kafka uses none so far). A zero counts if the
     length in front of it leads to another such place, or to the end of its batch, ``limits[row]``.

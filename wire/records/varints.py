@@ -21,7 +21,7 @@ def read_varints(buffer: Octets, positions: Ints) -> tuple[Ints, Ints]:
     """``(values, positions behind them)`` of the zigzag varints at ``positions``; both int64[n], copies.
 
     Two bytes are read of each, since a second one costs less than finding out who has one; further bytes are read for a
-    shrinking subset. Behind the buffer's end its last byte stands for all others: who reads there notices by the position.
+    shrinking subset. Behind the buffer's end its last byte is read again; the caller detects that by the position.
 
     Raises:
         CorruptBatchError: one is longer than ten bytes.
