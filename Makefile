@@ -7,7 +7,7 @@ NODES ?= 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka fuzz mutants resets parity compat examples release-check planning setup clean
+.PHONY: help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka fuzz mutants resets paused parity compat examples release-check planning setup clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -56,6 +56,9 @@ crash: setup  ## exactly-once writes killed at every request, five times over, a
 
 chaos-kafka: setup  ## Kafka to Kafka, ten million records, twenty kills of brokers, executors and the driver
 	$(BIN)/python -m pytest -m long tests/soak/test_chaos_kafka.py -s $(PYTEST_ARGS)
+
+paused: setup  ## one of three brokers after the other is paused for 20 s: the others' partitions keep their pace
+	$(BIN)/python -m pytest -m long tests/soak/test_paused.py -s $(PYTEST_ARGS)
 
 planning: setup  ## how long 10,000 topic-partitions take to plan, on two brokers
 	$(BIN)/python -m pytest -m long tests/connector/source/test_planning_scale.py -s $(PYTEST_ARGS)
