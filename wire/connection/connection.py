@@ -380,7 +380,7 @@ class Connection:
         except (WireError, OSError) as error:
             broken = self._broke(error)
             if not pending.done:
-                pending.settle(None, broken)
+                pending.set_error(broken)
         except BaseException:
             self.close()  # interrupted: bytes may have been read that the frame lacks
             raise

@@ -101,7 +101,7 @@ class ResponseFuture(Generic[ResponseT_co]):
     def read_arrived(self) -> bool:
         """Whether the answer, or an error, is complete; reads what has arrived of it, and waits for nothing."""
         if not self.done:
-            self._line.read_arrived(self)
+            self._reader.read_arrived(self)
         return self.done
 
     @property
