@@ -98,8 +98,8 @@ class Loss(Enum):
     INITIAL_OFFSET_NOT_FOUND = "a new topic-partition was gone before its first offset was known"
     START_OFFSET_OUT_OF_RANGE = "the first offsets of the range have aged out"
     OFFSETS_CHANGED = "the log ends before the offsets that the checkpoint holds"
-    LOG_TRUNCATED = "the log was cut below what was read, by an unclean leader election"
-    TOPIC_RECREATED = "the topic was deleted and made again under the same name"
+    LOG_TRUNCATED = "an unclean leader election truncated the log below what was read"
+    TOPIC_RECREATED = "the topic was deleted and created again under the same name"
     RANGE_UNREADABLE = "a part of the range can no longer be read"
 
 

@@ -29,7 +29,7 @@ SOURCE_COLUMNS: Final[dict[str, tuple[str, pa.DataType]]] = {
         pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
     ),
 }
-#: What the word ``timestamp`` means in DDL is the session's to say (``spark.sql.timestampType``), these words are not.
+#: In DDL the session decides what ``timestamp`` means (``spark.sql.timestampType``); these words always mean the same.
 _DDL_TYPES: Final = {"timestamp": "timestamp_ltz"}
 #: Columns in which a record may have null.
 _NULLABLE_COLUMNS: Final = frozenset({"key", "value", "headers"})

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pykafka_wire.errors import Loss, OffsetsError
+from pykafka_wire.errors import OffsetsError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
-from pykafka_wire.source.planning.input_partitions import pack_ranges, split_ranges, spread_leaders
-from pykafka_wire.source.planning.offset_lookups import earliest_offsets, find_topics, resolve_offsets, topic_partitions
+from pykafka_wire.source.planning.offset_lookups import find_topics, resolve_offsets, topic_partitions
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes
+from pykafka_wire.source.planning.tasks import plan_input_partitions, skip_aged_out
 from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.read import read_ranges
 from pykafka_wire.spark_workers import SentToWorkers
 from pykafka_wire.wire.cluster.admin import list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.process_clients import shared_cluster
-from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
-
-#: Leaders are known from the look-ups before. An unknown one affects only the order of tasks, so planning does not wait for it.
-_LEADERS_MS: Final = 1_000
 
 
 class _PushFilters:
@@ -117,31 +111,6 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
             yield from read_ranges(self._options, partition.ranges, arrow_schema(self._schema))
 
 
-def skip_aged_out(
-    cluster: Cluster, ranges: Sequence[OffsetRange], losses: DataLossReporter, *, query: str = ""
-) -> list[OffsetRange]:
-    """``ranges`` without the offsets that retention has deleted.
-
-    Raises:
-        DataLossError: some are deleted, and ``failOnDataLoss`` is true.
-    """
-    earliest = earliest_offsets(cluster, (r.topic_partition for r in ranges if r.n_offsets))
-    first = {tp: offset for tp, offset in earliest.items() if offset > 0}
-    kept = [
-        replace(r, start_offset=min(first[r.topic_partition], r.end_offset))
-        if r.start_offset < first.get(r.topic_partition, 0) and r.n_offsets
-        else r
-        for r in ranges
-    ]
-    lost = [
-        (old.topic_partition, old.start_offset, new.start_offset)
-        for old, new in zip(ranges, kept, strict=True)
-        if new is not old
-    ]
-    losses.report(Loss.START_OFFSET_OUT_OF_RANGE, lost, query=query, topic_ids={r.topic: r.topic_id for r in ranges})
-    return kept
-
-
 def _refuse_backwards(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
     backwards = [f"{tp} starts at {start} and ends at {ends[tp]}" for tp, start in starts.items() if start > ends[tp]]
     if backwards:
@@ -149,27 +118,3 @@ def _refuse_backwards(starts: Mapping[TopicPartition, int], ends: Mapping[TopicP
             f"the read starts after its end: {', '.join(backwards[:10])}. Choose an earlier start or a later end; "
             "where the offsets were right once, the topic was truncated or recreated."
         )
-
-
-def plan_input_partitions(
-    cluster: Cluster, options: SourceOptions, ranges: Sequence[OffsetRange], sizes: RecordSizes, query: str = ""
-) -> list[InputPartition]:
-    """Input partitions for these ranges, as ``minPartitions`` and ``maxRecordsPerPartition`` ask."""
-    pieces = split_ranges(ranges, max_records=options.max_records_per_partition, min_partitions=options.min_partitions)
-    groups: Sequence[Sequence[OffsetRange]] = pack_ranges(
-        pieces,
-        bytes_per_offset=sizes.estimate(pieces).__getitem__,
-        max_records=options.max_records_per_partition,
-        min_partitions=options.min_partitions,
-    )
-    if len(groups) > 1:
-        soon = Deadline.after_ms(_LEADERS_MS)
-
-        def leader(tp: TopicPartition) -> int:
-            try:
-                return cluster.leader(tp, deadline=soon)[0]
-            except WireError:
-                return -1  # the task that reads it waits for a leader, or reports the error
-
-        groups = spread_leaders(groups, leader)
-    return [KafkaInputPartition(group, query) for group in groups]

@@ -20,13 +20,13 @@ from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.offsets import QueryOffsets, nest_by_topic
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions
-from pykafka_wire.source.batch import plan_input_partitions, skip_aged_out
 from pykafka_wire.source.planning.admission import MinimumOffsets, reads_all_available
 from pykafka_wire.source.planning.log_snapshot import LogSnapshots
 from pykafka_wire.source.planning.micro_batch import Limits, LogSnapshot, MicroBatchPlan, plan_micro_batch
 from pykafka_wire.source.planning.offset_lookups import resolve_offsets
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes, fit_bytes, ranges_between
 from pykafka_wire.source.planning.subscribed_topics import topic_ids_of
+from pykafka_wire.source.planning.tasks import plan_input_partitions, skip_aged_out
 from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.progress.group_commits import GroupCommitter
 from pykafka_wire.source.progress.hanging_transactions import HangingTransactionWatch

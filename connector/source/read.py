@@ -47,7 +47,7 @@ def read_ranges(options: SourceOptions, ranges: Sequence[OffsetRange], schema: A
         query: the checkpoint's id of the query, for reports of lost ranges.
 
     Raises:
-        DataLossError: offsets of a range are gone, and ``failOnDataLoss`` is true.
+        DataLossError: offsets of a range are lost, and ``failOnDataLoss`` is true.
         WireError: brokers could not be reached, or refused, for longer than ``kafkaConsumer.pollTimeoutMs``.
     """
     cluster = shared_cluster(options.client)

@@ -38,7 +38,7 @@ def read_limit(max_rows: int | None, max_bytes: int | None = None) -> Any:
 
 
 def reads_all_available(limit: Any) -> bool:
-    """Whether Spark asks for everything, as Trigger.Once does, whatever the options say."""
+    """Whether Spark asks for everything whatever the options are, as Trigger.Once does."""
     return isinstance(limit, ReadAllAvailable)
 
 

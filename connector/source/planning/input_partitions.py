@@ -24,8 +24,8 @@ TASK_BYTES: Final = 32 << 20
 def split_ranges(
     ranges: Sequence[OffsetRange], *, max_records: int | None = None, min_partitions: int | None = None
 ) -> list[OffsetRange]:
-    """Ranges cut to at most ``max_records`` offsets each; where there are then fewer than ``min_partitions``, the large
-    ones are cut further, in proportion to their size. Empty ranges are dropped."""
+    """Ranges split into pieces of at most ``max_records`` offsets. Where these are fewer than ``min_partitions``, large pieces are
+    split further, in proportion to their size. Empty ranges are left out."""
     pieces = [r for r in ranges if r.n_offsets > 0]
     if max_records is not None:
         pieces = [piece for r in pieces for piece in _split(r, math.ceil(r.n_offsets / max_records))]

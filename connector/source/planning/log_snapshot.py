@@ -1,6 +1,6 @@
 """A snapshot of the logs that a streaming query reads: what brokers are asked before a micro-batch is planned.
 
-Owns the questions, and asking again where an answer looks like a loss or a topic vanishes between two questions. What the
+Owns the requests, and repeats them where an answer looks like a loss, or a topic vanishes between two requests. What the
 answers mean for the query is :mod:`~pykafka_wire.source.planning.micro_batch`'s to decide.
 """
 
@@ -23,7 +23,7 @@ from pykafka_wire.wire.topics import TopicPartition
 
 ResultT = TypeVar("ResultT")
 
-#: A topic may vanish, or be made again, between two questions: then all is asked once more, with fresh metadata. Two topics may
+#: A topic may vanish, or be recreated, between two requests: then all of them are repeated, with fresh metadata. Two topics may
 #: vanish one after the other.
 _ATTEMPTS: Final = 3
 
@@ -69,11 +69,11 @@ class LogSnapshots:
                 tp: found.offset for tp, found in latest_offsets(self._cluster, partitions, isolation_level).items()
             }
 
-        # Spark has not said yet whether the query is new: a topic that is missing is an error when it has.
+        # Not known yet: whether the query is new. A missing topic is reported when the first micro-batch is planned.
         return self.ask(question, may_be_missing=True)
 
     def take(self, checkpoint: QueryOffsets) -> LogSnapshot:
-        """What brokers say of the logs, for a query at ``checkpoint``.
+        """A snapshot of the logs, for a query at ``checkpoint``.
 
         Raises:
             UnknownTopicError: a topic that a new query names does not exist.

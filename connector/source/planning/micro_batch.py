@@ -28,7 +28,7 @@ _MAX_DROPPED: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSnapshot:
-    """What brokers say of the logs that a query reads, at one moment.
+    """What brokers answer about the logs that a query reads, at one moment.
 
     Attributes:
         latest: the end of each log, with its leader epoch; with ``read_committed`` its last stable offset.
@@ -38,7 +38,7 @@ class LogSnapshot:
             (KIP-320); -1 where the leader does not know that epoch.
         high_watermarks: the end of each log whose last stable offset is below the checkpoint's offset.
         hidden: topics that may not be described now. They may well exist.
-        vanished: new topic-partitions that were gone before their first offset was known.
+        vanished: new topic-partitions that were deleted before their first offset was known.
     """
 
     latest: Mapping[TopicPartition, ListedOffset]

@@ -1,6 +1,6 @@
 """What planning asks of brokers: the subscribed topics, the ends of logs, and offsets for timestamps and groups.
 
-Runs on the driver only. The look-ups of many topic-partitions go out together, one request a broker.
+Runs on the driver only. Look-ups of many topic-partitions are sent together, one request to each broker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def find_topics(
 
 @lru_cache(maxsize=64)
 def _warn_of_no_match(pattern: str, found: bool) -> None:
-    # Cached: a stream looks many times a second, and warns once.
+    # Cached: a stream lists its topics again and again, and warns once.
     if not found:
         _log.warning(
             "[PYKAFKA_WIRE_NO_TOPIC] subscribePattern %r matches none of the topics that may be seen, so nothing is read until "
@@ -94,7 +94,7 @@ def resolve_offsets(
     isolation_level: str,
     group: str | None = None,
 ) -> dict[TopicPartition, int]:
-    """One offset for each topic-partition, as ``spec`` says.
+    """The offset of each topic-partition that ``spec`` asks for.
 
     Args:
         option: the option's name, for errors.

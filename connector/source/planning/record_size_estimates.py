@@ -1,7 +1,7 @@
 """Estimates how many bytes of the log one offset takes, so that planning tells a small range from a large one.
 
-Offsets say nothing of bytes: 1,000 of them may be 100 kB or 1 GB. Where it matters, one small Fetch per topic samples
-the first batches of a range. An estimate affects only how work is shared out, never what is read.
+The number of offsets is no measure of bytes: 1,000 of them may be 100 kB or 1 GB. Where it matters, one small Fetch per topic
+samples the first batches of a range. An estimate affects only how work is shared out, never what is read.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class RecordSizes:
         """Bytes per offset as last observed in a topic, None if never."""
         return self._known[topic][0] if topic in self._known else None
 
-    def sample(self, ranges: Sequence[OffsetRange], *, afresh: bool = False) -> None:
+    def sample(self, ranges: Sequence[OffsetRange], *, fresh: bool = False) -> None:
         """Sample the beginning of each topic's largest range, unless that was done some minutes ago."""
         now = self._clock()
-        unknown = [r for r in _largest(ranges) if afresh or self._age(r.topic, now) > _MAX_AGE_S]
+        unknown = [r for r in _largest(ranges) if fresh or self._age(r.topic, now) > _MAX_AGE_S]
         self._known |= {topic: (size, now) for topic, size in self._sample(unknown).items()}
 
     def sample_ends(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
@@ -85,7 +85,7 @@ def _largest(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
 def fit_bytes(sizes: RecordSizes, starts: Offsets, ends: Offsets, max_bytes: int) -> dict[TopicPartition, int]:
     """Ends of a micro-batch of about ``max_bytes``, by the size of its first records; where its last records turn out to be
     larger, of half as many, as long as that helps."""
-    sizes.sample(ranges_between(starts, ends), afresh=True)
+    sizes.sample(ranges_between(starts, ends), fresh=True)
     known = {tp.topic: sizes.known(tp.topic) or ASSUMED_BYTES for tp in ends}
     ends = fitting = share_bytes(starts, ends, max_bytes, known.__getitem__)
     for _ in range(_HALVINGS):

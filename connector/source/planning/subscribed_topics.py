@@ -25,7 +25,7 @@ from pykafka_wire.wire.topics import ZERO_UUID
 
 _log = logging.getLogger(__name__)
 
-#: New partitions and topics are looked for this often at most; a refresh that takes long is done less often still.
+#: Metadata are refreshed this often at most, to find new partitions and topics; less often where a refresh takes long.
 _METADATA_AGE_MS = 1_000
 _METADATA_COST_FACTOR = 20
 #: So many brokers are asked, at random, before a topic counts as lost: two of them have not given the first answer.
@@ -36,8 +36,8 @@ _BROKER_MS: Final = 2_000
 #: metadata.max.idle.interval.ms), so that one which is alive has caught up by then.
 _AGREEMENT_MS: Final = 5_000
 _PAUSE_S: Final = 0.25
-#: How long what other brokers said stands in for the first broker's answer; after a wait that brought no agreement, longer: the
-#: next one would hold the query up again.
+#: How long the other brokers' answers replace the first one. Longer where they still disagreed after the wait: the next wait would
+#: hold the query up again.
 _VERDICT_S: Final = 1.0
 _DISPUTED_VERDICT_S: Final = 60.0
 
@@ -51,7 +51,7 @@ class FoundTopics:
 
 
 class _Verdict(NamedTuple):
-    """What brokers say of a topic that the first answer contradicts.
+    """The other brokers' answers about a topic whose first answer contradicts the checkpoint.
 
     Attributes:
         first: the first answer, None where it lacks the topic. The verdict holds for this answer only.
@@ -72,7 +72,7 @@ class SubscribedTopics:
         self._cluster = cluster
         self._subscription = subscription
         self._fail_on_data_loss = fail_on_data_loss
-        #: When topics were looked for last, and how long that holds.
+        #: When metadata were refreshed last, and for how long they are used.
         self._found_at, self._max_age_ms = float("-inf"), 0.0
         self._missing: UnknownTopicError | None = None
         self._verdicts: dict[str, _Verdict] = {}
@@ -110,7 +110,7 @@ class SubscribedTopics:
         return topics
 
     def set_missing(self, error: UnknownTopicError) -> None:
-        """A named topic is unknown to the brokers: from now on all topics are listed, which does not wait for it."""
+        """Remember that a named topic does not exist. From now on all topics are listed: asking by name waits for a missing one."""
         if not self._subscription.pattern:
             self._missing = error
 
@@ -120,7 +120,7 @@ class SubscribedTopics:
         """Topics for a query at ``checkpoint``. Other brokers are asked before one of the checkpoint is left out or changed.
 
         Args:
-            unknown_to_leaders: topics of which a leader says that it does not know them.
+            unknown_to_leaders: topics that their leaders report as unknown.
 
         Raises:
             UnknownTopicError: a topic that a new query names does not exist; one that is not in the checkpoint does not, and

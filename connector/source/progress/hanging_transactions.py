@@ -1,6 +1,6 @@
 """Open transactions that hang: why a ``read_committed`` query finds nothing new.
 
-Owns the look at what holds the last stable offsets back, and the warning.
+Owns the check of what holds the last stable offsets back, and the warning.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _log = logging.getLogger(__name__)
 #: A transaction that holds a query back for so long is warned of. Kafka's own limit for one is 15 minutes by default, a producer's
 #: is 1 (transaction.max.timeout.ms, transaction.timeout.ms).
 _HANGING_S = 60.0
-#: How long the look may wait for the ends of the logs, and the warning for the transactions' names.
+#: How long the check may wait for the ends of the logs, and for the transactions' names.
 _ENDS_MS: Final = 5_000
 _NAMES_MS: Final = 5_000
 
 
 class HangingTransactionWatch:
-    """Looks now and then for transactions that hold a query back."""
+    """Checks now and then for transactions that hold a query back."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
