@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from typing import Any, Final, Literal
 
 from pykafka_wire.wire.cluster.metadata import Broker
-from pykafka_wire.wire.connection.connection import Connection
+from pykafka_wire.wire.connection.connection import Connection, tls_failure
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, WireError
@@ -68,8 +68,8 @@ def timed(run: Callable[[], Check]) -> Check:
 
 
 def failed_check(name: str, where: str, error: WireError, remedy: str = "") -> Check:
-    """The check for an error, with its own remedy unless another is given."""
-    return Check(name=name, where=where, result="fail", found=error.message, remedy=remedy or error.remedy)
+    """The check for an error; ``remedy`` where the error has none of its own."""
+    return Check(name=name, where=where, result="fail", found=error.message, remedy=error.remedy or remedy)
 
 
 def check_addresses(settings: ClientSettings, addresses: Sequence[tuple[str, int]]) -> list[list[Check]]:
@@ -145,9 +145,9 @@ def _tls(settings: ClientSettings, host: str, port: int) -> Check:
                 name="tls", where=where, result="fail", found="the port speaks plaintext, not TLS",
                 remedy="Use the TLS listener's port, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT.",
             )  # fmt: skip
-        reason = (error.reason if isinstance(error, ssl.SSLError) else "") or _reason(error)
+        reason = tls_failure(error) if isinstance(error, ssl.SSLError | ConnectionError) else _reason(error)
         return Check(
-            name="tls", where=where, result="fail", found=f"the handshake failed: {reason.replace('_', ' ').lower()}",
+            name="tls", where=where, result="fail", found=f"the TLS handshake failed: {reason}",
             remedy="Check that this port is a TLS listener, and ssl.keystore.* where it demands a client's certificate.",
         )  # fmt: skip
 

@@ -159,7 +159,8 @@ def _run_check(name: str, where: str, run: Callable[[], Check]) -> Check:
     except BrokerError as error:
         kind = {"topic": "topic", "group": "group"}.get(name, "transactional-id")
         refused = "AUTHORIZATION_FAILED" in error.info.name
-        return failed_check(name, where, error, _grant(kind, where, {Operation.DESCRIBE}) if refused else "")
+        check = failed_check(name, where, error)
+        return replace(check, remedy=_grant(kind, where, {Operation.DESCRIBE})) if refused else check
     except WireError as error:
         return failed_check(name, where, error)
 

@@ -271,7 +271,7 @@ class Connection:
             ) from error
         except (ssl.SSLError, ConnectionError) as error:
             raise self._refused_by_alert(error) or TransportError(
-                f"the TLS handshake failed ({_tls_reason(error)})",
+                f"the TLS handshake failed ({tls_failure(error)})",
                 broker=self.label,
                 remedy="Use the port of a TLS listener, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT for this one.",
             ) from error
@@ -514,7 +514,7 @@ def _timeout_s(deadline: Deadline) -> float:
     return max(0.001, deadline.remaining_ms() / 1000)
 
 
-def _tls_reason(error: ssl.SSLError | ConnectionError) -> str:
+def tls_failure(error: ssl.SSLError | ConnectionError) -> str:
     """Why a TLS handshake failed, apart from certificates."""
     reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
     if isinstance(error, ssl.SSLEOFError | ConnectionError) or "EOF" in reason:

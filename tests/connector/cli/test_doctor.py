@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import socket
+import socketserver
 import subprocess
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,21 @@ pytestmark = pytest.mark.broker
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+@contextlib.contextmanager
+def web_server() -> Iterator[str]:
+    """The address of a server that takes whatever it is sent for a bad HTTP request."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            self.request.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
 
 
 @pytest.fixture
@@ -121,6 +139,25 @@ def test_plaintext_spoken_to_a_tls_port(doctor: Callable[..., dict[str, Any]], s
     failed = doctor({"bootstrap.servers": secured_kafka.cluster.bootstrap("TLS")}, code=1)["failed"]
     assert "the port speaks TLS" in failed["api versions"]["found"]
     assert "Set security.protocol to SSL" in failed["api versions"]["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ("PLAINTEXT", "an HTTP server answers on this port, not a Kafka broker"),
+        ("SSL", "the peer does not speak TLS: it may be a plaintext listener"),
+    ],
+)
+def test_a_web_servers_port_is_named_alike_by_doctor_and_by_every_other_command(
+    doctor: Callable[..., dict[str, Any]], command: Command, protocol: str, said: str
+) -> None:
+    with web_server() as address:
+        settings = {"bootstrap.servers": address, "security.protocol": protocol}
+        (failed,) = doctor(settings, code=1)["failed"].values()
+        assert said in failed["found"]
+        short = ["-X", f"security.protocol={protocol}", "-X", "default.api.timeout.ms=1000"]
+        error = command("topics", "-b", address, *short, code=3).stderr
+    assert said in error
 
 
 def test_no_sasl_where_the_listener_demands_it(doctor: Callable[..., dict[str, Any]], secured_kafka: Secured) -> None:
