@@ -19,6 +19,7 @@ from pykafka_wire.wire.protocol.messages.group import (
     JoinGroupRequest,
     SyncGroupRequest,
 )
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.fake_coordinator import GroupCoordinator
@@ -126,6 +127,33 @@ def test_closing_ends_the_thread_while_the_coordinator_is_away(
         member.wait_until_stable(Deadline.after_ms(SOON_MS))
     member.close()
     assert not thread.is_alive()
+
+
+def test_heartbeats_go_on_though_metadata_have_no_answer(coordinator: GroupCoordinator) -> None:
+    """A leader asks for its topics' metadata now and then, from the same thread."""
+    options = {
+        "bootstrap.servers": coordinator.address,
+        "group.id": "g",
+        "heartbeat.interval.ms": "20",
+        "session.timeout.ms": "900",
+        "metadata.max.age.ms": "50",
+        "request.timeout.ms": "200000",
+        "default.api.timeout.ms": "300000",
+    }
+    settings = ClientSettings.from_options(options)
+    with Cluster(settings) as cluster:
+        state_machine = member_state_machine(settings, "g", ("t",))
+        member = HeartbeatThread(GroupMember(cluster, state_machine), settings)
+        member.request_join()
+        assert member.wait_until_stable(Deadline.after_ms(SOON_MS))
+        n_requests, deadline = coordinator.count(MetadataRequest), Deadline.after_ms(SOON_MS)
+        coordinator.on[MetadataRequest] = lambda *_: None
+        while coordinator.count(MetadataRequest) <= n_requests:
+            assert not deadline.expired
+        await_heartbeat(coordinator)
+        await_heartbeat(coordinator)
+        assert member.state is MemberState.STABLE
+        member.close()
 
 
 def test_a_member_that_never_had_a_place_says_that_nobody_answers_and_goes_on_trying(

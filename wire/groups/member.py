@@ -105,8 +105,12 @@ class GroupMember:
 
     def topics_have_grown(self) -> bool:
         """Whether this leader's assignment no longer covers the partitions of all topics; False where another member leads."""
-        counts = self.state_machine.assigned_counts if self.state_machine.is_leader else None
-        return bool(counts) and self._n_partitions(self.state_machine.group_topics) != counts
+        machine = self.state_machine
+        if not (machine.is_leader and machine.assigned_counts):
+            return False
+        # The next heartbeat is due within the session timeout.
+        timeout_ms = min(self._cluster.settings.default_api_timeout_ms, machine.session_timeout_ms // 3)
+        return self._n_partitions(machine.group_topics, timeout_ms) != machine.assigned_counts
 
     def leave(self) -> None:
         """Leave the group, so that the others need not wait for the session timeout. A failure is logged, never raised."""
@@ -158,7 +162,7 @@ class GroupMember:
             timeout_ms = self._cluster.settings.default_api_timeout_ms
         return CancellableDeadline(Deadline.after_ms(timeout_ms).at, self._closed)
 
-    def _n_partitions(self, topics: frozenset[str]) -> dict[str, int]:
+    def _n_partitions(self, topics: frozenset[str], timeout_ms: int | None = None) -> dict[str, int]:
         # Metadata of all topics: a request for one that does not exist (yet) would wait for it.
-        known = self._cluster.topics(None, deadline=self._deadline())
+        known = self._cluster.topics(None, deadline=self._deadline(timeout_ms))
         return {topic: len(known[topic].partitions) for topic in topics if topic in known}

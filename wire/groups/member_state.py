@@ -121,7 +121,7 @@ class MemberStateMachine:
         self.is_leader = False
         self.assigned_counts: dict[str, int] = {}
         self._strategies = tuple(strategies)
-        self._session_timeout_ms = session_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self._members: list[Subscriber] = []
         self._assignments: list[SyncGroupRequestAssignment] = []
@@ -152,7 +152,7 @@ class MemberStateMachine:
             subscription = encode_versioned(ConsumerProtocolSubscription(topics=list(self.topics)), _PROTOCOL_VERSION)
             return JoinGroupRequest(
                 group_id=self.group_id,
-                session_timeout_ms=self._session_timeout_ms,
+                session_timeout_ms=self.session_timeout_ms,
                 rebalance_timeout_ms=self.rebalance_timeout_ms,
                 member_id=self.identity.member_id,
                 group_instance_id=self.identity.instance_id,
