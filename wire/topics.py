@@ -11,9 +11,10 @@ import heapq
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from pykafka_wire.wire.protocol.primitives import ZERO_UUID as ZERO_UUID
+#: The topic id where brokers have none (before Kafka 2.8), and Kafka's null for uuids.
+ZERO_UUID: Final = uuid.UUID(int=0)
 
 
 class TopicPartition(NamedTuple):

@@ -23,9 +23,9 @@ from pykafka_wire.sink.record_batches import Destination, RecordBatches
 from pykafka_wire.sink.rows import SinkColumns
 from pykafka_wire.spark_workers import SentToWorkers
 from pykafka_wire.wire.cluster.cluster import Deadline
-from pykafka_wire.wire.cluster.process_clients import shared_cluster, shared_producer
 from pykafka_wire.wire.error_codes import UNKNOWN_TOPIC_GRACE_MS
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, UnknownTopicError, WireError
+from pykafka_wire.wire.process_clients import shared_cluster, shared_producer
 from pykafka_wire.wire.produce.partitioner import Partitioner
 
 try:

@@ -21,7 +21,7 @@ from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.read import read_ranges
 from pykafka_wire.spark_workers import SentToWorkers
 from pykafka_wire.wire.cluster.admin import list_offsets
-from pykafka_wire.wire.cluster.process_clients import shared_cluster
+from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)

@@ -33,8 +33,8 @@ from pykafka_wire.source.progress.hanging_transactions import HangingTransaction
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.metadata import TopicMetadata
-from pykafka_wire.wire.cluster.process_clients import shared_cluster
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
+from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)

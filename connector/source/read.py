@@ -18,7 +18,6 @@ from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.schema import decoded_columns
 from pykafka_wire.source.progress.data_loss import DataLossReporter, LostRange
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.process_clients import shared_cluster
 from pykafka_wire.wire.errors import (
     BrokerError,
     LogEndError,
@@ -30,6 +29,7 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.fetch.fetched import partition_column, topic_column
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
+from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange

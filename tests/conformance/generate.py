@@ -12,8 +12,8 @@ import random
 import uuid
 from typing import Any
 
-from pykafka_wire.wire.protocol.primitives import ZERO_UUID
-from pykafka_wire.wire.protocol.structure import Struct
+from pykafka_wire.wire.protocol.fields import Struct
+from pykafka_wire.wire.topics import ZERO_UUID
 from tests.conformance.kafka import KafkaField, KafkaMessage
 
 Tree = dict[str, Any]

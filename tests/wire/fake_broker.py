@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
-from pykafka_wire.wire.protocol.messages import api, request_header_version, response_header_version
+from pykafka_wire.wire.connection.frames import request_header_version, response_header_version
+from pykafka_wire.wire.protocol.message import Message, Request
+from pykafka_wire.wire.protocol.messages import api
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from pykafka_wire.wire.protocol.messages.header import RequestHeader, ResponseHeader
 from pykafka_wire.wire.protocol.messages.metadata import (
@@ -25,7 +27,6 @@ from pykafka_wire.wire.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from pykafka_wire.wire.protocol.schema import Message, Request
 
 #: What the fakes speak unless told otherwise: API key -> versions.
 VERSIONS: Final[Mapping[int, tuple[int, int]]] = {

@@ -7,10 +7,8 @@ import uuid
 import pytest
 
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
-from pykafka_wire.wire.protocol import codec, primitives
-from pykafka_wire.wire.protocol.primitives import ZERO_UUID
-from pykafka_wire.wire.protocol.schema import (
-    Message,
+from pykafka_wire.wire.protocol import primitives, reading, writing
+from pykafka_wire.wire.protocol.fields import (
     Records,
     Struct,
     array,
@@ -25,6 +23,8 @@ from pykafka_wire.wire.protocol.schema import (
     structure,
     uuid128,
 )
+from pykafka_wire.wire.protocol.message import Message
+from pykafka_wire.wire.topics import ZERO_UUID
 
 
 class Inner(Struct):
@@ -288,6 +288,6 @@ def test_record_batches_may_be_null_or_empty(version: int, records: Records) -> 
 
 
 def test_each_structure_is_compiled_once_per_version() -> None:
-    assert codec.reader(Sample, 2, True) is codec.reader(Sample, 2, True)
-    assert codec.writer(Sample, 2, True) is codec.writer(Sample, 2, True)
-    assert codec.reader(Sample, 2, True) is not codec.reader(Sample, 3, True)
+    assert reading.reader(Sample, 2, True) is reading.reader(Sample, 2, True)
+    assert writing.writer(Sample, 2, True) is writing.writer(Sample, 2, True)
+    assert reading.reader(Sample, 2, True) is not reading.reader(Sample, 3, True)

@@ -15,10 +15,10 @@ import pytest
 
 from pykafka_wire.wire.errors import ProtocolError, WireError
 from pykafka_wire.wire.protocol import messages
+from pykafka_wire.wire.protocol.fields import Struct
+from pykafka_wire.wire.protocol.message import Message
 from pykafka_wire.wire.protocol.messages import consumer_protocol
 from pykafka_wire.wire.protocol.messages.header import RequestHeader, ResponseHeader
-from pykafka_wire.wire.protocol.schema import Message
-from pykafka_wire.wire.protocol.structure import Struct
 from tests.conformance import generate, kafka
 
 #: Of each (message, version): the default message, one with every field set, and random ones.

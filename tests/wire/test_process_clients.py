@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster import process_clients
-from pykafka_wire.wire.cluster.process_clients import shared_cluster, shared_producer
+from pykafka_wire.wire import process_clients
+from pykafka_wire.wire.process_clients import shared_cluster, shared_producer
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.test_producer import encode, numbered, read, settings_of
@@ -46,7 +46,7 @@ def tell():
 atexit.register(tell)
 
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.cluster.process_clients import shared_cluster
+from pykafka_wire.wire.process_clients import shared_cluster
 
 cluster = shared_cluster(ClientSettings.from_options({"bootstrap.servers": sys.argv[1]}))
 print(sorted(cluster.topics(["t"])))

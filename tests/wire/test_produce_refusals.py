@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.cluster.process_clients import shared_producer
 from pykafka_wire.wire.errors import DeadlineExceededError, RecordTooLargeError, WireError
+from pykafka_wire.wire.process_clients import shared_producer
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.protocol.messages.configs import (
     DescribeConfigsRequest,

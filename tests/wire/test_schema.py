@@ -11,16 +11,15 @@ from collections.abc import Iterator
 import pytest
 
 from pykafka_wire.wire.protocol import messages
-from pykafka_wire.wire.protocol.fields import Field
+from pykafka_wire.wire.protocol.fields import Field, Struct
+from pykafka_wire.wire.protocol.message import Message
 from pykafka_wire.wire.protocol.messages import consumer_protocol
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from pykafka_wire.wire.protocol.messages.header import RequestHeader, ResponseHeader
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykafka_wire.wire.protocol.messages.produce import PartitionProduceData
 from pykafka_wire.wire.protocol.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
-from pykafka_wire.wire.protocol.primitives import ZERO_UUID
-from pykafka_wire.wire.protocol.schema import Message
-from pykafka_wire.wire.protocol.structure import Struct
+from pykafka_wire.wire.topics import ZERO_UUID
 from tests.conformance import kafka
 
 CLASSES: dict[str, type[Message]] = {

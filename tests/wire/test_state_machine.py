@@ -24,6 +24,7 @@ from pykafka_wire.wire.errors import (
     TransportError,
     UnsupportedVersionError,
 )
+from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
 from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from pykafka_wire.wire.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -36,7 +37,6 @@ from pykafka_wire.wire.protocol.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from pykafka_wire.wire.protocol.schema import Message, Request
 from pykafka_wire.wire.security.mechanism import SaslMechanism
 from tests.wire.fake_broker import VERSIONS, frame_of, versions_response
 

@@ -33,8 +33,8 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
+from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
-from pykafka_wire.wire.protocol.schema import Message, Request
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 

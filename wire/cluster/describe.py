@@ -15,6 +15,7 @@ from typing import Final
 from pykafka_wire.wire.cluster.cluster import ANY, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.cluster.metadata import TopicMetadata, topic_of
 from pykafka_wire.wire.errors import BrokerError, TransportError, WireError, broker_error
+from pykafka_wire.wire.protocol.fields import NO_OPERATIONS
 from pykafka_wire.wire.protocol.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykafka_wire.wire.protocol.messages.transaction_admin import (
@@ -25,7 +26,6 @@ from pykafka_wire.wire.protocol.messages.transaction_admin import (
     ListTransactionsRequest,
     TopicRequest,
 )
-from pykafka_wire.wire.protocol.schema import NO_OPERATIONS
 from pykafka_wire.wire.topics import TopicPartition
 
 #: From version 6 a group that does not exist is an error, and says nothing of permissions.

@@ -30,8 +30,8 @@ from pykafka_wire.wire.errors import (
     TransportError,
     WireError,
 )
+from pykafka_wire.wire.protocol.message import Request
 from pykafka_wire.wire.protocol.primitives import Piece
-from pykafka_wire.wire.protocol.schema import Request
 from pykafka_wire.wire.security.mechanism import SaslMechanism
 from pykafka_wire.wire.settings import ClientSettings
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 from pykafka_wire.wire.connection.state_machine import Sent
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.protocol.schema import Message
+from pykafka_wire.wire.protocol.message import Message
 
 ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
 

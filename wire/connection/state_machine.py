@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from pykafka_wire.wire.connection.frames import decode_response, encode_request
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import (
     AuthenticationError,
@@ -33,7 +34,8 @@ from pykafka_wire.wire.errors import (
     UnsupportedVersionError,
     broker_error,
 )
-from pykafka_wire.wire.protocol.messages import api, decode_response, encode_request
+from pykafka_wire.wire.protocol.message import Message, Request
+from pykafka_wire.wire.protocol.messages import api
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, likely_release
 from pykafka_wire.wire.protocol.messages.sasl import (
     SaslAuthenticateRequest,
@@ -42,7 +44,6 @@ from pykafka_wire.wire.protocol.messages.sasl import (
     SaslHandshakeResponse,
 )
 from pykafka_wire.wire.protocol.primitives import Piece
-from pykafka_wire.wire.protocol.schema import Message, Request
 from pykafka_wire.wire.security.mechanism import SaslMechanism
 
 #: What a broker may send before it has authenticated us: its handshake answers take a few KiB.

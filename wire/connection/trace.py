@@ -22,7 +22,7 @@ from typing import Any, Final, TextIO
 from pykafka_wire.wire.connection.state_machine import Received, Sent, StateMachine
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.protocol.structure import Struct
+from pykafka_wire.wire.protocol.fields import Struct
 from pykafka_wire.wire.topics import topic_id_text
 
 _logger = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, Coordinator
 from pykafka_wire.wire.deadline import CancellableDeadline
 from pykafka_wire.wire.errors import SettingsError, WireError
 from pykafka_wire.wire.groups.member_state import MemberState, MemberStateMachine
+from pykafka_wire.wire.protocol.message import Request
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatResponse,
     JoinGroupRequest,
@@ -23,7 +24,6 @@ from pykafka_wire.wire.protocol.messages.group import (
     LeaveGroupRequest,
     SyncGroupResponse,
 )
-from pykafka_wire.wire.protocol.schema import Request
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
 

@@ -79,7 +79,7 @@ _PURPOSE: Final = "produce"
 
 class Producer:
     """Writes batches to topic-partitions. One per process and settings is enough
-    (:mod:`~pykafka_wire.wire.cluster.process_clients`).
+    (:mod:`~pykafka_wire.wire.process_clients`).
 
     Not thread-safe. After an error every call raises that error until :meth:`reset`. A forked child starts with a producer id
     of its own; one that was forked while records were unacknowledged has failed, for they are its parent's to write.

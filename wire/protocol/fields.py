@@ -1,14 +1,30 @@
-"""One row of a message's field table.
+"""Field tables: the rows of a message's declaration, and the structures whose instances hold their values.
 
-Owns the :class:`Field` and the kinds of fixed width; it knows neither messages nor bytes.
+Owns :class:`Field`, one row; :class:`Struct`, whose class body is a table; and the functions that make rows, typed as the value
+that an instance holds. It knows neither messages nor bytes: what a table means on the wire is in
+:mod:`~pykafka_wire.wire.protocol.reading` and :mod:`~pykafka_wire.wire.protocol.writing`.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Final, cast
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from pykafka_wire.wire.protocol.primitives import Piece, n_bytes
+from pykafka_wire.wire.topics import ZERO_UUID
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: object) -> Callable[[type], type]:
+        """typing.dataclass_transform, which Python 3.10 lacks and only type checkers read."""
+        return lambda cls: cls
+
+
+_T = TypeVar("_T")
 
 #: A version later than any.
 FOREVER: Final = 0x7FFF
@@ -91,3 +107,165 @@ class Field:
             parts = value if isinstance(value, list) else [value]
             return f"<{sum(n_bytes(cast('Piece', part)) for part in parts)} bytes>"
         return repr(value)
+
+
+# --- structures -------------------------------------------------------------------------------------------------------
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class StructType(type):
+    """Turns a class body's field table into slots. (dataclasses would exec a constructor for each of 250 classes.)"""
+
+    fields: tuple[Field, ...]
+    setters: dict[str, Callable[[object, object], None]]
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> StructType:  # Any: a class body and its keywords may hold anything
+        fields = []
+        for key, value in namespace.items():
+            if isinstance(value, Field):
+                value.name = key
+                fields.append(value)
+        for field in fields:
+            del namespace[field.name]
+        namespace.setdefault("__slots__", tuple(field.name for field in fields))
+        cls = super().__new__(mcs, name, bases, namespace, **options)
+        cls.fields = tuple(fields)
+        # Slot descriptors bypass the frozen __setattr__.
+        cls.setters = {slot: getattr(cls, slot).__set__ for slot in (*(f.name for f in fields), "unknown_tags")}
+        return cls
+
+
+class Struct(metaclass=StructType):
+    """An immutable structure of fields. The constructor takes keywords only, each field has a default.
+
+    Attributes:
+        unknown_tags: tagged fields that the field table does not know, by number, each with its encoded value.
+    """
+
+    if TYPE_CHECKING:
+        unknown_tags: dict[int, bytes] = {}
+    else:
+        __slots__ = ("unknown_tags",)
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values: object) -> None:
+            cls = type(self)
+            for field in cls.fields:
+                name = field.name
+                cls.setters[name](self, values.pop(name) if name in values else field.new_default())
+            cls.setters["unknown_tags"](self, values.pop("unknown_tags", None) or {})
+            if values:
+                raise TypeError(f"{cls.__name__} has no field {', '.join(values)}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable, {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable, {name} cannot be deleted")
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in type(self).setters)
+
+    __hash__ = None  # type: ignore[assignment]  # lists and dicts inside
+
+    def __repr__(self) -> str:
+        shown = [f"{field.name}={field.show(getattr(self, field.name))}" for field in type(self).fields]
+        if self.unknown_tags:
+            shown.append(f"unknown_tags={self.unknown_tags!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:  # Any: the shape that object.__reduce__ dictates
+        return _restore, (type(self), {name: getattr(self, name) for name in type(self).setters})
+
+
+def _restore(cls: Callable[..., Struct], values: dict[str, object]) -> Struct:
+    return cls(**values)
+
+
+def struct_of(field: Field) -> type[Struct]:
+    """The class of a structure's field, or of the elements of an array of structures."""
+    return cast("type[Struct]", field.item)
+
+
+#: What a request's record batches may be: one piece, or several that follow each other.
+Records: TypeAlias = Piece | list[Piece] | None
+
+#: Authorized operations (a bit set, KIP-430) that were not asked for: Java's Integer.MIN_VALUE.
+NO_OPERATIONS: Final = -0x80000000
+
+
+# --- field kinds ------------------------------------------------------------------------------------------------------
+# Typed as the value that an instance holds, so that `name: str = string()` checks. In the table they are Field.
+#
+# since, until: first and last version with the field.   nullable_since: first version in which it may be null.
+# tag: its number, if it is a tagged field.              ignorable: a version without it may drop any value.
+# default: the value where a version lacks it.           secret: never shown by repr.
+
+
+def boolean(*, since: int = 0, until: int = FOREVER, default: bool = False, ignorable: bool = False,
+            tag: int | None = None) -> bool:  # fmt: skip
+    return cast(bool, Field("bool", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
+
+
+def int8(*, since: int = 0, until: int = FOREVER, default: int = 0, ignorable: bool = False,
+         tag: int | None = None) -> int:  # fmt: skip
+    return cast(int, Field("int8", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
+
+
+def int16(*, since: int = 0, until: int = FOREVER, default: int = 0, ignorable: bool = False,
+          tag: int | None = None) -> int:  # fmt: skip
+    return cast(int, Field("int16", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
+
+
+def int32(*, since: int = 0, until: int = FOREVER, default: int = 0, ignorable: bool = False,
+          tag: int | None = None) -> int:  # fmt: skip
+    return cast(int, Field("int32", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
+
+
+def int64(*, since: int = 0, until: int = FOREVER, default: int = 0, ignorable: bool = False,
+          tag: int | None = None) -> int:  # fmt: skip
+    return cast(int, Field("int64", since=since, until=until, default=default, ignorable=ignorable, tag=tag))
+
+
+def uuid128(*, since: int = 0, until: int = FOREVER, ignorable: bool = False, tag: int | None = None) -> uuid.UUID:
+    """A uuid.UUID; Kafka's null is ZERO_UUID."""
+    return cast("uuid.UUID", Field("uuid", since=since, until=until, default=ZERO_UUID, ignorable=ignorable, tag=tag))
+
+
+def string(*, since: int = 0, until: int = FOREVER, nullable_since: int | None = None, default: str | None = "",
+           ignorable: bool = False, tag: int | None = None, secret: bool = False,
+           compact: bool = True) -> str:  # fmt: skip
+    """A string; `compact` is False for the one, a header's client id, whose length is always int16."""
+    return cast(str, Field("string", since=since, until=until, nullable_since=nullable_since, default=default,
+                           ignorable=ignorable, tag=tag, secret=secret, compact=compact))  # fmt: skip
+
+
+def binary(*, since: int = 0, until: int = FOREVER, nullable_since: int | None = None, default: bytes | None = b"",
+           ignorable: bool = False, tag: int | None = None, secret: bool = False) -> bytes:  # fmt: skip
+    return cast(bytes, Field("bytes", since=since, until=until, nullable_since=nullable_since, default=default,
+                             ignorable=ignorable, tag=tag, secret=secret))  # fmt: skip
+
+
+def record_batches(*, since: int = 0, until: int = FOREVER, nullable_since: int | None = None) -> memoryview:
+    """Record batches, never copied: decoded, a view of the frame; encoded, each piece is a segment as it is."""
+    return cast(memoryview, Field("records", since=since, until=until, nullable_since=nullable_since, default=None))
+
+
+def array(item: Callable[..., _T], *, since: int = 0, until: int = FOREVER, nullable_since: int | None = None,
+          default: tuple[()] | None = (), ignorable: bool = False, tag: int | None = None) -> list[_T]:  # fmt: skip
+    """A list of structures (`item` is the class) or of primitives (`item` is the kind, as in ``array(int32)``)."""
+    return cast("list[_T]", Field("array", item=item if isinstance(item, type) else cast(Field, item()),
+                                  since=since, until=until, nullable_since=nullable_since,
+                                  default=list if default == () else None, ignorable=ignorable, tag=tag))  # fmt: skip
+
+
+def structure(cls: type[_T], *, since: int = 0, until: int = FOREVER, nullable_since: int | None = None,
+              null: bool = False, ignorable: bool = False, tag: int | None = None) -> _T:  # fmt: skip
+    """One structure of class `cls`; its default is null or, as with all others, one with every field at its default."""
+    return cast(_T, Field("struct", item=cls, since=since, until=until, nullable_since=nullable_since,
+                          default=None if null else cls, ignorable=ignorable, tag=tag))  # fmt: skip

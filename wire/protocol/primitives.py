@@ -16,13 +16,12 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from pykafka_wire.wire.errors import ProtocolError
+from pykafka_wire.wire.topics import ZERO_UUID
 
 Buffer: TypeAlias = bytes | memoryview
 Piece: TypeAlias = bytes | bytearray | memoryview
 Pieces: TypeAlias = list[Piece]
 
-#: Kafka's null uuid, "no id".
-ZERO_UUID: Final = uuid.UUID(int=0)
 _ZERO_UUID_BYTES: Final = bytes(16)
 
 #: Java's Short.MAX_VALUE: Kafka refuses a longer string in compact encoding too.

@@ -44,6 +44,7 @@ from pykafka_wire.wire.produce.inflight import ProducerIdentity, TransactionScop
 from pykafka_wire.wire.produce.produce_errors import forked_transaction_error
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.write_results import Delivered
+from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -58,7 +59,6 @@ from pykafka_wire.wire.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from pykafka_wire.wire.protocol.schema import Message, Request
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.topics import TopicPartition
 

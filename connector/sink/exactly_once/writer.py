@@ -32,9 +32,9 @@ from pykafka_wire.sink.rows import Rows
 from pykafka_wire.sink.writer import KafkaStreamWriter, TaskWritten, Writing
 from pykafka_wire.wire.cluster.admin import describe_broker_configs
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.process_clients import shared_cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.groups.offsets import fetch_offsets
+from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.produce.batch_limits import BatchLimits
 from pykafka_wire.wire.records.arrays import binary_array, binary_scalar
 from pykafka_wire.wire.records.batches import EncodedBatch

@@ -19,8 +19,8 @@ import pytest
 
 from pykafka_wire.errors import DataLossError, Loss
 from pykafka_wire.source.planning import log_snapshot, subscribed_topics
-from pykafka_wire.wire.cluster.process_clients import shared_cluster
 from pykafka_wire.wire.errors import UnknownTopicError
+from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.topics import TopicPartition
 
 pytestmark = pytest.mark.broker

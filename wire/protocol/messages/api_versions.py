@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pykafka_wire.wire.protocol.schema import Message, Request, array, boolean, int16, int32, int64, string
-from pykafka_wire.wire.protocol.structure import Struct
+from pykafka_wire.wire.protocol.fields import Struct, array, boolean, int16, int32, int64, string
+from pykafka_wire.wire.protocol.message import Message, Request
 
 
 class ApiVersion(Struct):

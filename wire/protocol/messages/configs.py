@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pykafka_wire.wire.protocol.schema import Message, Request, array, boolean, int8, int16, int32, string
-from pykafka_wire.wire.protocol.structure import Struct
+from pykafka_wire.wire.protocol.fields import Struct, array, boolean, int8, int16, int32, string
+from pykafka_wire.wire.protocol.message import Message, Request
 
 
 class DescribeConfigsSynonym(Struct):

@@ -9,8 +9,8 @@ import struct
 from typing import TypeVar
 
 from pykafka_wire.wire.errors import ProtocolError
-from pykafka_wire.wire.protocol.schema import Message, array, binary, int32, string
-from pykafka_wire.wire.protocol.structure import Struct
+from pykafka_wire.wire.protocol.fields import Struct, array, binary, int32, string
+from pykafka_wire.wire.protocol.message import Message
 
 
 class OwnedTopicPartitions(Struct):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from pykafka_wire.wire.protocol.primitives import MAX_INT32, MAX_INT64
-from pykafka_wire.wire.protocol.schema import (
-    Message,
-    Request,
+from pykafka_wire.wire.protocol.fields import (
+    Struct,
     array,
     int8,
     int16,
@@ -18,7 +16,8 @@ from pykafka_wire.wire.protocol.schema import (
     structure,
     uuid128,
 )
-from pykafka_wire.wire.protocol.structure import Struct
+from pykafka_wire.wire.protocol.message import Message, Request
+from pykafka_wire.wire.protocol.primitives import MAX_INT32, MAX_INT64
 
 
 class EpochEndOffset(Struct):

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from pykafka_wire.wire.protocol.schema import (
-    NO_OPERATIONS,
-    Message,
-    Request,
-    array,
-    binary,
-    boolean,
-    int16,
-    int32,
-    string,
-)
-from pykafka_wire.wire.protocol.structure import Struct
+from pykafka_wire.wire.protocol.fields import NO_OPERATIONS, Struct, array, binary, boolean, int16, int32, string
+from pykafka_wire.wire.protocol.message import Message, Request
 
 
 class DescribedGroupMember(Struct):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykafka_wire.wire.protocol.schema import Message, int16, int32, string
+from pykafka_wire.wire.protocol.fields import int16, int32, string
+from pykafka_wire.wire.protocol.message import Message
 
 
 class RequestHeader(Message, versions=(1, 2), flexible=2):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykafka_wire.wire.protocol.schema import Message, Request, int16, int32, int64, string
+from pykafka_wire.wire.protocol.fields import int16, int32, int64, string
+from pykafka_wire.wire.protocol.message import Message, Request
 
 
 class InitProducerIdResponse(Message, versions=(0, 5), flexible=2):

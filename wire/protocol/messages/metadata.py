@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import uuid
 
-from pykafka_wire.wire.protocol.schema import (
+from pykafka_wire.wire.protocol.fields import (
     NO_OPERATIONS,
-    Message,
-    Request,
+    Struct,
     array,
     boolean,
     int8,
@@ -17,7 +16,7 @@ from pykafka_wire.wire.protocol.schema import (
     structure,
     uuid128,
 )
-from pykafka_wire.wire.protocol.structure import Struct
+from pykafka_wire.wire.protocol.message import Message, Request
 
 
 class MetadataResponseBroker(Struct):

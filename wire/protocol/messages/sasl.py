@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykafka_wire.wire.protocol.schema import Message, Request, array, binary, int16, int64, string
+from pykafka_wire.wire.protocol.fields import array, binary, int16, int64, string
+from pykafka_wire.wire.protocol.message import Message, Request
 
 
 class SaslHandshakeResponse(Message, versions=(0, 1)):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from pykafka_wire.wire.protocol.schema import Message, Request, array, boolean, int8, int16, int32, string, uuid128
-from pykafka_wire.wire.protocol.structure import Struct
+from pykafka_wire.wire.protocol.fields import Struct, array, boolean, int8, int16, int32, string, uuid128
+from pykafka_wire.wire.protocol.message import Message, Request
 
 
 class CreatableTopicConfigs(Struct):

@@ -1,0 +1,126 @@
+"""Messages declared as data: a field table in, one reader and one writer per (structure, version) out.
+
+Owns the :class:`Message` and :class:`Request` base classes; it knows no message. A message states each field once, with its
+versions, default and nullability, in the order of the wire::
+
+    class MetadataRequest(Request[MetadataResponse], api_key=3, versions=(0, 13), flexible=9):
+        topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable_since=1)
+        allow_auto_topic_creation: bool = boolean(since=4, default=True)
+
+The annotation is what a type checker sees, the call is the row of the field table
+(:mod:`~pykafka_wire.wire.protocol.fields`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_args
+
+from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
+from pykafka_wire.wire.protocol import reading, writing
+from pykafka_wire.wire.protocol.fields import Struct
+from pykafka_wire.wire.protocol.primitives import SHORT_READ, Piece, Pieces
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Message(Struct):
+    """A structure that stands alone on the wire: a request, a response, a header, or data in another message's bytes.
+
+    Class attributes:
+        name: of the API, such as "Metadata".
+        versions: lowest and highest version of Kafka 4.3.1.
+        flexible: first version with compact lengths and tagged fields (KIP-482), None if there is none.
+    """
+
+    name: ClassVar[str]
+    versions: ClassVar[tuple[int, int]]
+    flexible: ClassVar[int | None]
+
+    def __init_subclass__(cls, *, versions: tuple[int, int] = (0, 0), flexible: int | None = None) -> None:
+        super().__init_subclass__()
+        cls.name = cls.__name__.removesuffix("Request").removesuffix("Response")
+        cls.versions = versions
+        cls.flexible = flexible
+
+    @classmethod
+    def is_flexible(cls, version: int) -> bool:
+        return cls.flexible is not None and version >= cls.flexible
+
+    @classmethod
+    def check_version(cls, version: int) -> None:
+        """Raises UnsupportedVersionError for a version that the field table does not cover."""
+        if not cls.versions[0] <= version <= cls.versions[1]:
+            low, high = cls.versions
+            raise UnsupportedVersionError(
+                f"{cls.__name__} exists in versions {low} to {high}", api=cls.name, version=version
+            )
+
+    def write(self, pieces: Pieces, version: int) -> None:
+        """Append the encoded message to `pieces`; record batches go in as views, all else as bytes."""
+        self.check_version(version)
+        try:
+            writing.writer(type(self), version, self.is_flexible(version))(self, pieces)
+        except (ProtocolError, UnsupportedVersionError) as error:
+            error.api, error.version = self.name, version
+            raise
+
+    def encode(self, version: int) -> list[Piece]:
+        """The segments of the encoded message: one, and one more around and for each piece of record batches, uncopied.
+
+        Raises ProtocolError for a value that its field cannot hold, UnsupportedVersionError for a version unknown or
+        without a field that is set and must not be ignored.
+        """
+        pieces: Pieces = []
+        self.write(pieces, version)
+        return writing.segments(pieces)
+
+    @classmethod
+    def read(cls, data: bytes | bytearray | memoryview, version: int, position: int = 0) -> tuple[Self, int]:
+        """The message at `position` and the position after it; nothing before or behind it is touched.
+
+        Raises ProtocolError for malformed bytes.
+        """
+        cls.check_version(version)
+        buffer = data if isinstance(data, bytes) else memoryview(data)
+        try:
+            return reading.reader(cls, version, cls.is_flexible(version))(buffer, position)
+        except ProtocolError as error:
+            error.api, error.version = cls.name, version
+            raise
+        except SHORT_READ as error:
+            message = f"{cls.__name__} of {len(buffer) - position} bytes ends too soon"
+            raise ProtocolError(message, api=cls.name, version=version) from error
+
+    @classmethod
+    def decode(cls, data: bytes | bytearray | memoryview, version: int) -> Self:
+        """The message that `data` holds, all of it. Record batches are views of `data`, all else is copied.
+
+        Raises ProtocolError for malformed bytes and for bytes left over.
+        """
+        # Bytes are quicker to read than a view, and worth a copy where that is small: without record batches.
+        message, position = cls.read(memoryview(data) if reading.has_records(cls) else bytes(data), version)
+        if position != len(data):
+            excess = f"{cls.__name__} ends at byte {position} of {len(data)}"
+            raise ProtocolError(excess, api=cls.name, version=version)
+        return message
+
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+class Request(Message, Generic[ResponseT]):
+    """A request, ``class XRequest(Request[XResponse], api_key=…, versions=…, flexible=…)``.
+
+    Class attributes:
+        api_key: Kafka's number of the API.
+        response: the class of its response, which has the same versions.
+    """
+
+    api_key: ClassVar[int]
+    response: ClassVar[type[Message]]
+
+    def __init_subclass__(cls, *, api_key: int, versions: tuple[int, int], flexible: int | None = None) -> None:
+        super().__init_subclass__(versions=versions, flexible=flexible)
+        cls.api_key = api_key
+        cls.response = get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]  # the X of Request[X]
