@@ -17,8 +17,9 @@ from datetime import datetime, timezone
 from typing import Any, Final, Literal
 
 from pykafka_wire.wire.cluster.metadata import Broker
-from pykafka_wire.wire.connection.connection import Connection, tls_failure
+from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.connection.transport import tls_failure
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, WireError
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest

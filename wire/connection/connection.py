@@ -1,16 +1,14 @@
-"""Sockets: one connection to one broker, with a deadline on everything that can take time.
+"""One connection to one broker: requests out, answers in, with a deadline on everything that can take time.
 
-Owns sockets and TLS handshakes, and moves bytes between them and :mod:`~pykafka_wire.wire.connection.state_machine`. It knows
-no API and retries nothing: what fails here ends the connection, and :mod:`~pykafka_wire.wire.cluster.cluster` decides
-what comes next.
+Owns the exchange: the handshake, who reads whose answer where threads share the connection, throttling, and what breaks it.
+Bytes go between :mod:`~pykafka_wire.wire.connection.transport` and :mod:`~pykafka_wire.wire.connection.state_machine`. It knows
+no API and retries nothing: a failure ends the connection, and :mod:`~pykafka_wire.wire.cluster.cluster` decides what is next.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import select
-import socket
 import ssl
 import threading
 import time
@@ -22,6 +20,7 @@ from typing import Any, Final
 from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.connection.state_machine import Received, State, StateMachine
 from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.connection.transport import Transport, reason_of, timeout_s
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,
@@ -31,18 +30,12 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.protocol.message import Request
-from pykafka_wire.wire.protocol.primitives import Piece
 from pykafka_wire.wire.security.mechanism import SaslMechanism
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 
-#: Segments of one sendmsg: IOV_MAX is 1024 on Linux and macOS.
-_MAX_SEGMENTS: Final = 1024
-#: Idle time before TCP asks whether the peer is still there, so that a half-open connection is found out while it idles.
-#: The kernel's default is two hours.
-_KEEPALIVE_S: Final = 60
-#: How often a thread looks whether another one has read its answer meanwhile.
+#: How often a thread checks whether another one has read its answer.
 _LOOK_MS: Final = 20
 #: From this size of an unanswered request on, a reset is told together with the broker's limit: the smallest
 #: socket.request.max.bytes in common use; the default is 100 MiB.
@@ -56,16 +49,11 @@ except PackageNotFoundError:  # unpacked on sys.path, as with --py-files
     _SOFTWARE_VERSION = "0"
 
 
-class Connection:
+class Connection(Transport):
     """One open connection: requests out, answers in, in order. Threads may share it."""
 
     def __init__(self, host: str, port: int, settings: ClientSettings, trace: Trace, label: str) -> None:
-        self.address = f"{host}:{port}"
-        #: How the broker is called in errors, logs and the trace.
-        self.label = label
-        self._host = host
-        self._port = port
-        self._settings = settings
+        super().__init__(host, port, settings, label)
         self._trace = trace
         self._lock = threading.RLock()
         self._pending: deque[ResponseFuture[Any]] = deque()
@@ -75,7 +63,6 @@ class Connection:
         self.failed_at: float | None = None
         self._last_used = time.monotonic()
         self._opened_at = self._last_used
-        self._socket: socket.socket | None = None
         #: Why another thread has closed the connection while this one waits on it.
         self._closed_by: WireError | None = None
         # Stands in until an address is tried: each gets a conversation of its own, and its mechanism a new exchange.
@@ -104,7 +91,7 @@ class Connection:
                 self._open_address(family, address, attempt, mechanism)
             except (TransportError, ProtocolError, OSError) as error:
                 self.close()
-                reason = error.message if isinstance(error, WireError) else _reason(error)
+                reason = error.message if isinstance(error, WireError) else reason_of(error)
                 remedy = getattr(error, "remedy", "")
                 failures.append(f"{address[0]}: {reason}" + (f". {remedy}" if remedy else ""))
                 if deadline.expired:
@@ -124,7 +111,8 @@ class Connection:
 
     def _open_address(self, family: int, address: Any, deadline: Deadline, mechanism: SaslMechanism | None) -> None:
         for is_last in (False, True):
-            self._connect(family, address, deadline, mechanism)
+            self.state_machine = self._new_state_machine(mechanism)
+            self._connect(family, address, deadline)
             try:
                 self._handshake(deadline)
                 return
@@ -149,33 +137,16 @@ class Connection:
         error = error or TransportError("the connection was closed", broker=self.label)
         if not self._lock.acquire(blocking=False):
             self._closed_by = error
-            sock = self._socket
-            if sock is not None:
-                # An SSLSocket's own shutdown would take the TLS session away from the thread that reads.
-                with contextlib.suppress(OSError):
-                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+            self._wake_up()
             self._lock.acquire()
         try:
-            if self._socket is not None:
-                with contextlib.suppress(OSError):
-                    self._socket.close()
-                self._socket = None
+            self._close_socket()
             self.state_machine.state = State.CLOSED
             waiting, self._pending = self._pending, deque()
             for pending in waiting:
                 pending.set_error(error)
         finally:
             self._lock.release()
-
-    def abandon(self) -> None:
-        """Give up a copy that a forked child has: the connection stays the parent's, and not a byte goes out on it.
-
-        Takes no lock, for a thread that the child does not have may have held it.
-        """
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                sock.close()
 
     @property
     def usable(self) -> bool:
@@ -210,14 +181,6 @@ class Connection:
             while self._pending:
                 self._receive(deadline)
 
-    @property
-    def readable_at(self) -> int | None:
-        """The socket's descriptor; None if there are bytes already, or there is no socket to give any."""
-        sock = self._socket
-        if sock is None or (isinstance(sock, ssl.SSLSocket) and sock.pending()):
-            return None
-        return sock.fileno()
-
     def _new_state_machine(self, mechanism: SaslMechanism | None = None) -> StateMachine:
         return StateMachine(client_id=self._settings.client_id, software_version=_SOFTWARE_VERSION, mechanism=mechanism)
 
@@ -228,64 +191,6 @@ class Connection:
         from pykafka_wire.wire.security import sasl
 
         return sasl.mechanism(self._settings, self._host)
-
-    def _addresses(self) -> list[tuple[int, Any]]:
-        try:
-            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:  # a name with an empty label, or with one that is too long
-            raise TransportError(
-                f"the name {self._host} cannot be resolved ({_reason(error)})", broker=self.label
-            ) from error
-        return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
-
-    def _connect(self, family: int, address: Any, deadline: Deadline, mechanism: SaslMechanism | None) -> None:
-        self.state_machine = self._new_state_machine(mechanism)
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        self._socket = sock
-        for size, option in (
-            (self._settings.receive_buffer_bytes, socket.SO_RCVBUF),
-            (self._settings.send_buffer_bytes, socket.SO_SNDBUF),
-        ):
-            if size is not None and size > 0:
-                sock.setsockopt(socket.SOL_SOCKET, option, size)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_KEEPIDLE"):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
-        sock.settimeout(_timeout_s(deadline))
-        sock.connect(address)
-        if self._settings.uses_tls:
-            sock.settimeout(_timeout_s(deadline))
-            self._socket = self._wrap(sock)
-
-    def _wrap(self, sock: socket.socket) -> ssl.SSLSocket:
-        from pykafka_wire.wire.security import tls
-
-        try:
-            return tls.context(self._settings).wrap_socket(sock, server_hostname=self._host)
-        except ssl.SSLCertVerificationError as error:
-            raise AuthenticationError(
-                f"the certificate of {self.address} was not accepted: {error.verify_message}",
-                broker=self.label,
-                remedy="Check ssl.truststore.certificates (or .location), the certificate's expiry, and that it names this host.",
-            ) from error
-        except (ssl.SSLError, ConnectionError) as error:
-            raise self._refused_by_alert(error) or TransportError(
-                f"the TLS handshake failed ({tls_failure(error)})",
-                broker=self.label,
-                remedy="Use the port of a TLS listener, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT for this one.",
-            ) from error
-
-    def _refused_by_alert(self, error: OSError) -> AuthenticationError | None:
-        """The error for a TLS alert by which the peer refuses us; None for any other failure."""
-        reason = error.reason if isinstance(error, ssl.SSLError) else None
-        if not reason or "ALERT" not in reason:
-            return None
-        return AuthenticationError(
-            f"{self.address} refused the TLS handshake: {reason.replace('_', ' ').lower()}",
-            broker=self.label,
-            remedy="Check the client's certificate and key (ssl.keystore.*), which this listener may demand.",
-        )
 
     def _handshake(self, deadline: Deadline) -> None:
         started = time.monotonic()
@@ -418,48 +323,22 @@ class Connection:
 
         What it reads meanwhile may be what ``pending`` waits for: then there is nothing to hold the connection for.
         """
-        patience = deadline if pending is None else deadline.at_most_ms(_LOOK_MS)
-        while not self._lock.acquire(timeout=_timeout_s(patience)):
+        limit = deadline if pending is None else deadline.at_most_ms(_LOOK_MS)
+        while not self._lock.acquire(timeout=timeout_s(limit)):
             if pending is not None and pending.done:
                 yield
                 return
             if deadline.expired:
                 raise DeadlineExceededError("another thread waits for an answer on this connection", broker=self.label)
-            patience = deadline.at_most_ms(_LOOK_MS)
+            limit = deadline.at_most_ms(_LOOK_MS)
         try:
             yield
         finally:
             self._lock.release()
 
-    def _write(self, pieces: list[Piece], deadline: Deadline) -> None:
-        sock = self._open_socket()
-        try:
-            if isinstance(sock, ssl.SSLSocket):
-                for piece in pieces:
-                    sock.settimeout(_timeout_s(deadline))
-                    sock.sendall(piece)
-                return
-            views = [memoryview(piece) for piece in pieces if len(piece)]
-            while views:
-                # A peer that takes a byte now and then must not put the deadline off with each.
-                sock.settimeout(_timeout_s(deadline))
-                n_bytes = sock.sendmsg(views[:_MAX_SEGMENTS])
-                while views and n_bytes >= len(views[0]):
-                    n_bytes -= len(views.pop(0))
-                if n_bytes:
-                    views[0] = views[0][n_bytes:]
-        except TimeoutError as error:
-            raise DeadlineExceededError("the broker did not take the request in time", broker=self.label) from error
-
     def _fill(self, deadline: Deadline) -> Received | None:
-        """Read what is there into the protocol's buffer."""
-        sock = self._open_socket()
-        # After the deadline this reads what has arrived by now, without waiting: an answer that is here is not lost.
-        sock.settimeout(deadline.remaining_ms() / 1000)
-        try:
-            n_bytes = sock.recv_into(self.state_machine.buffer())
-        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError) as error:
-            raise DeadlineExceededError("the broker did not answer in time", broker=self.label) from error
+        """Read what is there; the answer that it completes."""
+        n_bytes = self._read_into(self.state_machine.buffer(), deadline)
         if n_bytes == 0:
             raise self.state_machine.closed()
         return self.state_machine.received(n_bytes)
@@ -473,7 +352,7 @@ class Connection:
             broken = error
             broken.broker = broken.broker if broken.broker is not None else self.label
         else:
-            broken = TransportError(f"the connection broke ({_reason(error)})", broker=self.label)
+            broken = TransportError(f"the connection broke ({reason_of(error)})", broker=self.label)
         if self._pending:
             broken.api = broken.api or type(self._pending[0].sent.request).name
             largest = max(pending.sent.size for pending in self._pending)
@@ -486,46 +365,3 @@ class Connection:
         self._trace.closed(self.label, broken)
         self.close(broken)
         return broken
-
-    def _open_socket(self) -> socket.socket:
-        if self._socket is None:
-            raise TransportError("the connection is closed", broker=self.label)
-        return self._socket
-
-    def _peer_closed(self) -> bool:
-        """Whether the broker has closed a connection on which nothing is due."""
-        sock = self._open_socket()
-        if isinstance(sock, ssl.SSLSocket):
-            sock.settimeout(0)
-            try:
-                sock.recv(1)
-            except ssl.SSLWantReadError:
-                return False
-            except OSError:
-                return True
-            return True  # end of file, or bytes that nobody asked for
-        poll = select.poll()  # select() refuses descriptors above 1023
-        poll.register(sock, select.POLLIN)
-        return bool(poll.poll(0))
-
-
-def _timeout_s(deadline: Deadline) -> float:
-    # A timeout of 0 would make the socket non-blocking.
-    return max(0.001, deadline.remaining_ms() / 1000)
-
-
-def tls_failure(error: ssl.SSLError | ConnectionError) -> str:
-    """Why a TLS handshake failed, apart from certificates."""
-    reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
-    if isinstance(error, ssl.SSLEOFError | ConnectionError) or "EOF" in reason:
-        return "the peer closed the connection at the first TLS message, as a plaintext listener does"
-    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
-        return "the peer does not speak TLS: it may be a plaintext listener"
-    return reason.replace("_", " ").lower() or str(error)
-
-
-def _reason(error: OSError | UnicodeError) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    said = error.strerror if isinstance(error, OSError) else None
-    return (said or str(error) or type(error).__name__).lower()
