@@ -14,11 +14,11 @@ from pykafka_wire.offsets import QueryOffsets
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.planning.micro_batch import LogSnapshot, Offsets, known_offsets, shortened_logs, truncated_logs
 from pykafka_wire.source.planning.offset_lookups import earliest_offsets, latest_offsets, topic_partitions
-from pykafka_wire.source.planning.subscribed_topics import FoundTopics, SubscribedTopics, topic_ids_of
+from pykafka_wire.source.planning.subscribed_topics import TOPIC_DENIED, FoundTopics, SubscribedTopics, topic_ids_of
 from pykafka_wire.wire.cluster.admin import ListedOffset, offsets_for_leader_epoch
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.metadata import TopicMetadata
-from pykafka_wire.wire.errors import UnknownTopicError
+from pykafka_wire.wire.errors import BrokerError, UnknownTopicError
 from pykafka_wire.wire.topics import TopicPartition
 
 ResultT = TypeVar("ResultT")
@@ -94,6 +94,11 @@ class LogSnapshots:
                 self._topics.set_missing(error)
                 unknown.add(error.topic or "")
                 unseen.update(tp for tp in partitions if tp not in known)
+                continue
+            except BrokerError as error:
+                # The metadata are older than the loss of a permission: fresh ones leave the topic out.
+                if not (self._topics.may_hide and error.name == TOPIC_DENIED) or attempt + 1 == _ATTEMPTS:
+                    raise
                 continue
             if fresh or not shortened_logs(known, snapshot):
                 return replace(snapshot, vanished=tuple(sorted(unseen - snapshot.latest.keys())))

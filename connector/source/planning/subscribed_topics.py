@@ -40,6 +40,8 @@ _PAUSE_S: Final = 0.25
 #: hold the query up again.
 _VERDICT_S: Final = 1.0
 _DISPUTED_VERDICT_S: Final = 60.0
+#: The error of a topic that may not be described, or read.
+TOPIC_DENIED: Final = "TOPIC_AUTHORIZATION_FAILED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +192,7 @@ class SubscribedTopics:
             denied = [
                 error
                 for answer in answers
-                if isinstance(error := answer.get(name), BrokerError) and error.name == "TOPIC_AUTHORIZATION_FAILED"
+                if isinstance(error := answer.get(name), BrokerError) and error.name == TOPIC_DENIED
             ]
             # A broker that still lists a topic which its leader no longer knows is the one that lags behind.
             stale = name in unknown_to_leaders and len(kept) < len(answers)
@@ -204,8 +206,13 @@ class SubscribedTopics:
             self._verdicts[name] = _Verdict(_identity(topics.get(name)), topic, hidden, until)
             _log.debug("%s: %d of %d brokers agree with the checkpoint", name, len(kept), len(answers))
 
+    @property
+    def may_hide(self) -> bool:
+        """Whether the query goes on without a topic that may not be described for a while."""
+        return bool(self._subscription.pattern) and not self._fail_on_data_loss
+
     def _set_hidden(self, name: str, error: BrokerError) -> None:
-        if self._fail_on_data_loss or not self._subscription.pattern:
+        if not self.may_hide:
             raise error
         log = _log.debug if name in self._warned else _log.warning
         self._warned.add(name)

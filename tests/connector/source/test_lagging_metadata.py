@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from pykafka_wire.errors import DataLossError, Loss
 from pykafka_wire.wire.errors import BrokerError, TopicRecreatedError, UnknownTopicError, WireError
 from pykafka_wire.wire.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -80,6 +79,9 @@ class Brokers:
         for view in self.views.values():
             view.pop(topic, None)
 
+    def is_denied(self, topic: str) -> bool:
+        return any(topic in view and view[topic].denied for view in self.views.values())
+
     def metadata(self, node_id: int, request: MetadataRequest, version: int) -> MetadataResponse:
         view = self.views[node_id]
         if request.topics is None and self.lag is not None:
@@ -104,8 +106,9 @@ class Brokers:
 
     def list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
         def answer(topic: str, partition: int, timestamp: int) -> ListOffsetsPartitionResponse:
-            if topic in self.unknown_to_leaders:
-                return ListOffsetsPartitionResponse(partition_index=partition, error_code=UNKNOWN)
+            if topic in self.unknown_to_leaders or self.is_denied(topic):
+                code = DENIED if self.is_denied(topic) else UNKNOWN
+                return ListOffsetsPartitionResponse(partition_index=partition, error_code=code)
             offset = 0 if timestamp == EARLIEST else self.ends[topic][partition]
             return ListOffsetsPartitionResponse(partition_index=partition, offset=offset, leader_epoch=0)
 
@@ -299,6 +302,25 @@ def test_a_topic_that_may_not_be_described_for_a_while_keeps_its_offsets(
     assert ledger(tmp_path) == []
 
 
+def test_a_permission_that_is_lost_between_metadata_and_offsets_ends_no_query_that_goes_on(
+    brokers: Brokers, begun: Any, tmp_path: Path
+) -> None:
+    brokers.create("stays", 2)
+    brokers.create("goes", 5)
+    one, start = begun(**GO_ON)
+    brokers.ends = {"stays": [3], "goes": [7]}
+
+    def denying(request: Any, version: int) -> Any:
+        for view in brokers.views.values():
+            view["goes"].denied = True
+        return brokers.list_offsets(request, version)
+
+    for broker in brokers.brokers.values():
+        broker.on[ListOffsetsRequest] = denying
+    assert offsets(one.latest(start)) == {"stays": {"0": 3}, "goes": {"0": 5}}
+    assert ledger(tmp_path) == []
+
+
 def test_a_topic_that_may_not_be_described_ends_a_strict_query_for_that_reason(brokers: Brokers, begun: Any) -> None:
     brokers.create("goes", 5)
     one, start = begun()
@@ -306,15 +328,6 @@ def test_a_topic_that_may_not_be_described_ends_a_strict_query_for_that_reason(b
         view["goes"].denied = True
     with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
         one.latest(start)
-
-
-def test_a_topic_that_no_broker_knows_is_lost(brokers: Brokers, begun: Any) -> None:
-    brokers.create("goes", 5)
-    one, start = begun()
-    brokers.forget("goes")
-    with pytest.raises(DataLossError) as raised:
-        one.latest(start)
-    assert raised.value.loss is Loss.PARTITIONS_DELETED
 
 
 @pytest.mark.parametrize("names", [["goes-1"], ["goes-1", "goes-2"]], ids=["one", "two"])
