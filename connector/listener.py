@@ -1,11 +1,11 @@
-"""How far queries are behind, as a ``StreamingQueryListener`` that is added in one line::
+"""The lag of streaming queries, reported by a ``StreamingQueryListener`` that is added in one line::
 
     from pykafka_wire import LagListener
 
     spark.streams.addListener(LagListener())
 
 It reads what the source puts into each query's progress (Spark 4.2+), so it works in classic and in Spark Connect sessions
-alike, and asks no broker. By default it logs; give it a function to send the figures elsewhere.
+and sends no request to a broker. It logs by default; give it a function to send the figures elsewhere.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -23,19 +24,22 @@ __all__ = ["LagListener", "QueryLag", "lags_of"]
 
 _log = logging.getLogger(__name__)
 
+#: Ended runs that a listener remembers for :meth:`LagListener.wait_for_end`; an id takes some 150 bytes.
+_REMEMBERED_RUNS: Final = 1_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryLag:
-    """One Kafka source of one query, after a micro-batch.
+    """The lag of one Kafka source of one query, after a micro-batch.
 
     Attributes:
-        source: the source's place among the query's sources.
+        source: the source's index among the query's sources.
         min_offsets_behind, max_offsets_behind, avg_offsets_behind, total_offsets_behind: over its topic-partitions, from the
-            end of the batch to the end of the logs.
-        bytes_behind: an estimate, from record batches that were looked at; None where none was.
-        commit_successes, commit_failures: commits to the group since the query's process started.
-        lost_ranges, lost_offsets: skipped with ``failOnDataLoss=false`` since then, as found while planning; offsets of
-            ranges whose end nobody knows are not counted.
+            end of the micro-batch to the end of the logs.
+        bytes_behind: an estimate from sampled record batches; None where none was sampled.
+        commit_successes, commit_failures: commits to the group since the query started.
+        lost_ranges, lost_offsets: skipped with ``failOnDataLoss=false`` since then, as detected by the planner; a range
+            whose end is unknown counts in the first only.
     """
 
     query_id: str
@@ -56,56 +60,64 @@ class QueryLag:
 
 
 class LagListener(StreamingQueryListener):
-    """Tells the lag of every query that reads with ``pykafka-wire``, after each micro-batch.
+    """Reports the lag of every query that reads with ``pykafka-wire``, after each micro-batch.
 
     Args:
-        on_lag: is called with each :class:`QueryLag`; by default it is logged, at WARNING where records were lost.
+        on_lag: is called with each :class:`QueryLag`. By default the lag is logged: at WARNING after a micro-batch in which
+            a commit failed or records were lost, else at INFO.
 
     Attributes:
-        latest: the last one of each running query and source.
+        latest: the last lag of each running query and source.
     """
 
     def __init__(self, on_lag: Callable[[QueryLag], None] | None = None) -> None:
-        self._on_lag = on_lag or _log_lag
+        self._on_lag = on_lag
         self.latest: dict[tuple[str, int], QueryLag] = {}
-        self._ended_runs: set[str] = set()
-        self._told = threading.Condition()
+        #: Run ids of ended queries, the oldest first; the values mean nothing.
+        self._ended_runs: OrderedDict[str, None] = OrderedDict()
+        self._run_ended = threading.Condition()
 
     def onQueryStarted(self, event: Any) -> None:  # Any: Spark's events, which differ between classic and Connect
-        """Nothing is known yet."""
+        """Does nothing: the first lag comes with the first micro-batch."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """A micro-batch is done: tell how far behind it leaves the query."""
+        """Reports the lag that a finished micro-batch leaves."""
         for lag in lags_of(event.progress):
+            previous = self.latest.get((lag.query_id, lag.source))
             self.latest[lag.query_id, lag.source] = lag
-            self._on_lag(lag)
+            if self._on_lag is not None:
+                self._on_lag(lag)
+            else:
+                _log_lag(lag, previous)
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing new: the last figures stand."""
+        """Does nothing: the last lag is still true."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """A query that has ended is behind no more."""
+        """Removes the lag of a query that has ended."""
         for key in [key for key in self.latest if key[0] == str(event.id)]:
             del self.latest[key]
-        with self._told:
-            self._ended_runs.add(str(event.runId))
-            self._told.notify_all()
+        with self._run_ended:
+            self._ended_runs[str(event.runId)] = None
+            while len(self._ended_runs) > _REMEMBERED_RUNS:
+                self._ended_runs.popitem(last=False)
+            self._run_ended.notify_all()
 
     def wait_for_end(self, query: Any, timeout_s: float = 60.0) -> bool:  # Any: classic's or Connect's StreamingQuery
-        """Wait until this listener was told that a run of a query has ended; False where it was not within ``timeout_s``.
+        """Wait until this listener has received the end of a query's run; False if it has not within ``timeout_s``.
 
-        Through Spark Connect remove a listener (``spark.streams.removeListener``) only where this was True of each of the
-        session's queries: as of Spark 4.2 the removal never returns while an event of any is on its way, and a query's last
-        one comes after its ``awaitTermination()`` has returned.
+        Through Spark Connect remove a listener (``spark.streams.removeListener``) only after this returned True for each of
+        the session's queries: as of Spark 4.2 the removal hangs if an event of any query is on its way, and a query's last
+        event comes after its ``awaitTermination()`` has returned. The last 1,000 ended runs are remembered.
         """
         run_id = str(query.runId)
-        with self._told:
-            return self._told.wait_for(lambda: run_id in self._ended_runs, timeout_s)
+        with self._run_ended:
+            return self._run_ended.wait_for(lambda: run_id in self._ended_runs, timeout_s)
 
 
 def lags_of(progress: Any) -> Iterator[QueryLag]:  # Any: a StreamingQueryProgress of either kind of session
-    """The lag of each of a progress's sources that is this package's."""
-    for place, source in enumerate(progress.sources):
+    """The lag of each source of a progress that is this package's."""
+    for index, source in enumerate(progress.sources):
         try:
             report = json.loads(source.latestOffset or "null")
         except ValueError:
@@ -117,7 +129,7 @@ def lags_of(progress: Any) -> Iterator[QueryLag]:  # Any: a StreamingQueryProgre
             run_id=str(progress.runId),
             query_name=progress.name,
             batch_id=progress.batchId,
-            source=place,
+            source=index,
             group=report["group"],
             min_offsets_behind=report["minOffsetsBehindLatest"],
             max_offsets_behind=report["maxOffsetsBehindLatest"],
@@ -131,9 +143,14 @@ def lags_of(progress: Any) -> Iterator[QueryLag]:  # Any: a StreamingQueryProgre
         )
 
 
-def _log_lag(lag: QueryLag) -> None:
+def _log_lag(lag: QueryLag, previous: QueryLag | None) -> None:
+    """Log a lag, at WARNING where its counts of failures have grown since the one before, of the same run."""
+    known = (0, 0)
+    if previous is not None and previous.run_id == lag.run_id:
+        known = previous.commit_failures, previous.lost_ranges
+    is_worse = lag.commit_failures > known[0] or lag.lost_ranges > known[1]
     _log.log(
-        logging.WARNING if lag.lost_ranges or lag.commit_failures else logging.INFO,
+        logging.WARNING if is_worse else logging.INFO,
         "Query %s, batch %d: %d offsets behind (%s bytes, estimated), at most %d in one topic-partition; commits to %s: %d done, "
         "%d failed; lost ranges: %d (%d offsets)",
         lag.query_name or lag.query_id,

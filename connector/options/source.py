@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pykafka_wire.errors import OptionError
@@ -48,7 +48,7 @@ class SourceOptions:
     include_headers: bool
     filter_pushdown: bool
     fail_on_data_loss: bool
-    data_loss_ledger: str | None
+    data_loss_ledger: str | None = field(repr=False)  # a URI may hold credentials
     max_offsets_per_trigger: int | None
     max_bytes_per_trigger: int | None
     min_offsets_per_trigger: int | None

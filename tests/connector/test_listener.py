@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -75,20 +76,42 @@ def test_other_sources_are_passed_over(foreign: str) -> None:
     assert list(lags_of(progress_of(foreign))) == []
 
 
-def test_by_default_it_logs_and_warns_of_losses(caplog: Any) -> None:
-    report = (
+def report(commit_failures: int, lost_ranges: int) -> str:
+    """What the source puts into a progress."""
+    return (
         '{"minOffsetsBehindLatest":1,"maxOffsetsBehindLatest":2,"avgOffsetsBehindLatest":1.5,"totalOffsetsBehindLatest":3,'
-        '"group":"g","commitSuccesses":4,"commitFailures":0,"lostRanges":%d,"lostOffsets":6}'
+        f'"group":"g","commitSuccesses":4,"commitFailures":{commit_failures},"lostRanges":{lost_ranges},"lostOffsets":6}}'
     )
-    (lag,) = lags_of(progress_of(report % 0))
+
+
+def test_by_default_it_logs_and_warns_of_each_new_failure_once(caplog: Any) -> None:
+    (lag,) = lags_of(progress_of(report(0, 0)))
     assert isinstance(lag, QueryLag) and lag.bytes_behind is None
     caplog.set_level(logging.INFO)
-
-    class Event:
-        progress = progress_of(report % 0)
-
-    LagListener().onQueryProgress(Event)
-    Event.progress = progress_of(report % 5)
-    LagListener().onQueryProgress(Event)
-    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
+    listener = LagListener()
+    counts = [(0, 0), (0, 5), (0, 5), (1, 5), (1, 5), (2, 6)]
+    for failures, ranges in counts:
+        listener.onQueryProgress(SimpleNamespace(progress=progress_of(report(failures, ranges))))
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["INFO", "WARNING", "INFO", "WARNING", "INFO", "WARNING"]
     assert "Query n, batch 3: 3 offsets behind (? bytes, estimated), at most 2" in caplog.text
+
+
+def test_a_run_that_starts_with_failures_warns_whatever_the_run_before_had(caplog: Any) -> None:
+    caplog.set_level(logging.INFO)
+    listener = LagListener()
+    first = progress_of(report(5, 0))
+    listener.onQueryProgress(SimpleNamespace(progress=first))
+    (second,) = lags_of(progress_of(report(2, 0)))
+    listener.latest[second.query_id, 0] = replace(second, run_id="an earlier run", commit_failures=5)
+    listener.onQueryProgress(SimpleNamespace(progress=progress_of(report(2, 0))))
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+
+
+def test_it_remembers_ended_runs_up_to_a_limit() -> None:
+    listener = LagListener()
+    for number in range(1_500):
+        listener.onQueryTerminated(SimpleNamespace(id="q", runId=number))
+    assert len(listener._ended_runs) == 1_000
+    assert listener.wait_for_end(SimpleNamespace(runId=1_499), timeout_s=0.01)
+    assert not listener.wait_for_end(SimpleNamespace(runId=0), timeout_s=0.01)

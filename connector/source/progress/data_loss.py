@@ -143,8 +143,18 @@ def ledger_folder(path: str) -> tuple[Any, str]:  # Any: pyarrow's file system
     try:
         filesystem, folder = pyarrow.fs.FileSystem.from_uri(path)
     except (OSError, ValueError, pa.ArrowException) as error:
+        shown = _without_secrets(path)
+        # Not chained: pyarrow's own text may quote the URI, credentials included, and a traceback would show it.
         raise OptionError(
-            f"dataLossLedger is {path!r}, which pyarrow cannot open ({error}): use a local folder, or a URI such as "
-            "file:///…, s3://… or gs://…."
-        ) from error
+            f"dataLossLedger is {shown!r}, which pyarrow cannot open ({str(error).replace(path, shown)}): use a local folder, "
+            "or a URI such as file:///…, s3://… or gs://…."
+        ) from None
     return filesystem, folder.rstrip("/")
+
+
+def _without_secrets(uri: str) -> str:
+    """A URI whose credentials and query parameters are masked."""
+    scheme, _, rest = uri.partition("://")
+    credentials, _, place = rest.rpartition("@")
+    folder, _, parameters = place.partition("?")
+    return f"{scheme}://{'***@' if credentials else ''}{folder}{'?***' if parameters else ''}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import uuid
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,25 @@ def test_a_ledger_that_can_never_be_used_is_refused() -> None:
         losses(dataLossLedger="/ledger")
     with pytest.raises(OptionError, match="which pyarrow cannot open"):
         losses(failOnDataLoss="false", dataLossLedger="nosuch://place/ledger")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://AKIA:hush%hush@bucket/ledger",
+        "s3://AKIA:hu?hush@hush@bucket/ledger",
+        "hdfs://user:hush@host:port/ledger",
+        "nosuch://user:hush@place/ledger?password=hush",
+    ],
+)
+def test_a_ledger_that_cannot_be_opened_is_named_without_its_secret(uri: str) -> None:
+    with pytest.raises(OptionError, match="which pyarrow cannot open") as raised:
+        losses(failOnDataLoss="false", dataLossLedger=uri)
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "/ledger" in str(raised.value) and "hush" not in shown and "AKIA" not in shown
+
+
+def test_the_options_do_not_show_the_ledgers_secret() -> None:
+    options = {"kafka.bootstrap.servers": "host:1", "subscribe": "t", "failOnDataLoss": "false"}
+    parsed = parse_source_options(options | {"dataLossLedger": "s3://AKIA:hush@bucket/ledger"}, "batch")
+    assert "hush" not in repr(parsed)
