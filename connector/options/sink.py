@@ -17,13 +17,15 @@ class ExactlyOnceOptions:
 
     Attributes:
         marker_topic: the marker is an offset that a group commits for partition 0 of this topic; nothing is written to it.
+        keep_on_marker_mismatch: keep a micro-batch that is in Kafka with other rows than a repeated run computes.
         max_bytes: maximum of bytes in a micro-batch; None: by the driver's heap.
     """
 
     transactional_id: str
     marker_topic: str
-    fail_on_missing_marker: bool
-    max_bytes: int | None
+    fail_on_missing_marker: bool = True
+    keep_on_marker_mismatch: bool = False
+    max_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,13 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
 def _exactly_once(values: OptionValues, client: ClientSettings, topic: str | None) -> ExactlyOnceOptions | None:
     """The options of ``deliveryGuarantee=exactly-once``; None for at least once."""
     if values.choice("deliveryGuarantee", ("at-least-once", "exactly-once")) == "at-least-once":
-        for name in ("kafka.transactional.id", "markerTopic", "failOnMissingMarker", "maxTransactionBytes"):
+        for name in (
+            "kafka.transactional.id",
+            "markerTopic",
+            "failOnMissingMarker",
+            "onMarkerMismatch",
+            "maxTransactionBytes",
+        ):
             if name.lower() in values.given:
                 raise OptionError(f"{name} applies only to deliveryGuarantee=exactly-once: set that, or remove {name}.")
         return None
@@ -94,6 +102,7 @@ def _exactly_once(values: OptionValues, client: ClientSettings, topic: str | Non
         transactional_id=client.transactional_id,
         marker_topic=marker_topic,
         fail_on_missing_marker=values.boolean("failOnMissingMarker", True),
+        keep_on_marker_mismatch=values.choice("onMarkerMismatch", ("fail", "skip")) == "skip",
         max_bytes=values.positive("maxTransactionBytes"),
     )
 

@@ -434,11 +434,24 @@ def test_exactly_once_is_off_unless_asked_for() -> None:
 
 def test_what_exactly_once_goes_by() -> None:
     assert parse_sink_options(EXACTLY_ONCE).exactly_once == ExactlyOnceOptions(
-        transactional_id="x", marker_topic="t", fail_on_missing_marker=True, max_bytes=None
+        transactional_id="x",
+        marker_topic="t",
+        fail_on_missing_marker=True,
+        keep_on_marker_mismatch=False,
+        max_bytes=None,
     )
-    more = {"markerTopic": "m", "failOnMissingMarker": "false", "maxTransactionBytes": "1000"}
+    more = {
+        "markerTopic": "m",
+        "failOnMissingMarker": "false",
+        "onMarkerMismatch": "skip",
+        "maxTransactionBytes": "1000",
+    }
     assert parse_sink_options(EXACTLY_ONCE | more).exactly_once == ExactlyOnceOptions(
-        transactional_id="x", marker_topic="m", fail_on_missing_marker=False, max_bytes=1000
+        transactional_id="x",
+        marker_topic="m",
+        fail_on_missing_marker=False,
+        keep_on_marker_mismatch=True,
+        max_bytes=1000,
     )
 
 
@@ -486,6 +499,7 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "deliveryGuarantee": "exactly-once",
         "kafka.transactional.id": "x",
         "failOnMissingMarker": "false",
+        "onMarkerMismatch": "skip",
         "onRecordError": "fail",
     }
     # Those of which one excludes another.

@@ -1,25 +1,45 @@
-"""The marker of an exactly-once query: which micro-batch is in Kafka already, told by an offset of a consumer group.
+"""The marker of an exactly-once query: a committed offset that names the last micro-batch in Kafka.
 
-Owns the marker's form and the rule that says whether a micro-batch is to be written. It does no I/O. The marker of
-micro-batch b is the offset b + 1 on partition 0 of the marker topic, in a group of the query's own, with metadata that say
-whose it is; it is committed in the same transaction as the records.
+Owns the marker's serialized form and the name of its group. Does no I/O. What a marker means for the next micro-batch is
+:mod:`~pykafka_wire.sink.exactly_once.decision`'s.
+
+The marker of micro-batch b is the offset b + 1 on partition 0 of the marker topic, in a consumer group of the query's own, and
+is committed in the same transaction as the records. Its metadata are a JSON object, at most 4096 bytes on the broker
+(``offset.metadata.max.bytes``):
+
+=========  =======  ==================================================================================
+field      type     meaning
+=========  =======  ==================================================================================
+version    int      1; absent in the first form, which is otherwise the same
+query      string   Spark's query id, from the checkpoint
+batch      int      the micro-batch's id
+count      int      its records
+digest     string   16 hex digits of its rows, see :func:`~pykafka_wire.sink.exactly_once.digest.digest_of`
+=========  =======  ==================================================================================
+
+A reader ignores fields that it does not know, so a later form may add some under the same version. A form that an older
+reader must not act on needs the next version: the reader refuses it.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.wire.groups.offsets import CommittedOffset
+
+VERSION: Final = 1
+#: Other programs' metadata are quoted in errors up to this length.
+_QUOTED: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """A micro-batch that was written, or is to be.
+    """A micro-batch that is in Kafka, or is to be written.
 
     Attributes:
-        n_records, digest: what is in it; the digest does not depend on the order of rows or their split into tasks.
+        n_records, digest: its content; the digest depends neither on the order of the rows nor on their split into tasks.
     """
 
     query_id: str
@@ -27,61 +47,62 @@ class Marker:
     n_records: int
     digest: str
 
-    def to_committed(self) -> CommittedOffset:
-        """As it is committed. The metadata take some 130 bytes; brokers allow 4096 (``offset.metadata.max.bytes``)."""
-        fields = {"query": self.query_id, "batch": self.batch_id, "count": self.n_records, "digest": self.digest}
-        return CommittedOffset(self.batch_id + 1, metadata=json.dumps(fields))
 
-    @classmethod
-    def from_committed(cls, committed: CommittedOffset | None) -> Marker | None:
-        """The marker in a committed offset; None where there is none, or it is nothing that a query wrote."""
-        if committed is None:
-            return None
-        try:
-            fields = json.loads(committed.metadata)
-            marker = cls(
-                query_id=str(fields["query"]),
-                batch_id=int(fields["batch"]),
-                n_records=int(fields["count"]),
-                digest=str(fields["digest"]),
-            )
-        except (ValueError, KeyError, TypeError):
-            return None
-        return marker if marker.batch_id + 1 == committed.offset else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableMarker:
+    """A committed offset in the marker's place that is not a marker, or one of a newer version.
 
-    def is_written(self, found: Marker | None, *, fail_on_missing: bool = True) -> bool:
-        """Whether this micro-batch is in Kafka already, by the marker that was found; False if it is to be written.
+    Attributes:
+        description: what was found instead, for an error's text.
+        version: the newer version, else None.
+    """
 
-        Raises:
-            ExactlyOnceError: it must not be written, for the marker does not fit the query's checkpoint.
-        """
-        if found is not None and found.query_id == self.query_id:
-            if found.batch_id == self.batch_id:
-                if (found.n_records, found.digest) == (self.n_records, self.digest):
-                    return True
-                raise ExactlyOnceError(
-                    f"micro-batch {self.batch_id} is in Kafka already, with {found.n_records} records (digest "
-                    f"{found.digest}), and was now computed with {self.n_records} (digest {self.digest}): the query gives "
-                    "other rows when a micro-batch is run again. Make it deterministic, or start it with a new checkpoint."
-                )
-            if found.batch_id > self.batch_id:
-                raise ExactlyOnceError(
-                    f"micro-batch {found.batch_id} is in Kafka already, and the query is at {self.batch_id}: its "
-                    "checkpoint was set back, or a second run of it is on. Use the checkpoint that the marker fits, or a "
-                    "new one."
-                )
-            if found.batch_id == self.batch_id - 1:
-                return False
-        if self.batch_id == 0 or not fail_on_missing:
-            return False
-        if found is None:
-            seen = "there is no marker (did it age out, offsets.retention.minutes? was the query run without exactly-once?)"
-        elif found.query_id != self.query_id:
-            seen = f"the marker is of query {found.query_id}, micro-batch {found.batch_id}"
-        else:
-            seen = f"the marker is of micro-batch {found.batch_id}"
-        raise ExactlyOnceError(
-            f"query {self.query_id} is at micro-batch {self.batch_id}, and {seen}: whether micro-batch "
-            f"{self.batch_id} was written before cannot be told. Compare the topic with the source, then set "
-            "failOnMissingMarker=false for one start, or use a kafka.transactional.id of this query's own."
+    description: str
+    version: int | None = None
+
+
+#: What is committed in the marker's place; None for nothing.
+FoundMarker: TypeAlias = Marker | UnreadableMarker | None
+
+
+def encode_marker(marker: Marker) -> CommittedOffset:
+    """A marker as the offset to commit."""
+    fields = {
+        "version": VERSION,
+        "query": marker.query_id,
+        "batch": marker.batch_id,
+        "count": marker.n_records,
+        "digest": marker.digest,
+    }
+    return CommittedOffset(marker.batch_id + 1, metadata=json.dumps(fields))
+
+
+def decode_marker(committed: CommittedOffset | None) -> FoundMarker:
+    """The marker in a committed offset, of version 1 or of the form before it; None for no offset."""
+    if committed is None:
+        return None
+    quoted = repr(committed.metadata[:_QUOTED])
+    foreign = UnreadableMarker(description=f"offset {committed.offset} with the metadata {quoted}, which is no marker")
+    try:
+        fields = json.loads(committed.metadata)
+        version = int(fields.get("version", 0))
+        if version > VERSION:
+            return UnreadableMarker(description=f"a marker of version {version}", version=version)
+        marker = Marker(
+            query_id=str(fields["query"]),
+            batch_id=int(fields["batch"]),
+            n_records=int(fields["count"]),
+            digest=str(fields["digest"]),
         )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return foreign
+    if marker.batch_id + 1 != committed.offset:  # set by a tool, as kafka-consumer-groups --reset-offsets
+        return UnreadableMarker(
+            description=f"offset {committed.offset} with the metadata of micro-batch {marker.batch_id}; was it reset by a tool?"
+        )
+    return marker
+
+
+def marker_group(transactional_id: str) -> str:
+    """The consumer group that holds the marker; an ACL for the transactional id as a prefix covers it."""
+    return f"{transactional_id}.marker"

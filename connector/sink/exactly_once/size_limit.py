@@ -1,11 +1,11 @@
-"""How large a micro-batch may be that passes through the driver: an eighth of its heap.
+"""The largest micro-batch that may pass through the driver: an eighth of its heap.
 
-The driver's JVM holds each task's result several times over (serialized, as a message, on its way to the Python process that
-commits): 248 MiB failed on the default heap of 1 GiB in local mode. Nothing tells a Python process the driver's settings,
-so they are read from the command line of the JVM above it.
+The driver's JVM holds several copies of each task's result (serialized, as a message, on its way to the Python process that
+commits): 248 MiB failed on the default heap of 1 GiB in local mode. A Python process has no access to the driver's settings, so
+they are read from the command line of its parent JVM.
 
-The messages of many tasks add up on the driver before anything of ours can count them. What counts them as they come is
-Spark's ``spark.driver.maxResultSize``, whose default is as large as the default heap.
+The results of many tasks add up on the driver before the sink can count them. Spark counts them as they arrive, up to
+``spark.driver.maxResultSize``, whose default is as large as the default heap.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import os
 import re
 from pathlib import Path
 from typing import Final
+
+from pykafka_wire.errors import ExactlyOnceError
 
 #: Spark's defaults of spark.driver.memory and spark.driver.maxResultSize, both.
 _DEFAULT_BYTES: Final = 1 << 30
@@ -26,7 +28,7 @@ _MAX_RESULT: Final = re.compile(r"spark\.driver\.maxResultSize=(\d+)([bkmgt]?)b?
 
 
 def default_max_bytes() -> int:
-    """Most bytes of a micro-batch under the driver above this process; under Spark's defaults where it cannot be seen."""
+    """The most bytes of a micro-batch for this process's driver; for Spark's defaults where the driver is unknown."""
     return max_bytes_of(_command_line_of_jvm())
 
 
@@ -37,17 +39,26 @@ def max_bytes_of(command_line: list[str]) -> int:
     return min(share, results // _RESULT_SHARE) if results else share
 
 
-def unguarded(command_line: list[str] | None = None) -> str | None:
-    """What to set so that Spark itself stops a micro-batch that the driver's heap does not hold; None where it will."""
+def missing_result_limit(command_line: list[str] | None = None) -> str | None:
+    """The setting by which Spark stops a micro-batch that exceeds the driver's heap; None where Spark does so already."""
     if command_line is None:
         command_line = _command_line_of_jvm()
     heap, results = _heap_and_results(command_line)
-    guard = heap * _RESULT_SHARE // _HEAP_SHARE
-    return None if 0 < results <= guard else f"spark.driver.maxResultSize={guard >> 20}m"
+    limit = heap * _RESULT_SHARE // _HEAP_SHARE
+    return None if 0 < results <= limit else f"spark.driver.maxResultSize={limit >> 20}m"
+
+
+def too_large(batch_id: int, n_bytes: int, max_bytes: int) -> ExactlyOnceError:
+    """The error for a micro-batch of ``n_bytes``, as far as they are counted."""
+    return ExactlyOnceError(
+        f"micro-batch {batch_id} was not written: it has {n_bytes} bytes or more, and the driver, through which all of it "
+        f"passes, may take {max_bytes}. Set maxOffsetsPerTrigger on the source so that micro-batches are smaller, or raise "
+        "maxTransactionBytes, on a driver with at least eight times as much of spark.driver.memory."
+    )
 
 
 def _heap_and_results(command_line: list[str]) -> tuple[int, int]:
-    """The heap, and the most that Spark takes of results, 0 for no limit."""
+    """The heap size and Spark's limit for results, 0 for no limit."""
     results = _last(_MAX_RESULT, command_line)
     return _last(_HEAP, command_line) or _DEFAULT_BYTES, _DEFAULT_BYTES if results is None else results
 
@@ -58,7 +69,7 @@ def _last(pattern: re.Pattern[str], arguments: list[str]) -> int | None:
 
 
 def _command_line_of_jvm() -> list[str]:
-    """The command line of the nearest process above this one that is a JVM; empty where there is none, or no /proc."""
+    """The command line of the nearest ancestor process that is a JVM; empty where there is none, or no /proc."""
     pid = os.getppid()
     while pid > 1:
         try:

@@ -19,8 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.options.sink import ExactlyOnceOptions
-from pykafka_wire.sink.exactly_once.marker import Marker
-from pykafka_wire.sink.exactly_once.writer import EncodedTask, commit_batch
+from pykafka_wire.sink.exactly_once import commit
+from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
+from pykafka_wire.sink.exactly_once.decision import Decision
+from pykafka_wire.sink.exactly_once.task import EncodedTask
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.records.compression import Codec
@@ -126,9 +128,7 @@ def run(drive: Drive) -> None:
 
 def _run(drive: Drive) -> None:
     _switch_off(drive.without)
-    options = ExactlyOnceOptions(
-        transactional_id=drive.transactional_id, marker_topic=drive.topic, fail_on_missing_marker=True, max_bytes=None
-    )
+    options = ExactlyOnceOptions(transactional_id=drive.transactional_id, marker_topic=drive.topic)
     current = -1
     strike, stack = drive.strike, contextlib.ExitStack()
     if strike is not None:
@@ -139,7 +139,7 @@ def _run(drive: Drive) -> None:
     with stack, Cluster(ClientSettings.from_options(given)) as cluster:
         for batch_id in range(done(drive.log), drive.n_batches):
             current = batch_id
-            commit_batch(cluster, options, batch_id, messages(drive, batch_id), max_bytes=1 << 20)
+            MicroBatchCommit(cluster, options, batch_id, max_bytes=1 << 20).run(messages(drive, batch_id))
             with drive.log.open("a") as log:
                 log.write(f"{batch_id}\n")
 
@@ -179,7 +179,7 @@ def arm(strike: Strike, batch_id: Callable[[], int], act: Callable[[], None]) ->
 
 def _switch_off(safeguard: str) -> None:
     if safeguard == "marker":
-        Marker.is_written = lambda *_, **__: False  # type: ignore[method-assign]
+        commit.decide = lambda *_, **__: Decision.WRITE  # type: ignore[assignment]
     elif safeguard == "fence":
         begin = Transaction.begin
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,14 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import ExactlyOnceOptions
-from pykafka_wire.sink.exactly_once.writer import EncodedTask, commit_batch, digest_of, marker_group
+from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
+from pykafka_wire.sink.exactly_once.decision import Decision
+from pykafka_wire.sink.exactly_once.digest import digest_of
+from pykafka_wire.sink.exactly_once.marker import Marker, encode_marker, marker_group
+from pykafka_wire.sink.exactly_once.task import EncodedTask
 from pykafka_wire.sink.rows import Rows
 from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.describe import describe_transaction
 from pykafka_wire.wire.errors import ProducerFencedError
 from pykafka_wire.wire.groups.offsets import CommittedOffset
 from pykafka_wire.wire.settings import ClientSettings
@@ -131,14 +137,27 @@ def test_a_batch_write_is_refused_with_the_reason(spark: Any, kafka: Any) -> Non
 # --- the messages of tasks, without Spark ---------------------------------------------------------------------------------
 
 
+class Committer:
+    """Commits messages of tasks under a transactional id of its own."""
+
+    def __init__(self, cluster: Cluster, marker_topic: str) -> None:
+        self.cluster = cluster
+        self.options = ExactlyOnceOptions(transactional_id=f"m-{uuid.uuid4().hex[:8]}", marker_topic=marker_topic)
+
+    def __call__(self, *messages: Any, batch_id: int = 0, **options: bool) -> Decision:
+        return MicroBatchCommit(self.cluster, replace(self.options, **options), batch_id, max_bytes=1000).run(messages)  # type: ignore[arg-type]
+
+    def epoch(self) -> int:
+        found = describe_transaction(self.cluster, self.options.transactional_id)
+        assert found is not None
+        return found.producer_epoch
+
+
 @pytest.fixture
-def commit(kafka: Any, topic: Any) -> Callable[..., bool]:
-    """Commits messages of tasks as micro-batch 0."""
-    options = ExactlyOnceOptions(
-        transactional_id=f"m-{uuid.uuid4().hex[:8]}", marker_topic=topic(1), fail_on_missing_marker=True, max_bytes=None
-    )
-    cluster = Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers}))
-    return lambda *messages: commit_batch(cluster, options, 0, messages, max_bytes=1000)
+def commit(kafka: Any, topic: Any) -> Iterator[Committer]:
+    """Commits messages of tasks, as micro-batch 0 unless it is told another."""
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
+        yield Committer(cluster, topic(1))
 
 
 def message(task: int, **changed: Any) -> EncodedTask:
@@ -158,17 +177,58 @@ def message(task: int, **changed: Any) -> EncodedTask:
     ],
     ids=["none", "a task failed", "a task is missing", "a task twice", "two queries", "two micro-batches"],
 )
-def test_messages_that_are_no_micro_batch(commit: Callable[..., bool], messages: list[Any]) -> None:
+def test_messages_that_are_no_micro_batch(commit: Committer, messages: list[Any]) -> None:
     with pytest.raises(ExactlyOnceError, match=r"micro-batch 0 was not written: .* one of each task"):
         commit(*messages)
 
 
-def test_an_empty_micro_batch_leaves_a_marker_too(commit: Callable[..., bool]) -> None:
-    assert commit(message(1), message(0))
-    assert not commit(message(0), message(1))
+def test_an_empty_micro_batch_leaves_a_marker_too(commit: Committer) -> None:
+    assert commit(message(1), message(0)) is Decision.WRITE
+    assert commit(message(0), message(1)) is Decision.SKIP
 
 
-def test_tasks_together_beyond_the_cap(commit: Callable[..., bool]) -> None:
+def test_other_rows_in_a_replay_are_refused_and_kept_out_on_request(
+    commit: Committer, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit(message(0, n_records=3))
+    with pytest.raises(ExactlyOnceError, match=r"with 3 records .* computed it with 4 .*set onMarkerMismatch=skip"):
+        commit(message(0, n_records=4))
+    assert commit(message(0, n_records=4), keep_on_marker_mismatch=True) is Decision.KEEP
+    assert "this run computed other rows" in caplog.text
+    assert commit(message(0, batch_id=1), batch_id=1) is Decision.WRITE
+
+
+def test_micro_batch_0_is_refused_where_another_querys_marker_is(commit: Committer) -> None:
+    commit(message(0, query_id="first"))
+    with pytest.raises(ExactlyOnceError, match=r"marker is of query first, micro-batch 0 .*failOnMissingMarker=false"):
+        commit(message(0, query_id="second"))
+    assert commit(message(0, query_id="second"), fail_on_missing_marker=False) is Decision.WRITE
+
+
+def test_micro_batch_0_is_refused_where_its_marker_was_deleted_and_at_every_further_try(
+    commit: Committer, outside: Any
+) -> None:
+    commit(message(0))
+    group = marker_group(commit.options.transactional_id)
+    outside.admin.delete_consumer_groups([group])[group].result(30)
+    epoch = commit.epoch()
+    for _ in range(2):
+        with pytest.raises(ExactlyOnceError, match=r"its kafka.transactional.id has committed a transaction"):
+            commit(message(0))
+    assert commit.epoch() == epoch  # nobody was fenced
+    assert commit(message(0), fail_on_missing_marker=False) is Decision.WRITE
+
+
+def test_a_driver_that_crashed_in_micro_batch_0_writes_it(commit: Committer) -> None:
+    with Cluster(commit.cluster.settings) as crashed:
+        place = TopicPartition(commit.options.marker_topic, 0)
+        left = Transaction.begin(crashed, commit.options.transactional_id)
+        marker = encode_marker(Marker(query_id="q", batch_id=0, n_records=0, digest=f"{0:016x}"))
+        left.commit_offsets(marker_group(commit.options.transactional_id), {place: marker})
+    assert commit(message(0)) is Decision.WRITE
+
+
+def test_tasks_together_beyond_the_cap(commit: Committer) -> None:
     with pytest.raises(ExactlyOnceError, match=r"it has 1200 bytes or more.*maxOffsetsPerTrigger"):
         commit(message(0, n_bytes=600), message(1, n_bytes=600))
 
@@ -178,19 +238,20 @@ def test_a_foreign_transaction_on_the_id_and_the_markers_life_are_named_at_the_s
 ) -> None:
     name, transactional_id = topic(1), f"foreign-{uuid.uuid4().hex[:8]}"
     settings = ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})
-    options = ExactlyOnceOptions(
-        transactional_id=transactional_id, marker_topic=name, fail_on_missing_marker=True, max_bytes=None
-    )
+    options = ExactlyOnceOptions(transactional_id=transactional_id, marker_topic=name)
     with Cluster(settings) as others, Cluster(settings) as cluster:
         foreign = Transaction.begin(others, transactional_id)
         foreign.commit_offsets(transactional_id, {TopicPartition(name, 0): CommittedOffset(1)})
-        commit_batch(cluster, options, 0, [message(0)], max_bytes=1000)
+        MicroBatchCommit(cluster, options, 0, max_bytes=1000).run([message(0)])
         with pytest.raises(ProducerFencedError):
             foreign.commit()
     said = " ".join(record.message for record in caplog.records if record.levelname == "WARNING")
     whose = f"producer {foreign.identity.producer_id}, epoch {foreign.identity.producer_epoch}, state Ongoing"
-    assert f"{transactional_id!r} has a transaction open, which is ended now: {whose}" in said
-    assert f"marker of {transactional_id!r} outlives 7.0 days (offsets.retention.minutes=10080)" in said
+    assert f"{transactional_id!r} has an open transaction, which is ended now: {whose}" in said
+    assert (
+        f"marker of {transactional_id!r} expires 7.0 days after the last micro-batch (offsets.retention.minutes=10080)"
+        in said
+    )
 
 
 def rows(*columns: tuple[bytes | None, bytes | None], **more: Any) -> Rows:

@@ -1,75 +1,61 @@
-"""The rule by which a micro-batch is written, skipped or refused, for each marker that may be found."""
+"""The marker's serialized form: what is written stays readable, and what was written before is still read."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 
 import pytest
 
-from pykafka_wire.errors import ExactlyOnceError
-from pykafka_wire.sink.exactly_once.marker import Marker
+from pykafka_wire.sink.exactly_once.marker import Marker, UnreadableMarker, decode_marker, encode_marker
 from pykafka_wire.wire.groups.offsets import CommittedOffset
 
-SEVEN = Marker(query_id="q", batch_id=7, n_records=3, digest="00000000000000ff")
+SEVEN = Marker(query_id="0b6b6ae6-0e2b-4c7c-a7b3-3a4f5e9bd1f5", batch_id=7, n_records=3, digest="00000000000000ff")
+#: As committed by version 1. Never to be changed: brokers keep such markers over an upgrade.
+VERSION_1 = '{"version": 1, "query": "0b6b6ae6-0e2b-4c7c-a7b3-3a4f5e9bd1f5", "batch": 7, "count": 3, "digest": "00000000000000ff"}'
+#: The form before versions.
+UNVERSIONED = '{"query": "0b6b6ae6-0e2b-4c7c-a7b3-3a4f5e9bd1f5", "batch": 7, "count": 3, "digest": "00000000000000ff"}'
 
 
-def test_a_marker_is_read_as_it_was_written() -> None:
-    committed = SEVEN.to_committed()
-    assert committed.offset == 8
-    assert len(committed.metadata.encode()) < 4096
-    assert Marker.from_committed(committed) == SEVEN
+def test_the_form_is_stable() -> None:
+    assert encode_marker(SEVEN) == CommittedOffset(8, metadata=VERSION_1)
+    assert len(VERSION_1.encode()) < 4096
 
 
-@pytest.mark.parametrize(
-    "committed",
-    [
-        None,
-        CommittedOffset(8),
-        CommittedOffset(8, metadata="a note of somebody else's"),
-        CommittedOffset(8, metadata="[1]"),
-        CommittedOffset(8, metadata='{"query": "q"}'),
-        CommittedOffset(5, metadata=SEVEN.to_committed().metadata),  # reset by a tool
-    ],
-)
-def test_what_is_no_marker(committed: CommittedOffset | None) -> None:
-    assert Marker.from_committed(committed) is None
+@pytest.mark.parametrize("metadata", [VERSION_1, UNVERSIONED], ids=["1", "unversioned"])
+def test_every_form_that_was_ever_written_is_read(metadata: str) -> None:
+    assert decode_marker(CommittedOffset(8, metadata=metadata)) == SEVEN
 
 
-def test_the_same_micro_batch_is_there_already() -> None:
-    assert SEVEN.is_written(SEVEN)
-    assert SEVEN.is_written(SEVEN, fail_on_missing=False)
+def test_fields_that_a_later_release_adds_are_ignored() -> None:
+    assert decode_marker(CommittedOffset(8, metadata=json.dumps(json.loads(VERSION_1) | {"tasks": [1]}))) == SEVEN
 
 
-def test_the_one_before_means_that_this_one_is_to_be_written() -> None:
-    assert not SEVEN.is_written(replace(SEVEN, batch_id=6, n_records=9, digest="0"))
+def test_a_newer_version_is_recognised_whatever_its_fields() -> None:
+    found = decode_marker(CommittedOffset(8, metadata='{"version": 2, "decision": {}}'))
+    assert isinstance(found, UnreadableMarker)
+    assert (found.version, found.description) == (2, "a marker of version 2")
 
 
-@pytest.mark.parametrize("changed", [{"n_records": 4}, {"digest": "00000000000000fe"}])
-def test_other_rows_under_the_same_number(changed: dict[str, object]) -> None:
-    with pytest.raises(ExactlyOnceError, match=r"micro-batch 7 is in Kafka already.*Make it deterministic"):
-        SEVEN.is_written(replace(SEVEN, **changed), fail_on_missing=False)  # type: ignore[arg-type]
-
-
-def test_a_later_one_means_that_the_checkpoint_was_set_back() -> None:
-    with pytest.raises(ExactlyOnceError, match="micro-batch 8 is in Kafka already, and the query is at 7"):
-        SEVEN.is_written(replace(SEVEN, batch_id=8), fail_on_missing=False)
+def test_no_offset_is_no_marker() -> None:
+    assert decode_marker(None) is None
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("committed", "text"),
     [
-        (None, "there is no marker"),
-        (replace(SEVEN, query_id="other", batch_id=6), "the marker is of query other, micro-batch 6"),
-        (replace(SEVEN, query_id="other", batch_id=7), "the marker is of query other, micro-batch 7"),
-        (replace(SEVEN, batch_id=5), "the marker is of micro-batch 5"),
+        (CommittedOffset(8), "offset 8 with the metadata '', which is no marker"),
+        (CommittedOffset(8, metadata="a note of another program " + "x" * 5000), "'a note of another program xxx"),
+        (CommittedOffset(8, metadata="[1]"), "which is no marker"),
+        (CommittedOffset(8, metadata="7"), "which is no marker"),
+        (CommittedOffset(8, metadata='{"query": "q"}'), "which is no marker"),
+        (CommittedOffset(8, metadata='{"version": "x"}'), "which is no marker"),
+        (
+            CommittedOffset(5, metadata=VERSION_1),
+            "offset 5 with the metadata of micro-batch 7; was it reset by a tool?",
+        ),
     ],
 )
-def test_a_marker_that_is_missing(found: Marker | None, text: str) -> None:
-    with pytest.raises(ExactlyOnceError, match=f"{text}.*failOnMissingMarker=false for one start"):
-        SEVEN.is_written(found)
-    assert not SEVEN.is_written(found, fail_on_missing=False)
-
-
-@pytest.mark.parametrize("found", [None, replace(SEVEN, query_id="other", batch_id=7)])
-def test_a_new_query_needs_none(found: Marker | None) -> None:
-    assert not replace(SEVEN, batch_id=0).is_written(found)
+def test_what_is_no_marker(committed: CommittedOffset, text: str) -> None:
+    found = decode_marker(committed)
+    assert isinstance(found, UnreadableMarker)
+    assert found.version is None and text in found.description and len(found.description) < 200

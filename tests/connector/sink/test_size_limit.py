@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykafka_wire.sink.exactly_once.size_limit import default_max_bytes, max_bytes_of, unguarded
+from pykafka_wire.sink.exactly_once.size_limit import default_max_bytes, max_bytes_of, missing_result_limit
 
 MIB = 1 << 20
 
@@ -45,4 +45,4 @@ def test_where_no_driver_is_above_spark_s_defaults_count(monkeypatch: pytest.Mon
 def test_a_driver_that_takes_more_results_than_its_heap_holds_is_told_what_to_set(
     command_line: list[str], expected: str | None
 ) -> None:
-    assert unguarded(command_line) == expected
+    assert missing_result_limit(command_line) == expected

@@ -1,0 +1,115 @@
+"""What the driver does with a micro-batch, by the marker that it finds: write it, skip it, or refuse.
+
+Owns the rule and the errors' texts. Pure: it neither reads nor writes a marker. M is the micro-batch to commit.
+
+==========================================  ===================================================
+the marker found                            decision
+==========================================  ===================================================
+of M, with the same count and digest        SKIP
+of M, with others                           refuse; KEEP with ``onMarkerMismatch=skip``
+of the micro-batch before M                 WRITE
+of a later micro-batch                      refuse: the checkpoint was set back
+of a newer version of this package          refuse
+none, and M is 0                            WRITE; refuse if the id has committed before
+anything else                               refuse; WRITE with ``failOnMissingMarker=false``
+==========================================  ===================================================
+
+"Anything else" is no marker, an older one, another query's, or an offset that is no marker. Then it is unknown whether M is in
+Kafka: also for M = 0, which a crashed driver may have written before the marker was lost.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pykafka_wire.errors import ExactlyOnceError
+from pykafka_wire.sink.exactly_once.marker import VERSION, FoundMarker, Marker, UnreadableMarker
+
+
+class Decision(Enum):
+    """What to do with a micro-batch."""
+
+    WRITE = "write"
+    #: It is in Kafka, with the same rows.
+    SKIP = "skip"
+    #: It is in Kafka, with other rows, which are kept.
+    KEEP = "keep"
+
+
+def decide(
+    batch: Marker,
+    found: FoundMarker,
+    *,
+    fail_on_missing: bool = True,
+    keep_on_mismatch: bool = False,
+    id_has_committed: bool = False,
+) -> Decision:
+    """The decision on a micro-batch.
+
+    Args:
+        batch: the micro-batch to commit.
+        found: what is committed in the marker's place.
+        id_has_committed: whether the last transaction of the transactional id was committed, as far as is known.
+
+    Raises:
+        ExactlyOnceError: the micro-batch must not be written, because the marker does not match the checkpoint.
+    """
+    if isinstance(found, UnreadableMarker) and found.version is not None:
+        raise ExactlyOnceError(
+            f"the query's marker has version {found.version}, and this pykafka-wire reads up to {VERSION}: a newer one wrote "
+            "it. Upgrade pykafka-wire."
+        )
+    if isinstance(found, Marker) and found.query_id == batch.query_id:
+        if found.batch_id == batch.batch_id:
+            if (found.n_records, found.digest) == (batch.n_records, batch.digest):
+                return Decision.SKIP
+            if keep_on_mismatch:
+                return Decision.KEEP
+            raise _mismatch(batch, found)
+        if found.batch_id > batch.batch_id:
+            raise ExactlyOnceError(
+                f"micro-batch {found.batch_id} is in Kafka already, and the query is at {batch.batch_id}: its checkpoint was "
+                "set back, or a second run of the query is active. Use the checkpoint that matches the marker, or a new "
+                "checkpoint with a kafka.transactional.id of its own."
+            )
+        if found.batch_id == batch.batch_id - 1:
+            return Decision.WRITE
+    if not fail_on_missing or (found is None and batch.batch_id == 0 and not id_has_committed):
+        return Decision.WRITE
+    raise _missing(batch, found)
+
+
+def _mismatch(batch: Marker, found: Marker) -> ExactlyOnceError:
+    return ExactlyOnceError(
+        f"micro-batch {batch.batch_id} is in Kafka already, with {found.n_records} records (digest {found.digest}), and this "
+        f"run computed it with {batch.n_records} (digest {batch.digest}): the query does not return the same rows when a "
+        "micro-batch runs again. To keep what is in Kafka and go on, set onMarkerMismatch=skip for one start; then make the "
+        "query deterministic (no rand(), current_timestamp() or changing lookup tables)."
+    )
+
+
+def _missing(batch: Marker, found: FoundMarker) -> ExactlyOnceError:
+    if found is None and batch.batch_id == 0:
+        seen = (
+            "there is no marker, though its kafka.transactional.id has committed a transaction (was the marker's group "
+            "deleted? does another producer use the id?)"
+        )
+    elif found is None:
+        seen = (
+            "there is no marker (did it expire, offsets.retention.minutes? was its group deleted? did the query run without "
+            "exactly-once, or with another markerTopic?)"
+        )
+    elif isinstance(found, UnreadableMarker):
+        seen = f"in the marker's place there is {found.description}"
+    elif found.query_id != batch.query_id:
+        seen = (
+            f"the marker is of query {found.query_id}, micro-batch {found.batch_id} (another query with the same "
+            "kafka.transactional.id, or this one with another checkpoint)"
+        )
+    else:
+        seen = f"the marker is of micro-batch {found.batch_id}"
+    return ExactlyOnceError(
+        f"query {batch.query_id} is at micro-batch {batch.batch_id}, and {seen}: it is unknown whether micro-batch "
+        f"{batch.batch_id} is in Kafka. Use a kafka.transactional.id of this query's own, or compare the topic with the "
+        "source and set failOnMissingMarker=false for one start."
+    )
