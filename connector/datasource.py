@@ -61,7 +61,8 @@ class PykafkaWireDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch writer; a topic cannot be overwritten."""
-        from pykafka_wire.sink.writer import KafkaBatchWriter, check_write
+        from pykafka_wire.sink.preflight import check_batch_write
+        from pykafka_wire.sink.writer import KafkaBatchWriter
 
         if overwrite:
             raise OptionError('a topic cannot be overwritten, only appended to: use .mode("append").')
@@ -69,16 +70,17 @@ class PykafkaWireDataSource(DataSource):
         if parsed.exactly_once is not None:
             raise OptionError(
                 "deliveryGuarantee=exactly-once is for streaming writes: a batch write has no batch id by which a second "
-                "run could be told from the first. Write a stream with trigger(availableNow=True), or leave it out."
+                "run could be recognized. Write a stream with trigger(availableNow=True), or leave it out."
             )
         log_warnings(parsed.warnings)
         writer = KafkaBatchWriter(parsed, schema)
-        check_write(parsed)
+        check_batch_write(parsed)
         return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A streaming writer; with output mode complete every row of every batch is written."""
-        from pykafka_wire.sink.writer import KafkaStreamWriter, check_stream_write
+        from pykafka_wire.sink.preflight import check_stream_write
+        from pykafka_wire.sink.writer import KafkaStreamWriter
 
         parsed = parse_sink_options(self.options)
         if not _only_commits():

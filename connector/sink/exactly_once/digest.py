@@ -6,19 +6,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from pykafka_wire.sink.rows import Rows
+from pykafka_wire.sink.columns import RecordColumns
 from pykafka_wire.wire.records.arrays import binary_array, binary_scalar
 
 
-def digest_of(rows: Rows) -> int:
+def digest_of(records: RecordColumns) -> int:
     """The sum of a CRC-32C for each row: independent of the rows' order, of their split into Arrow batches and into tasks.
 
     Record timestamps do not count, because a null one becomes the time of writing. Partitions count only where a column
     names them.
     """
-    partition = None if rows.partition is None else rows.partition.cast(pa.string())
-    headers = None if rows.headers is None else binary_array([repr(each).encode() for each in rows.headers.to_pylist()])
-    columns = [rows.key, rows.value, rows.topic, partition, headers]
+    partition = None if records.partition is None else records.partition.cast(pa.string())
+    headers = (
+        None if records.headers is None else binary_array([repr(each).encode() for each in records.headers.to_pylist()])
+    )
+    columns = [records.key, records.value, records.topic, partition, headers]
     present = [array.cast(pa.binary()) for array in columns if array is not None]
     joined = pc.binary_join_element_wise(
         *present, binary_scalar(b"\0"), null_handling="replace", null_replacement=b"\0null"

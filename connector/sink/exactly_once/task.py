@@ -18,7 +18,7 @@ from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.sink.exactly_once.digest import digest_of
 from pykafka_wire.sink.exactly_once.size_limit import too_large
-from pykafka_wire.sink.writer import Writing
+from pykafka_wire.sink.task_writer import TaskWriter
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.produce.batch_limits import BatchLimits
@@ -48,14 +48,14 @@ class EncodedTask(WriterCommitMessage):
     digest: int
 
 
-class EncodingTask(Writing):
+class EncodingTaskWriter(TaskWriter):
     """Encodes a task's rows and keeps the batches."""
 
     def __init__(self, options: SinkOptions, schema: StructType, max_bytes: int) -> None:
         super().__init__(options, schema)
         self._max_bytes = max_bytes
 
-    def write_batches(self, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+    def write(self, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
         """The commit message of one task's Arrow batches.
 
         Raises:
@@ -75,7 +75,7 @@ class EncodingTask(Writing):
             nonlocal digest
             for batch in batches:
                 if batch.num_rows:
-                    digest += digest_of(self.columns.rows(batch))
+                    digest += digest_of(self.columns.records(batch))
                 yield batch
 
         written = self.append_all(collected, digested())

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from pykafka_wire.options.sink import ExactlyOnceOptions, SinkOptions
 from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
 from pykafka_wire.sink.exactly_once.size_limit import default_max_bytes, missing_result_limit
-from pykafka_wire.sink.exactly_once.task import EncodingTask
+from pykafka_wire.sink.exactly_once.task import EncodingTaskWriter
 from pykafka_wire.sink.writer import KafkaStreamWriter
 from pykafka_wire.wire.process_clients import shared_cluster
 
@@ -33,7 +33,7 @@ class ExactlyOnceStreamWriter(KafkaStreamWriter):
         # Spark builds a writer on the driver, also the one that it pickles for the tasks.
         self._max_bytes = exactly_once.max_bytes or default_max_bytes()
         _warn_of_result_limit(os.getpid())
-        self._writing = EncodingTask(options, schema, self._max_bytes)
+        self._task_writer = EncodingTaskWriter(options, schema, self._max_bytes)
         self._client = options.client
         self._exactly_once = exactly_once
 

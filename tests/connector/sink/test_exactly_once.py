@@ -14,12 +14,12 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import ExactlyOnceOptions
+from pykafka_wire.sink.columns import RecordColumns
 from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
 from pykafka_wire.sink.exactly_once.decision import Decision
 from pykafka_wire.sink.exactly_once.digest import digest_of
 from pykafka_wire.sink.exactly_once.marker import Marker, encode_marker, marker_group
 from pykafka_wire.sink.exactly_once.task import EncodedTask
-from pykafka_wire.sink.rows import Rows
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import describe_transaction
 from pykafka_wire.wire.errors import ProducerFencedError
@@ -254,12 +254,12 @@ def test_a_foreign_transaction_on_the_id_and_the_markers_life_are_named_at_the_s
     )
 
 
-def rows(*columns: tuple[bytes | None, bytes | None], **more: Any) -> Rows:
+def rows(*columns: tuple[bytes | None, bytes | None], **more: Any) -> RecordColumns:
     keys, values = zip(*columns, strict=True)
     now = np.zeros(len(columns), dtype=np.int64)
     given = {"headers": None, "topic": None, "partition": None} | more
-    return Rows(
-        n_rows=len(columns),
+    return RecordColumns(
+        n_records=len(columns),
         key=pa.array(keys, pa.binary()),
         value=pa.array(values, pa.binary()),
         timestamp_ms=now,

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire import PykafkaWireDataSource
 from pykafka_wire.options.options import parse_sink_options
-from pykafka_wire.sink.writer import check_stream_write, check_write
+from pykafka_wire.sink.preflight import check_batch_write, check_stream_write
 from pykafka_wire.wire.errors import NoBrokerAvailableError, UnknownTopicError
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -290,7 +290,7 @@ def test_a_dead_letter_that_is_refused_fails_the_write(spark: Any, kafka: Any, t
     name, dead = topic(1, {"max.message.bytes": "2000"}), topic(1, {"cleanup.policy": "compact"})
     frame = spark.range(1).selectExpr("repeat('x', 5000) AS value")
     text = failure(lambda: write(frame, kafka, topic=name, deadLetterTopic=dead, **DIVERT))
-    assert "[PYKAFKA_WIRE_WRITE] the dead-letter topic refuses a dead letter: INVALID_RECORD" in text
+    assert "[PYKAFKA_WIRE_WRITE] the dead-letter topic rejects a dead letter: INVALID_RECORD" in text
 
 
 def test_a_row_of_the_dead_letter_topics_own_is_refused(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
@@ -441,7 +441,7 @@ def test_a_stream_to_brokers_that_are_not_there_fails_before_its_first_batch(que
 
 def test_a_topic_column_does_not_keep_a_write_from_checking_its_brokers() -> None:
     options = parse_sink_options({"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "500"})
-    for check in (check_write, check_stream_write):
+    for check in (check_batch_write, check_stream_write):
         with pytest.raises(NoBrokerAvailableError):
             check(options)
 

@@ -63,7 +63,7 @@ import pyspark.worker
 import pyarrow as pa
 from pyspark.sql.types import *
 from pykafka_wire.options.sink import parse_sink_options
-from pykafka_wire.sink.writer import Writing
+from pykafka_wire.sink.task_writer import TaskWriter
 from pykafka_wire.source.read import record_batch
 from pykafka_wire.wire.records.decode import Columns, decode
 from pykafka_wire.wire.records.batch_framing import RecordSlice
@@ -105,7 +105,7 @@ for left_out in ((), ("partition", "headers"), ("partition", "key", "timestamp")
     columns = StructType([StructField(name, TYPES[name]) for name in rows.schema.names])
     options = parse_sink_options({"kafka.bootstrap.servers": "localhost:9092"})
     counting = Counting()
-    Writing(options, columns).append_all(counting, iter([rows, rows]))
+    TaskWriter(options, columns).append_all(counting, iter([rows, rows]))
     assert counting.n_sent == 2 * rows.num_rows
 print(batch.num_rows, "pandas" in sys.modules)
 """

@@ -1,4 +1,4 @@
-"""The sink's columns, and rows out of Arrow batches."""
+"""The sink's columns, and records out of Arrow batches."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from pyspark.sql.types import (
 )
 
 from pykafka_wire.errors import SchemaError, WriteError
-from pykafka_wire.sink.rows import Rows, SinkColumns
-from pykafka_wire.sink.writer import arrow_batches
+from pykafka_wire.sink.arrow_input import rows_to_arrow
+from pykafka_wire.sink.columns import RecordColumns, SinkColumns
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 ARROW_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -34,7 +34,7 @@ def schema(**types: DataType) -> StructType:
     return StructType([StructField(name, kind) for name, kind in types.items()])
 
 
-def rows_of(option_topic: str | None = "t", /, **arrays: Any) -> Rows:
+def rows_of(option_topic: str | None = "t", /, **arrays: Any) -> RecordColumns:
     spark = {
         "key": BinaryType(),
         "value": BinaryType(),
@@ -43,17 +43,17 @@ def rows_of(option_topic: str | None = "t", /, **arrays: Any) -> Rows:
         "headers": HEADERS,
         "timestamp": TimestampType(),
     }
-    columns = SinkColumns.of(schema(**{name: spark.get(name, StringType()) for name in arrays}), option_topic)
-    return columns.rows(pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays)))
+    columns = SinkColumns.from_schema(schema(**{name: spark.get(name, StringType()) for name in arrays}), option_topic)
+    return columns.records(pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays)))
 
 
 @pytest.mark.parametrize("kind", [StringType(), BinaryType()])
 def test_a_value_is_enough_with_the_option_topic(kind: DataType) -> None:
-    assert SinkColumns.of(schema(value=kind), "t").names == ("value",)
+    assert SinkColumns.from_schema(schema(value=kind), "t").names == ("value",)
 
 
 def test_columns_are_found_whatever_their_order_and_others_are_left_alone() -> None:
-    found = SinkColumns.of(
+    found = SinkColumns.from_schema(
         schema(
             extra=LongType(),
             partition=IntegerType(),
@@ -69,12 +69,12 @@ def test_columns_are_found_whatever_their_order_and_others_are_left_alone() -> N
 
 def test_no_value_names_the_columns_there_are() -> None:
     with pytest.raises(SchemaError, match=r"no column 'value' \(they have id, text\).*to_json"):
-        SinkColumns.of(schema(id=LongType(), text=StringType()), "t")
+        SinkColumns.from_schema(schema(id=LongType(), text=StringType()), "t")
 
 
 def test_no_topic_at_all() -> None:
     with pytest.raises(SchemaError, match=r"no topic to write to: set the option topic, or .* column"):
-        SinkColumns.of(schema(value=StringType()), None)
+        SinkColumns.from_schema(schema(value=StringType()), None)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_no_topic_at_all() -> None:
 def test_a_typing_error_is_refused_with_the_name_that_is_meant(typed: str, meant: str) -> None:
     types: dict[str, DataType] = {"value": StringType(), typed: StringType()}
     with pytest.raises(SchemaError, match=f"column '{typed}' would not be written: did you mean '{meant}'"):
-        SinkColumns.of(schema(**types), "t")
+        SinkColumns.from_schema(schema(**types), "t")
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,20 @@ def test_a_typing_error_is_refused_with_the_name_that_is_meant(typed: str, meant
     ],
 )
 def test_other_names_are_no_typing_errors(names: tuple[str, ...], topic: str) -> None:
-    found = SinkColumns.of(schema(**dict.fromkeys(names, StringType())), topic).names
+    found = SinkColumns.from_schema(schema(**dict.fromkeys(names, StringType())), topic).names
     assert set(found) == {"value", "key"} & set(names)
 
 
 def test_a_topic_column_that_is_misspelt_is_named() -> None:
     with pytest.raises(SchemaError, match="did you mean 'topic'"):
-        SinkColumns.of(schema(value=StringType(), topc=StringType()), None)
+        SinkColumns.from_schema(schema(value=StringType(), topc=StringType()), None)
 
 
 def test_columns_that_are_left_out_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
-        SinkColumns.of(schema(value=StringType(), offset=LongType(), weight=LongType(), colour=LongType()), "t")
+        SinkColumns.from_schema(
+            schema(value=StringType(), offset=LongType(), weight=LongType(), colour=LongType()), "t"
+        )
     (warning,) = [record.getMessage() for record in caplog.records]
     assert warning.startswith("Columns that are not written to Kafka: weight, colour. ")
 
@@ -124,7 +126,7 @@ def test_columns_that_are_left_out_are_named_once(caplog: pytest.LogCaptureFixtu
 def test_two_columns_of_one_name(name: str) -> None:
     fields = [StructField(each, StringType()) for each in ("value", name, name)]
     with pytest.raises(SchemaError, match=f"more than one column '{name}': keep one of them"):
-        SinkColumns.of(StructType(fields[1:] if name == "value" else fields), "t")
+        SinkColumns.from_schema(StructType(fields[1:] if name == "value" else fields), "t")
 
 
 @pytest.mark.parametrize(
@@ -142,12 +144,12 @@ def test_two_columns_of_one_name(name: str) -> None:
 def test_a_column_of_the_wrong_type(name: str, kind: DataType) -> None:
     types = {"value": StringType(), "topic": StringType()} | {name: kind}
     with pytest.raises(SchemaError, match=f"column '{name}' is .* and must be .*: cast it before the write"):
-        SinkColumns.of(schema(**types), None)
+        SinkColumns.from_schema(schema(**types), None)
 
 
 def test_the_option_topic_beats_a_topic_column() -> None:
     assert rows_of("t", value=pa.array([b"v"]), topic=pa.array(["x"])).topic is None
-    assert SinkColumns.of(schema(value=StringType(), topic=LongType()), "t").topic == "t"
+    assert SinkColumns.from_schema(schema(value=StringType(), topic=LongType()), "t").topic == "t"
 
 
 def test_strings_become_their_utf8_bytes() -> None:
@@ -196,7 +198,7 @@ def test_without_a_timestamp_column_the_time_is_now() -> None:
     assert (before <= rows.timestamp_ms).all() and (rows.timestamp_ms <= time.time() * 1000).all()
 
 
-def everything() -> Rows:
+def everything() -> RecordColumns:
     return rows_of(
         None,
         key=pa.array([b"k0", None, b"k2", b"k3"]),
@@ -210,7 +212,7 @@ def everything() -> Rows:
 
 def test_taking_rows_keeps_all_their_columns_together() -> None:
     taken = everything().take(np.array([3, 0]))
-    assert taken.n_rows == 2
+    assert taken.n_records == 2
     assert taken.key.to_pylist() == [b"k3", b"k0"]
     assert taken.value.to_pylist() == [b"v3", b"v0"]
     assert taken.topic.to_pylist() == ["b", "a"]
@@ -219,27 +221,18 @@ def test_taking_rows_keeps_all_their_columns_together() -> None:
     assert taken.timestamp_ms.tolist() == [3, 0]
 
 
-def test_a_slice_is_the_same_rows_in_a_row() -> None:
-    rows = everything()
-    part, taken = rows.slice(1, 2), rows.take(np.array([1, 2]))
-    assert part.n_rows == taken.n_rows == 2
-    for name in ("key", "value", "topic", "partition", "headers"):
-        assert getattr(part, name).to_pylist() == getattr(taken, name).to_pylist()
-    assert part.timestamp_ms.tolist() == taken.timestamp_ms.tolist()
-
-
 def test_rows_one_by_one_keep_their_time_wherever_the_worker_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Spark 4.0 hands them to a streaming writer: naive datetimes, local to the process."""
     moment = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
     types = schema(value=StringType(), timestamp=TimestampType(), headers=HEADERS, extra=LongType())
-    names = SinkColumns.of(types, "t").names
+    names = SinkColumns.from_schema(types, "t").names
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
         local = moment.astimezone().replace(tzinfo=None)
         assert local.hour == 7
         row = Row(value="v", timestamp=local, headers=[Row(key="k", value=b"1")], extra=object())
-        (batch,) = arrow_batches(iter([row]), types, names)
+        (batch,) = rows_to_arrow(iter([row]), types, names)
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -1,7 +1,7 @@
-"""Rows as the sink sees them: which columns a schema offers, and one Arrow batch as keys, values, headers and places.
+"""The columns that the sink writes, and an Arrow batch of them as the columns of Kafka records.
 
-The column rules are those of Spark's own Kafka sink; a ``timestamp`` column besides sets the record's timestamp
-(SPARK-50160). Knows nothing of brokers.
+Owns the rules for a DataFrame's columns. They are those of Spark's own Kafka sink; in addition, a ``timestamp`` column sets the
+record's timestamp (SPARK-50160). Knows nothing of brokers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SinkColumns:
     topic: str | None
 
     @classmethod
-    def of(cls, schema: StructType, topic: str | None) -> SinkColumns:
+    def from_schema(cls, schema: StructType, topic: str | None) -> SinkColumns:
         """The sink's columns in ``schema``.
 
         A warning names the columns that are not written, once a process.
@@ -89,14 +89,14 @@ class SinkColumns:
             _warn_of_others(tuple(others))
         return cls(names=tuple(name for name in _SINK_TYPES if name in types), topic=topic)
 
-    def rows(self, batch: Any) -> Rows:  # Any: pyarrow has no types
-        """One Arrow record batch as rows to write.
+    def records(self, batch: Any) -> RecordColumns:  # Any: pyarrow has no types
+        """The records of one Arrow record batch.
 
         Raises:
             WriteError: a row has no topic, or a header without a key.
         """
         column = {name: batch.column(batch.schema.get_field_index(name)) for name in self.names}
-        n_rows = batch.num_rows
+        n_records = batch.num_rows
         if self.topic is not None:
             topics: Any = None
         else:
@@ -115,13 +115,13 @@ class SinkColumns:
         timestamps = column.get("timestamp")
         now_ms = int(time.time() * 1000)
         if timestamps is None:
-            timestamp_ms = np.full(n_rows, now_ms, dtype=np.int64)
+            timestamp_ms = np.full(n_records, now_ms, dtype=np.int64)
         else:
             # Spark counts microseconds; a null timestamp is "now", as for a row without the column.
             micros = to_numpy(timestamps.cast(pa.timestamp("us", tz="UTC")).view(pa.int64()), null=now_ms * 1000)
             timestamp_ms = np.floor_divide(micros, 1000)
-        return Rows(
-            n_rows=n_rows,
+        return RecordColumns(
+            n_records=n_records,
             key=_binary(column.get("key")),
             value=_binary(column["value"]),
             headers=headers,
@@ -132,17 +132,17 @@ class SinkColumns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """Arrow columns of ``n_rows`` rows; ``topic`` is None where one topic takes them all.
+class RecordColumns:
+    """The columns of ``n_records`` Kafka records; ``topic`` is None where the option topic names it.
 
     Attributes:
-        key, value: pa.BinaryArray; ``key`` None where the rows have none.
+        key, value: pa.BinaryArray; ``key`` None where there is no such column.
         headers: pa.ListArray of struct<key, value> or None.
         partition: pa.Int32Array with nulls, or None.
-        timestamp_ms: int64[n_rows].
+        timestamp_ms: int64[n_records].
     """
 
-    n_rows: int
+    n_records: int
     key: Any
     value: Any
     headers: Any
@@ -150,37 +150,21 @@ class Rows:
     partition: Any
     timestamp_ms: npt.NDArray[np.int64]
 
-    def take(self, indices: npt.NDArray[np.int64]) -> Rows:
-        """The rows at ``indices``, in their order; copies."""
+    def take(self, indices: npt.NDArray[np.int64]) -> RecordColumns:
+        """The records at ``indices``, in that order; copies."""
         wanted = to_arrow(indices)
 
         def of(array: Any) -> Any:
             return None if array is None else array.take(wanted)
 
-        return Rows(
-            n_rows=len(indices),
+        return RecordColumns(
+            n_records=len(indices),
             key=of(self.key),
             value=of(self.value),
             headers=of(self.headers),
             topic=of(self.topic),
             partition=of(self.partition),
             timestamp_ms=self.timestamp_ms[indices],
-        )
-
-    def slice(self, start: int, length: int) -> Rows:
-        """Rows ``start`` to ``start + length``, a view."""
-
-        def of(array: Any) -> Any:
-            return None if array is None else array.slice(start, length)
-
-        return Rows(
-            n_rows=length,
-            key=of(self.key),
-            value=of(self.value),
-            headers=of(self.headers),
-            topic=of(self.topic),
-            partition=of(self.partition),
-            timestamp_ms=self.timestamp_ms[start : start + length],
         )
 
 

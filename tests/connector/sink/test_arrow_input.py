@@ -7,7 +7,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.sink.writer import joined
+from pykafka_wire.sink.arrow_input import coalesce_batches
 
 
 def test_rows_keep_their_order_and_batches_grow() -> None:
@@ -20,14 +20,14 @@ def test_rows_keep_their_order_and_batches_grow() -> None:
         for at, n in [(start, 1000) for start in range(0, 100_000, 1000)]
     ]
     batches.insert(3, batches[3].slice(0, 0))
-    found = list(joined(iter(batches)))
+    found = list(coalesce_batches(iter(batches)))
     assert 2 <= len(found) <= 4
     assert [value for batch in found for value in batch.column("value").to_pylist()] == values
 
 
 def test_a_large_batch_goes_through_untouched_after_what_waited() -> None:
     small, large = (pa.RecordBatch.from_arrays([pa.array([b"x" * n])], names=["value"]) for n in (10, 5 << 20))
-    found = list(joined(iter([small, small, large, small])))
+    found = list(coalesce_batches(iter([small, small, large, small])))
     assert [batch.num_rows for batch in found] == [2, 1, 1]
     assert found[1] is large
 
@@ -36,10 +36,10 @@ def test_rows_that_wait_are_sent_on_by_a_late_batch(monkeypatch: pytest.MonkeyPa
     clock = iter([0.0, 0.1, 0.5, 0.6, 0.7])
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     batch = pa.RecordBatch.from_arrays([pa.array([b"x"])], names=["value"])
-    assert [found.num_rows for found in joined(iter([batch] * 4))] == [2, 2]
+    assert [found.num_rows for found in coalesce_batches(iter([batch] * 4))] == [2, 2]
 
 
 def test_nothing_and_empty_batches() -> None:
     empty = pa.RecordBatch.from_arrays([pa.array([], pa.binary())], names=["value"])
-    assert list(joined(iter([]))) == []
-    assert list(joined(iter([empty, empty]))) == []
+    assert list(coalesce_batches(iter([]))) == []
+    assert list(coalesce_batches(iter([empty, empty]))) == []

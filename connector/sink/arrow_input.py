@@ -1,0 +1,70 @@
+"""A task's rows as Arrow batches of a size that is cheap to encode, whatever Spark hands over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timezone
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+#: Rows per Arrow batch where Spark hands over rows (4.0, streaming).
+_ROWS_PER_BATCH: Final = 10_000
+#: Encoded at a time: for a few hundred rows at once, calls of NumPy cost more than the records.
+_COALESCED_BYTES: Final = 4 << 20
+#: The most that a batch waits for others. There is no timer: the next batch sends it on.
+_LINGER_S: Final = 0.2
+
+
+def coalesce_batches(batches: Iterable[Any]) -> Iterator[Any]:  # Any: pyarrow has no types
+    """The same rows in larger Arrow batches, none of them empty: Spark's hold 10,000, of which a topic-partition gets few.
+
+    Batches are held until there are enough bytes, or until a batch comes that is large by itself or late.
+    """
+    held: list[Any] = []
+    n_bytes, since = 0, 0.0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        is_large = batch.nbytes >= _COALESCED_BYTES
+        if held and (is_large or time.monotonic() - since > _LINGER_S):
+            yield from _concatenate(held)
+            held, n_bytes = [], 0
+        if not held:
+            since = time.monotonic()
+        held.append(batch)
+        n_bytes += batch.nbytes
+        if n_bytes >= _COALESCED_BYTES:
+            yield from _concatenate(held)
+            held, n_bytes = [], 0
+    yield from _concatenate(held)
+
+
+def _concatenate(batches: list[Any]) -> list[Any]:
+    """One batch with all rows, a copy; a single batch, or none, as it is."""
+    if len(batches) < 2:
+        return batches
+    concatenated: list[Any] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return concatenated
+
+
+def rows_to_arrow(rows: Iterator[Any], schema: StructType, names: Sequence[str]) -> Iterator[Any]:
+    """The columns ``names`` of Spark's rows as Arrow batches: Spark 4.0 hands rows to a streaming writer, with timestamps
+    as naive datetimes in this process's time zone."""
+    from pykafka_wire.schema import arrow_schema
+
+    arrow = arrow_schema(StructType([schema[name] for name in names]))
+
+    def values(row: Any) -> dict[str, Any]:
+        found = {name: row[name] for name in names}
+        if found.get("headers") is not None:
+            found["headers"] = [header.asDict() for header in found["headers"]]
+        if found.get("timestamp") is not None:
+            found["timestamp"] = found["timestamp"].astimezone(timezone.utc)
+        return found
+
+    while chunk := list(islice(rows, _ROWS_PER_BATCH)):
+        yield pa.RecordBatch.from_pylist([values(row) for row in chunk], schema=arrow)

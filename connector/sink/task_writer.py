@@ -1,0 +1,62 @@
+"""A task's part of a write: Arrow batches become record batches, which go to a producer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pykafka_wire.options.sink import SinkOptions
+from pykafka_wire.sink.arrow_input import coalesce_batches
+from pykafka_wire.sink.batch_builder import BatchBuilder, BatchDestination
+from pykafka_wire.sink.columns import SinkColumns
+from pykafka_wire.sink.dead_letter_queue import DeadLetterProducer
+from pykafka_wire.wire.process_clients import shared_producer
+
+
+@dataclass(frozen=True)
+class WrittenTask(WriterCommitMessage):
+    """A task's commit message: what it wrote.
+
+    Attributes:
+        n_records: without those that went to the dead-letter topic.
+    """
+
+    n_records: int
+    n_bytes: int
+    n_dead_letters: int = 0
+
+
+class TaskWriter:
+    """Writes the rows of tasks. Built without any I/O: Spark pickles it for the tasks."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.columns = SinkColumns.from_schema(schema, options.topic)
+        self._options = options
+
+    def write(self, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+        """Send one task's Arrow batches; returns its commit message when every record is acknowledged."""
+        with shared_producer(self._options.client) as producer:
+            dead_letter_topic = self._options.dead_letter_topic
+            if dead_letter_topic is None:
+                written = self.append_all(producer, batches)
+                producer.flush()
+                return written
+            diverting = DeadLetterProducer(producer, self._options, dead_letter_topic)
+            written = self.append_all(diverting, batches)
+            n_dead_letters = diverting.flush()
+            return WrittenTask(written.n_records - n_dead_letters, written.n_bytes, n_dead_letters)
+
+    def append_all(self, destination: BatchDestination, batches: Iterator[Any]) -> WrittenTask:
+        """Encode all rows and append them to a destination, by topic-partition."""
+        builder = BatchBuilder(destination, self._options)
+        n_records = n_bytes = 0
+        for batch in coalesce_batches(batch.select(self.columns.names) for batch in batches):
+            for built in builder.build(self.columns.records(batch)):
+                n_records += sum(each.n_records for each in built.batches)
+                n_bytes += sum(len(each.data) for each in built.batches)
+                destination.append(*built)
+        return WrittenTask(n_records, n_bytes)
