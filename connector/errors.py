@@ -1,14 +1,14 @@
-"""What goes wrong on Spark's side, each with a stable code at the head of its message.
+"""The errors of Spark's side. Each message begins with a stable code.
 
-Spark wraps a Python error in a condition of its own, and only the text survives: the code (``PYKAFKA_WIRE_…``) is what
-a user can search for and an alarm can match. Every error is picklable, for it crosses Spark's process borders.
+Spark wraps a Python error in an error condition of its own, and only the text survives. So users search for the code
+(``PYKAFKA_WIRE_…``), and alarms match it. Every error is picklable, because it crosses Spark's process borders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from pykafka_wire.wire.topics import TopicPartition
 
@@ -27,37 +27,37 @@ class ConnectorError(Exception):
 
 
 class OptionError(ConnectorError):
-    """An option is missing, unknown, malformed or contradicts another one. Raised before any broker is asked."""
+    """An option is missing, unknown, malformed, or contradicts another one. Raised before any request to a broker."""
 
     code = "PYKAFKA_WIRE_OPTION"
 
 
 class SchemaError(ConnectorError):
-    """A column that the source does not have, or that the sink cannot write."""
+    """A column that the source does not have, or a schema that the sink cannot write."""
 
     code = "PYKAFKA_WIRE_SCHEMA"
 
 
 class OffsetsError(ConnectorError):
-    """Offsets that fit the topic's partitions in no way, or a checkpoint that this version cannot read."""
+    """Offsets that do not match the topic's partitions, or a checkpoint that this version cannot read."""
 
     code = "PYKAFKA_WIRE_OFFSETS"
 
 
 class RecordError(ConnectorError):
-    """A record that Kafka keeps and no row of Spark can hold."""
+    """A record in Kafka that a Spark row cannot represent."""
 
     code = "PYKAFKA_WIRE_RECORD"
 
 
 class WriteError(ConnectorError):
-    """Rows that cannot become Kafka records."""
+    """A row that cannot be written as a Kafka record."""
 
     code = "PYKAFKA_WIRE_WRITE"
 
 
 class ExactlyOnceError(ConnectorError):
-    """A micro-batch that could not be committed exactly once. Nothing of it is visible, or a marker says that it is."""
+    """A micro-batch that could not be committed exactly once: it was not written, or the marker decides on restart."""
 
     code = "PYKAFKA_WIRE_EXACTLY_ONCE"
 
@@ -69,42 +69,47 @@ class LedgerError(ConnectorError):
 
 
 class ValueFormatError(ConnectorError):
-    """A value that is not what its format or its schema says, under ``on_error="fail"`` (``pykafka_wire.values``)."""
+    """A value that does not match its format or schema, under ``on_error="fail"`` (``pykafka_wire.values``)."""
 
     code = "PYKAFKA_WIRE_VALUE"
 
 
 class RegistryError(ConnectorError):
-    """A schema registry that does not answer, or lets nobody in. No value is judged by it."""
+    """A schema registry that does not answer, or rejects the credentials. It says nothing about any value."""
 
     code = "PYKAFKA_WIRE_REGISTRY"
 
 
 class MissingLibraryError(ConnectorError):
-    """A library behind an extra is not installed where it is needed."""
+    """A library of an extra is not installed where it is needed."""
 
     code = "PYKAFKA_WIRE_NOT_INSTALLED"
 
 
 class PoisonError(Exception):
-    """Why one value cannot be read or written. Within ``pykafka_wire.values``: the policy makes of it what the user sees."""
+    """One value cannot be read or written. Internal to ``pykafka_wire.values``: ``on_error`` decides what the user sees."""
 
 
 class Loss(Enum):
-    """How records were lost between two looks at the log; the names follow Spark's own connector."""
+    """The cause of a data loss; the names follow Spark's own connector."""
 
-    PARTITIONS_DELETED = "partitions of the checkpoint are gone"
-    ADDED_PARTITION_DOES_NOT_START_FROM_ZERO = "a new partition's first records are gone"
-    INITIAL_OFFSET_NOT_FOUND = "a new topic-partition was gone before its first offset was known"
-    START_OFFSET_OUT_OF_RANGE = "the first offsets of the range have aged out"
-    OFFSETS_CHANGED = "the log ends before the offsets that the checkpoint holds"
+    PARTITIONS_DELETED = "partitions of the checkpoint no longer exist"
+    ADDED_PARTITION_DOES_NOT_START_FROM_ZERO = "the first records of a new partition were deleted before they were read"
+    INITIAL_OFFSET_NOT_FOUND = "a new topic-partition was deleted before its first offset was known"
+    START_OFFSET_OUT_OF_RANGE = "the first offsets of the range were deleted by retention"
+    OFFSETS_CHANGED = "the log ends before the offsets of the checkpoint"
     LOG_TRUNCATED = "an unclean leader election truncated the log below what was read"
     TOPIC_RECREATED = "the topic was deleted and created again under the same name"
     RANGE_UNREADABLE = "a part of the range can no longer be read"
 
 
+#: Losses that a longer retention prevents, and the advice for them.
+_BY_RETENTION: Final = (Loss.START_OFFSET_OUT_OF_RANGE, Loss.ADDED_PARTITION_DOES_NOT_START_FROM_ZERO)
+_LONGER: Final = "; to keep records for longer, raise the topic's retention"
+
+
 class DataLossError(ConnectorError):
-    """Records that the query was to read no longer exist.
+    """Records that the query had to read no longer exist.
 
     Attributes:
         loss: the cause.
@@ -118,8 +123,8 @@ class DataLossError(ConnectorError):
         self.lost = [(TopicPartition(*tp), start, end) for tp, start, end in lost]
         self.detail = detail
         super().__init__(
-            f"{describe_loss(loss, self.lost, detail)}. To go on without these records set the option failOnDataLoss "
-            "to false; to keep more of them raise the topic's retention, or start a new query with a new checkpoint."
+            f"{describe_loss(loss, self.lost, detail)}. To continue without these records, set the option failOnDataLoss "
+            f"to false{_LONGER if loss in _BY_RETENTION else ''}; or start a new query with a new checkpoint."
         )
         self.code_suffix = loss.name
 
@@ -128,7 +133,7 @@ class DataLossError(ConnectorError):
 
 
 def describe_loss(loss: Loss, lost: Iterable[tuple[TopicPartition, int, int]], detail: str = "") -> str:
-    """The sentence of a data loss, as the error and the log say it."""
+    """The text of a data loss, for the error and the log."""
 
     def span(start: int, end: int) -> str:
         return "" if start < 0 and end < 0 else f" [{start}, {'…' if end < 0 else end})"

@@ -212,7 +212,11 @@ def test_a_driver_that_comes_back_after_its_successor_writes_nothing(
 ) -> None:
     drive = drive_of(dialect_brokers[1], 3)
     # One that has yet to begin takes the id over again, rightfully, and finds the marker beyond it.
-    why = "its checkpoint was set back, or a second run of it is on" if api == "InitProducerId" else "taken over"
+    why = (
+        "its checkpoint was set back, or a second run of the query is active"
+        if api == "InitProducerId"
+        else "taken over"
+    )
     outlive(drive, api, start, outside_of(drive.servers), read(drive), why)
 
 
