@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from pykafka_wire import PykafkaWireDataSource
-from pykafka_wire.options.options import parse_sink_options
+from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.sink.preflight import check_batch_write, check_stream_write
 from pykafka_wire.wire.errors import NoBrokerAvailableError, UnknownTopicError
 
