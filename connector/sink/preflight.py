@@ -7,9 +7,9 @@ from typing import Final
 
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.wire.cluster.cluster import Deadline
-from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.error_codes import UNKNOWN_TOPIC_GRACE_MS
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, UnknownTopicError, WireError
+from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.produce.partitioner import Partitioner
 
 _log = logging.getLogger(__name__)
