@@ -209,7 +209,7 @@ def _versions(settings: ClientSettings, host: str, port: int, address: str) -> C
     except WireError as error:
         if not settings.uses_tls and _answers_tls(host, port):
             return Check(
-                name=name, where=address, result="fail", found="the port speaks TLS, and security.protocol says plaintext",
+                name=name, where=address, result="fail", found="the port speaks TLS, and security.protocol is a plaintext one",
                 remedy="Set security.protocol to SSL, or to SASL_SSL with sasl.mechanism, and ssl.truststore.location.",
             )  # fmt: skip
         return failed_check(

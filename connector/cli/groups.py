@@ -230,4 +230,4 @@ def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], 
         for tp, offset in sorted(wanted.items())
     ]
     output().rows(rows)
-    output().say("Dry run: nothing was committed." if dry_run else f"Committed to group {group}.")
+    output().message("Dry run: nothing was committed." if dry_run else f"Committed to group {group}.")

@@ -63,7 +63,7 @@ class Output:
         """One JSON document on a line of its own."""
         click.echo(json.dumps(value, ensure_ascii=False))
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """A sentence for people; nothing where JSON is asked for."""
         if not self.json:
             click.echo(text)

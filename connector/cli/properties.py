@@ -25,7 +25,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments; one that ends on a backslash goes on in the next."""
+    """Lines without comments; a line that ends with a backslash continues in the next."""
     begun = ""
     for line in text.splitlines():
         line = line.lstrip()

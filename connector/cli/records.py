@@ -208,7 +208,7 @@ def produce(
             f"Line {n_records + 1} has no {key_separator!r} between key and value: {shown!r}. "
             f"The {n_records} before it were written to {topic}, nothing from it on."
         )
-    output().say(f"{counted(n_records, 'record')} written to {topic}.")
+    output().message(f"{counted(n_records, 'record')} written to {topic}.")
 
 
 def _blocks(values: tuple[str, ...]) -> Iterator[list[bytes]]:

@@ -34,7 +34,7 @@ def transactions(topics: tuple[str, ...], every: bool) -> None:
     output().rows(shown, empty="No transaction is open.", only_if_wide=("producer id", "epoch", "since"))
     hung = [row for row in shown if row["state"] == "HUNG"]
     if hung:
-        output().say(
+        output().message(
             "To end a hanging transaction: kafka-transactions.sh abort --topic TOPIC --partition N --start-offset OFFSET."
         )
         sys.exit(1)

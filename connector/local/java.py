@@ -55,10 +55,10 @@ def find_java(minimum: int = MINIMUM) -> Java | None:
 
 
 def ensure_java(minimum: int = MINIMUM) -> Java:
-    """An installed Java of at least version `minimum`, else one downloaded through cjdk (a message says so).
+    """An installed Java of at least version `minimum`, else one downloaded through cjdk (a warning is logged).
 
     Raises:
-        JavaNotFoundError: none is installed and the download failed; one sentence says what to install.
+        JavaNotFoundError: none is installed and the download failed; the message names what to install.
     """
     found, rejected = _search(minimum)
     if found is not None:
@@ -156,7 +156,7 @@ def _version(executable: Path) -> int | None:
 
 
 def _output(command: list[str]) -> str | None:
-    """What a command printed to both streams (Java says its version on standard error); None when it fails."""
+    """What a command printed to both streams (Java prints its version to standard error); None when it fails."""
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):

@@ -50,10 +50,10 @@ class Watchdog:
             raise LocalClusterError(f"the cluster's watchdog ended with code {self._process.wait()}")
 
     def watch(self, pid: int) -> None:
-        self._say(f"+{pid}\n")
+        self._send(f"+{pid}\n")
 
     def forget(self, pid: int) -> None:
-        self._say(f"-{pid}\n")
+        self._send(f"-{pid}\n")
 
     def close(self) -> None:
         """End every process still watched, remove the folder, and wait for both."""
@@ -66,7 +66,7 @@ class Watchdog:
             self._process.kill()
             self._process.wait()
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line.encode())
@@ -180,7 +180,7 @@ class SupervisedProcess:
         self._signal(signal.SIGSTOP)
         assert self._process is not None
         if hasattr(os, "waitid"):  # macOS: Python 3.13
-            # On a busy machine some threads go on until another one has acted on the signal.
+            # On a busy machine some threads continue until another one has acted on the signal.
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:

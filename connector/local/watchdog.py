@@ -18,7 +18,7 @@ import sys
 import time
 
 # SIGKILL takes effect as soon as the process is scheduled; seconds are only needed on a machine that is thrashing. (On
-# Linux a dead process counts as there until its parent has waited for it, so this may also be time spent in vain.)
+# Linux a dead process counts as there until its parent has waited for it, so this may also time out.)
 GONE_WITHIN_S = 3.0
 
 

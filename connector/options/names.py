@@ -39,7 +39,7 @@ REFUSED_IN_SPARK: Final[dict[str, str]] = {
 
 _LETTERS: Final[dict[Mode, str]] = {"stream": "S", "batch": "B", "sink": "W"}
 _MODES: Final[dict[Mode, str]] = {"stream": "streaming read", "batch": "batch read", "sink": "write"}
-#: What the letters of an option say it applies to.
+#: What an option applies to, by its letters.
 _APPLIES_TO: Final = {"SB": "reads", "S": "streaming reads", "B": "batch reads", "W": "writes"}
 _READ_SETTINGS, _WRITE_SETTINGS = ("reads", "groups"), ("writes",)
 
