@@ -14,99 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 
+from pykafka_wire.wire import setting_parsers as parsers
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.unsupported_settings import IGNORED, REFUSED
-
-#: Kafka's default port; a bootstrap server must still name one, as with Java's client.
-Address = tuple[str, int]
-
-
-def _text(value: str) -> str:
-    return value
-
-
-def _boolean(value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise ValueError("Use true or false.")
-    return value.lower() == "true"
-
-
-def _whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            raise ValueError("Use a whole number.") from None
-        if not least <= number <= most:
-            raise ValueError(f"Use a whole number from {least} to {most}.")
-        return number
-
-    return parse
-
-
-def _share(least: float, most: float) -> Callable[[str], float]:
-    def parse(value: str) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            raise ValueError("Use a number.") from None
-        if not least <= number <= most:
-            raise ValueError(f"Use a number from {least} to {most}.")
-        return number
-
-    return parse
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        for choice in choices:
-            if value.lower() == choice.lower():
-                return choice
-        raise ValueError(f"Use one of {', '.join(choices)}.")
-
-    return parse
-
-
-def _names(value: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in value.split(",") if part.strip())
-
-
-def _strategies(value: str) -> tuple[str, ...]:
-    # Java's class names. Those of other strategies are passed over: its own default names a second one for groups that are
-    # on their way to it, and where no group is joined none is used.
-    names = (name.rpartition(".")[2].lower().removesuffix("assignor") for name in _names(value))
-    return tuple(dict.fromkeys(name for name in names if name in ("range", "roundrobin")))
-
-
-def _tls_versions(value: str) -> tuple[str, ...]:
-    # The old ones are in many a file, as Kafka's default once was, and stay off: 1.2 is the oldest that is spoken.
-    old, spoken = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"), ("TLSv1.2", "TLSv1.3")
-    names = _names(value)
-    wanted = tuple(name for name in spoken if name in names)
-    if not wanted or not set(names) <= {*old, *spoken}:
-        raise ValueError("Use TLSv1.2, TLSv1.3 or both.")
-    return wanted
-
-
-def _identification(value: str) -> str:
-    if value.lower() not in ("https", ""):
-        raise ValueError("Use https; an empty value turns the check of host names off.")
-    return value.lower()
-
-
-def parse_addresses(value: str) -> tuple[Address, ...]:
-    """``host:port`` pairs separated by commas; IPv6 hosts in brackets. Raises ValueError with the remedy."""
-    addresses = []
-    for part in _names(value):
-        host, colon, port = part.rpartition(":")
-        # A listener's name in front, as Kafka's own listeners setting has it, is a slip that Java forgives.
-        host = host.rpartition("://")[2].removeprefix("[").removesuffix("]")
-        if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-            raise ValueError(f"{part!r} is no host:port; write for example broker1:9092,broker2:9092.")
-        addresses.append((host, int(port)))
-    if not addresses:
-        raise ValueError("Name at least one broker, as in broker1:9092.")
-    return tuple(dict.fromkeys(addresses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +33,11 @@ def _row(parse: Callable[[str], Any], where: str, meaning: str, *, secret: bool 
     return {"row": _Row(parse, where, meaning, secret)}
 
 
-_MS: Final = _whole(0)
-_BYTES: Final = _whole(1)
+_MS: Final = parsers.whole(0)
+_BYTES: Final = parsers.whole(1)
 _SECURITY: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-_STORES: Final = _one_of("PEM", "PKCS12", "JKS")
+_STORES: Final = parsers.one_of("PEM", "PKCS12", "JKS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -139,86 +49,86 @@ class ClientSettings:
     """
 
     # fmt: off
-    bootstrap_servers: tuple[Address, ...] = field(metadata=_row(parse_addresses, "all", "`host:port,host:port`; tried in turn until one answers"))
-    client_id: str = field(default="pykafka-wire", metadata=_row(_text, "all", "how brokers call this client in logs and quotas"))
-    client_rack: str = field(default="", metadata=_row(_text, "reads", "read from a replica in this rack where there is one"))
-    security_protocol: str = field(default="PLAINTEXT", metadata=_row(_one_of(*_SECURITY), "all", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`"))
-    request_timeout_ms: int = field(default=30_000, metadata=_row(_whole(1), "all", "for one request and its answer, in ms"))
-    default_api_timeout_ms: int = field(default=60_000, metadata=_row(_whole(1), "all", "for a call with all its retries, in ms"))
+    bootstrap_servers: tuple[parsers.Address, ...] = field(metadata=_row(parsers.addresses, "all", "`host:port,host:port`; tried in turn until one answers"))
+    client_id: str = field(default="pykafka-wire", metadata=_row(parsers.text, "all", "how brokers call this client in logs and quotas"))
+    client_rack: str = field(default="", metadata=_row(parsers.text, "reads", "read from a replica in this rack where there is one"))
+    security_protocol: str = field(default="PLAINTEXT", metadata=_row(parsers.one_of(*_SECURITY), "all", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`"))
+    request_timeout_ms: int = field(default=30_000, metadata=_row(parsers.whole(1), "all", "for one request and its answer, in ms"))
+    default_api_timeout_ms: int = field(default=60_000, metadata=_row(parsers.whole(1), "all", "for a call with all its retries, in ms"))
     # Java's default is 10 s; a dead first address of a bootstrap list would then hold a start for as long.
-    socket_connection_setup_timeout_ms: int = field(default=4_000, metadata=_row(_whole(1), "all", "for connecting and the handshakes, in ms"))
-    connections_max_idle_ms: int = field(default=540_000, metadata=_row(_whole(-1), "all", "a connection idle for longer is not used again, in ms; -1 for ever"))
+    socket_connection_setup_timeout_ms: int = field(default=4_000, metadata=_row(parsers.whole(1), "all", "for connecting and the handshakes, in ms"))
+    connections_max_idle_ms: int = field(default=540_000, metadata=_row(parsers.whole(-1), "all", "a connection idle for longer is not used again, in ms; -1 for ever"))
     metadata_max_age_ms: int = field(default=300_000, metadata=_row(_MS, "all", "metadata is asked for anew after this long, in ms"))
-    metadata_recovery_strategy: str = field(default="rebootstrap", metadata=_row(_one_of("rebootstrap", "none"), "all", "whether to start over from `bootstrap.servers` when no known broker answers"))
+    metadata_recovery_strategy: str = field(default="rebootstrap", metadata=_row(parsers.one_of("rebootstrap", "none"), "all", "whether to start over from `bootstrap.servers` when no known broker answers"))
     metadata_recovery_rebootstrap_trigger_ms: int = field(default=300_000, metadata=_row(_MS, "all", "how long no broker must have answered for that, in ms"))
     retry_backoff_ms: int = field(default=100, metadata=_row(_MS, "all", "the first pause before a retry, in ms; each next one is twice as long"))
     retry_backoff_max_ms: int = field(default=1_000, metadata=_row(_MS, "all", "the longest pause before a retry, in ms"))
-    receive_buffer_bytes: int | None = field(default=None, metadata=_row(_whole(-1), "all", "the socket's receive buffer; -1 or none: the system's choice"))
-    send_buffer_bytes: int | None = field(default=None, metadata=_row(_whole(-1), "all", "the socket's send buffer; -1 or none: the system's choice"))
+    receive_buffer_bytes: int | None = field(default=None, metadata=_row(parsers.whole(-1), "all", "the socket's receive buffer; -1 or none: the system's choice"))
+    send_buffer_bytes: int | None = field(default=None, metadata=_row(parsers.whole(-1), "all", "the socket's send buffer; -1 or none: the system's choice"))
     fetch_max_bytes: int | None = field(default=None, metadata=_row(_BYTES, "reads", "most bytes of one Fetch response; none: chosen by the read"))
     fetch_max_wait_ms: int = field(default=500, metadata=_row(_MS, "reads", "how long a broker may wait for records, in ms"))
     max_partition_fetch_bytes: int | None = field(default=None, metadata=_row(_BYTES, "reads", "most bytes of one topic-partition in it; none: chosen by the read"))
-    check_crcs: bool = field(default=True, metadata=_row(_boolean, "reads", "check the CRC of every record batch"))
-    isolation_level: str = field(default="read_uncommitted", metadata=_row(_one_of("read_uncommitted", "read_committed"), "reads", "`read_committed` leaves out aborted and open transactions"))
-    acks: str = field(default="all", metadata=_row(_one_of("all", "-1", "1", "0"), "writes", "which replicas must have a batch before it counts as written"))
-    compression_type: str = field(default="none", metadata=_row(_one_of("none", "gzip", "snappy", "lz4", "zstd"), "writes", "`none`, `gzip`, `snappy`, `lz4` or `zstd`"))
-    compression_gzip_level: int | None = field(default=None, metadata=_row(_whole(-1, 9), "writes", "level of gzip; none: this client's choice"))
-    compression_lz4_level: int | None = field(default=None, metadata=_row(_whole(1, 17), "writes", "level of lz4; none: this client's choice"))
-    compression_zstd_level: int | None = field(default=None, metadata=_row(_whole(-131_072, 22), "writes", "level of zstd; none: this client's choice"))
+    check_crcs: bool = field(default=True, metadata=_row(parsers.boolean, "reads", "check the CRC of every record batch"))
+    isolation_level: str = field(default="read_uncommitted", metadata=_row(parsers.one_of("read_uncommitted", "read_committed"), "reads", "`read_committed` leaves out aborted and open transactions"))
+    acks: str = field(default="all", metadata=_row(parsers.one_of("all", "-1", "1", "0"), "writes", "which replicas must have a batch before it counts as written"))
+    compression_type: str = field(default="none", metadata=_row(parsers.one_of("none", "gzip", "snappy", "lz4", "zstd"), "writes", "`none`, `gzip`, `snappy`, `lz4` or `zstd`"))
+    compression_gzip_level: int | None = field(default=None, metadata=_row(parsers.whole(-1, 9), "writes", "level of gzip; none: this client's choice"))
+    compression_lz4_level: int | None = field(default=None, metadata=_row(parsers.whole(1, 17), "writes", "level of lz4; none: this client's choice"))
+    compression_zstd_level: int | None = field(default=None, metadata=_row(parsers.whole(-131_072, 22), "writes", "level of zstd; none: this client's choice"))
     max_request_size: int = field(default=1_048_576, metadata=_row(_BYTES, "writes", "most bytes of one record batch and of one topic-partition's part of a request"))
     # Java's defaults, 16384 and 5, suit records that come one by one; here they come in Arrow batches of thousands.
     batch_size: int | None = field(default=None, metadata=_row(_MS, "writes", "most bytes of one record batch before compression, and of rows without a key before the next partition's turn; none: this client's choice"))
     linger_ms: int | None = field(default=None, metadata=_row(_MS, "writes", "what was not sent for so long goes out when the next Arrow batch has come, in ms; none: when a request is full, or the rows end"))
-    partitioner_class: str | None = field(default=None, metadata=_row(_text, "writes", "`RoundRobinPartitioner`, or `module:function` (see README, Write); none: the key's hash, as Java's"))
-    partitioner_ignore_keys: bool = field(default=False, metadata=_row(_boolean, "writes", "place rows with a key as if they had none"))
+    partitioner_class: str | None = field(default=None, metadata=_row(parsers.text, "writes", "`RoundRobinPartitioner`, or `module:function` (see README, Write); none: the key's hash, as Java's"))
+    partitioner_ignore_keys: bool = field(default=False, metadata=_row(parsers.boolean, "writes", "place rows with a key as if they had none"))
     buffer_memory: int = field(default=33_554_432, metadata=_row(_BYTES, "writes", "bytes that may wait for acknowledgement"))
-    delivery_timeout_ms: int = field(default=120_000, metadata=_row(_whole(1), "writes", "for a batch with all its retries, in ms"))
+    delivery_timeout_ms: int = field(default=120_000, metadata=_row(parsers.whole(1), "writes", "for a batch with all its retries, in ms"))
     retries: int = field(default=2**31 - 1, metadata=_row(_MS, "writes", "how often a batch is sent again at most"))
-    max_in_flight_requests_per_connection: int = field(default=5, metadata=_row(_whole(1), "writes", "unanswered Produce requests to one broker"))
-    enable_idempotence: bool = field(default=True, metadata=_row(_boolean, "writes", "no duplicates and no reordering when a batch is sent again"))
-    transactional_id: str | None = field(default=None, metadata=_row(_text, "writes", "the producer's identity over restarts"))
-    transaction_timeout_ms: int = field(default=60_000, metadata=_row(_whole(1), "writes", "a coordinator aborts a transaction open for longer, in ms"))
-    group_id: str | None = field(default=None, metadata=_row(_text, "reads", "the consumer group"))
-    group_instance_id: str | None = field(default=None, metadata=_row(_text, "groups", "static membership: the member's identity over restarts"))
-    session_timeout_ms: int = field(default=45_000, metadata=_row(_whole(1), "groups", "a member silent for longer is left out, in ms"))
-    heartbeat_interval_ms: int = field(default=3_000, metadata=_row(_whole(1), "groups", "time between heartbeats, in ms"))
-    max_poll_interval_ms: int = field(default=300_000, metadata=_row(_whole(1), "groups", "time between polls after which a member counts as stuck, in ms"))
-    partition_assignment_strategy: tuple[str, ...] = field(default=("range",), metadata=_row(_strategies, "groups", "`range`, `roundrobin` or both, or Java's class names for them; others are passed over"))
-    auto_offset_reset: str = field(default="latest", metadata=_row(_one_of("earliest", "latest", "none"), "groups", "where to start where the group has committed nothing"))
-    enable_auto_commit: bool = field(default=True, metadata=_row(_boolean, "groups", "commit positions while polling"))
+    max_in_flight_requests_per_connection: int = field(default=5, metadata=_row(parsers.whole(1), "writes", "unanswered Produce requests to one broker"))
+    enable_idempotence: bool = field(default=True, metadata=_row(parsers.boolean, "writes", "no duplicates and no reordering when a batch is sent again"))
+    transactional_id: str | None = field(default=None, metadata=_row(parsers.text, "writes", "the producer's identity over restarts"))
+    transaction_timeout_ms: int = field(default=60_000, metadata=_row(parsers.whole(1), "writes", "a coordinator aborts a transaction open for longer, in ms"))
+    group_id: str | None = field(default=None, metadata=_row(parsers.text, "reads", "the consumer group"))
+    group_instance_id: str | None = field(default=None, metadata=_row(parsers.text, "groups", "static membership: the member's identity over restarts"))
+    session_timeout_ms: int = field(default=45_000, metadata=_row(parsers.whole(1), "groups", "a member silent for longer is left out, in ms"))
+    heartbeat_interval_ms: int = field(default=3_000, metadata=_row(parsers.whole(1), "groups", "time between heartbeats, in ms"))
+    max_poll_interval_ms: int = field(default=300_000, metadata=_row(parsers.whole(1), "groups", "time between polls after which a member counts as stuck, in ms"))
+    partition_assignment_strategy: tuple[str, ...] = field(default=("range",), metadata=_row(parsers.strategies, "groups", "`range`, `roundrobin` or both, or Java's class names for them; others are passed over"))
+    auto_offset_reset: str = field(default="latest", metadata=_row(parsers.one_of("earliest", "latest", "none"), "groups", "where to start where the group has committed nothing"))
+    enable_auto_commit: bool = field(default=True, metadata=_row(parsers.boolean, "groups", "commit positions while polling"))
     auto_commit_interval_ms: int = field(default=5_000, metadata=_row(_MS, "groups", "time between such commits, in ms"))
-    sasl_mechanism: str | None = field(default=None, metadata=_row(_one_of(*_MECHANISMS), "SASL", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER` or `GSSAPI`"))
-    sasl_jaas_config: str | None = field(default=None, metadata=_row(_text, "SASL", "a login module with its options, as Java's clients have it", secret=True))
-    sasl_username: str | None = field(default=None, metadata=_row(_text, "SASL", "the user, for PLAIN and SCRAM; goes before the JAAS line's"))
-    sasl_password: str | None = field(default=None, metadata=_row(_text, "SASL", "its password", secret=True))
-    sasl_kerberos_service_name: str | None = field(default=None, metadata=_row(_text, "SASL", "the first part of the brokers' principal; `kafka` where nothing says otherwise"))
-    sasl_oauthbearer_token_provider: str | None = field(default=None, metadata=_row(_text, "SASL", "`module:function` that returns a token, or a token and when it expires"))
-    sasl_oauthbearer_config: str | None = field(default=None, metadata=_row(_text, "SASL", "the text that the token provider is called with", secret=True))
-    sasl_oauthbearer_token_endpoint_url: str | None = field(default=None, metadata=_row(_text, "SASL", "where tokens are had for client credentials (`https:`), or the file that holds one (`file:`)", secret=True))
-    sasl_oauthbearer_client_credentials_client_id: str | None = field(default=None, metadata=_row(_text, "SASL", "the client's id there; goes before the JAAS line's `clientId`"))
-    sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, metadata=_row(_text, "SASL", "its secret", secret=True))
-    sasl_oauthbearer_scope: str | None = field(default=None, metadata=_row(_text, "SASL", "the scope to ask for there"))
-    sasl_oauthbearer_extensions: str | None = field(default=None, metadata=_row(_text, "SASL", "SASL extensions, `name=value,name=value` (KIP-342)"))
-    sasl_oauthbearer_header_urlencode: bool = field(default=False, metadata=_row(_boolean, "SASL", "percent-encode id and secret in the Authorization header, as RFC 6749 has it"))
-    sasl_oauthbearer_allow_http_loopback: bool = field(default=False, metadata=_row(_boolean, "SASL", "for tests: take an endpoint without TLS on this machine"))
-    sasl_login_read_timeout_ms: int = field(default=10_000, metadata=_row(_whole(1), "SASL", "for an answer of the token endpoint, in ms"))
-    sasl_login_refresh_window_factor: float = field(default=0.8, metadata=_row(_share(0.5, 1.0), "SASL", "the share of a token's life after which a new one is got"))
+    sasl_mechanism: str | None = field(default=None, metadata=_row(parsers.one_of(*_MECHANISMS), "SASL", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER` or `GSSAPI`"))
+    sasl_jaas_config: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "a login module with its options, as Java's clients have it", secret=True))
+    sasl_username: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the user, for PLAIN and SCRAM; goes before the JAAS line's"))
+    sasl_password: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "its password", secret=True))
+    sasl_kerberos_service_name: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the first part of the brokers' principal; `kafka` where nothing says otherwise"))
+    sasl_oauthbearer_token_provider: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "`module:function` that returns a token, or a token and when it expires"))
+    sasl_oauthbearer_config: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the text that the token provider is called with", secret=True))
+    sasl_oauthbearer_token_endpoint_url: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "where tokens are had for client credentials (`https:`), or the file that holds one (`file:`)", secret=True))
+    sasl_oauthbearer_client_credentials_client_id: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the client's id there; goes before the JAAS line's `clientId`"))
+    sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "its secret", secret=True))
+    sasl_oauthbearer_scope: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the scope to ask for there"))
+    sasl_oauthbearer_extensions: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "SASL extensions, `name=value,name=value` (KIP-342)"))
+    sasl_oauthbearer_header_urlencode: bool = field(default=False, metadata=_row(parsers.boolean, "SASL", "percent-encode id and secret in the Authorization header, as RFC 6749 has it"))
+    sasl_oauthbearer_allow_http_loopback: bool = field(default=False, metadata=_row(parsers.boolean, "SASL", "for tests: take an endpoint without TLS on this machine"))
+    sasl_login_read_timeout_ms: int = field(default=10_000, metadata=_row(parsers.whole(1), "SASL", "for an answer of the token endpoint, in ms"))
+    sasl_login_refresh_window_factor: float = field(default=0.8, metadata=_row(parsers.share(0.5, 1.0), "SASL", "the share of a token's life after which a new one is got"))
     ssl_truststore_type: str | None = field(default=None, metadata=_row(_STORES, "TLS", "`PEM`, `PKCS12` or `JKS`; the content tells which, and one in Java's own format is refused with the command that converts it"))
-    ssl_truststore_location: str | None = field(default=None, metadata=_row(_text, "TLS", "file with the certificates to trust; none: the system's"))
-    ssl_truststore_password: str | None = field(default=None, metadata=_row(_text, "TLS", "its password", secret=True))
-    ssl_truststore_certificates: str | None = field(default=None, metadata=_row(_text, "TLS", "the certificates to trust, as PEM", secret=True))
+    ssl_truststore_location: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "file with the certificates to trust; none: the system's"))
+    ssl_truststore_password: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "its password", secret=True))
+    ssl_truststore_certificates: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "the certificates to trust, as PEM", secret=True))
     ssl_keystore_type: str | None = field(default=None, metadata=_row(_STORES, "TLS", "`PEM`, `PKCS12` or `JKS`; the content tells which, and one in Java's own format is refused with the command that converts it"))
-    ssl_keystore_location: str | None = field(default=None, metadata=_row(_text, "TLS", "file with the client's key and certificates"))
-    ssl_keystore_password: str | None = field(default=None, metadata=_row(_text, "TLS", "its password", secret=True))
-    ssl_keystore_certificate_chain: str | None = field(default=None, metadata=_row(_text, "TLS", "the client's certificates, as PEM", secret=True))
-    ssl_keystore_key: str | None = field(default=None, metadata=_row(_text, "TLS", "the client's key, as PEM", secret=True))
-    ssl_key_password: str | None = field(default=None, metadata=_row(_text, "TLS", "the key's password", secret=True))
-    ssl_endpoint_identification_algorithm: str = field(default="https", metadata=_row(_identification, "TLS", "`https` checks that certificates name the host; empty does not, and warns"))
-    ssl_enabled_protocols: tuple[str, ...] = field(default=("TLSv1.2", "TLSv1.3"), metadata=_row(_tls_versions, "TLS", "`TLSv1.2`, `TLSv1.3` or both"))
-    ssl_cipher_suites: tuple[str, ...] = field(default=(), metadata=_row(_names, "TLS", "cipher suites by Java's or OpenSSL's names; none: OpenSSL's choice"))
+    ssl_keystore_location: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "file with the client's key and certificates"))
+    ssl_keystore_password: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "its password", secret=True))
+    ssl_keystore_certificate_chain: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "the client's certificates, as PEM", secret=True))
+    ssl_keystore_key: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "the client's key, as PEM", secret=True))
+    ssl_key_password: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "the key's password", secret=True))
+    ssl_endpoint_identification_algorithm: str = field(default="https", metadata=_row(parsers.identification, "TLS", "`https` checks that certificates name the host; empty does not, and warns"))
+    ssl_enabled_protocols: tuple[str, ...] = field(default=("TLSv1.2", "TLSv1.3"), metadata=_row(parsers.tls_versions, "TLS", "`TLSv1.2`, `TLSv1.3` or both"))
+    ssl_cipher_suites: tuple[str, ...] = field(default=(), metadata=_row(parsers.comma_separated, "TLS", "cipher suites by Java's or OpenSSL's names; none: OpenSSL's choice"))
     # Not one of Kafka's: TLS proves a broker's name, this says which names may be a broker's at all.
-    allowed_hosts: tuple[str, ...] = field(default=(), metadata=_row(_names, "all", "globs such as `*.kafka.example.com`; no connection to a broker advertised under another host; none: any"))
-    trace: str = field(default="", metadata=_row(_text, "all", "`stderr`, `stdout` or a file: one line for each request and response"))
+    allowed_hosts: tuple[str, ...] = field(default=(), metadata=_row(parsers.comma_separated, "all", "globs such as `*.kafka.example.com`; no connection to a broker advertised under another host; none: any"))
+    trace: str = field(default="", metadata=_row(parsers.text, "all", "`stderr`, `stdout` or a file: one line for each request and response"))
     # fmt: on
     unknown: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()

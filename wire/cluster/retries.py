@@ -57,17 +57,24 @@ class Attempt(AbstractContextManager["Attempt"]):
 
 
 class Graces:
-    """How long each error code may go on to be retried, counted from when it was first met."""
+    """How long each error code may go on to be retried, counted from when it was first met: by whoever retries, requests as a
+    whole here, ranges and batches in fetch and produce."""
 
     def __init__(self) -> None:
-        self._until: dict[int, Deadline] = {}
+        self._until: dict[int, float] = {}
 
-    def allow(self, code: int) -> bool:
-        """Whether another try is due for an error code."""
+    def allow(self, code: int, now: float | None = None) -> bool:
+        """Whether another try is due for an error code; ``now`` is in seconds of the caller's clock, by default the
+        monotonic one."""
         grace_ms = error_info(code).grace_ms
         if grace_ms is None:
             return True
-        return not self._until.setdefault(code, Deadline.after_ms(grace_ms)).expired
+        now = time.monotonic() if now is None else now
+        return now < self._until.setdefault(code, now + grace_ms / 1000)
+
+    def clear(self) -> None:
+        """Count anew: something has succeeded."""
+        self._until.clear()
 
 
 def tries(backoff: Backoff, deadline: Deadline) -> Iterator[Attempt]:

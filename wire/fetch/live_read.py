@@ -152,7 +152,7 @@ class _EndWatcher(ResponseHandler):
     def _handle_no_records(self, requested: RequestedPartition, data: PartitionData, sent: SentFetch) -> None:
         progress = requested.progress
         progress.stalled_since = None
-        progress.first_met.clear()
+        progress.graces.clear()
         progress.failures = 0
         self._moved_at = self.clock.now()
         progress.not_before = self._moved_at + LEAST_PAUSE_S

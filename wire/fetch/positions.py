@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
+from pykafka_wire.wire.cluster.retries import Graces
 from pykafka_wire.wire.records.batches import LOG_OVERHEAD, MAGIC, least_length, whole_batches
 from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
@@ -159,7 +160,7 @@ class RangeProgress:
         not_before: time before which it is not to be asked for again.
         stalled_since: when it began to give nothing, None while it moves.
         end_missing_since: since when its leader serves less than the range's end.
-        first_met: error code -> when it was first met, since the range moved last.
+        graces: how long each error code may go on to be met, counted anew when the range moves.
         retried_offset: the offset of a batch that was corrupt and is being fetched once more.
     """
 
@@ -178,7 +179,7 @@ class RangeProgress:
     not_before: float = 0.0
     stalled_since: float | None = None
     end_missing_since: float | None = None
-    first_met: dict[int, float] = field(default_factory=dict)
+    graces: Graces = field(default_factory=Graces)
     failures: int = 0
     retried_offset: int = -1
     n_bytes: int = 0
@@ -207,7 +208,7 @@ class RangeProgress:
             self.last_epoch = scan.leader_epoch
         self.min_bytes = _MIN_FETCH_BYTES
         self.stalled_since = self.end_missing_since = None
-        self.first_met.clear()
+        self.graces.clear()
         self.failures = 0
 
     def deliver(self, offset: int, leader_epoch: int) -> None:

@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 
 from pykafka_wire.wire.cluster.cluster import Backoff, Cluster, Deadline, ResponseFuture
 from pykafka_wire.wire.deadline import WorkingClock
-from pykafka_wire.wire.error_codes import Action, error_info
+from pykafka_wire.wire.error_codes import Action
 from pykafka_wire.wire.errors import (
     BrokerError,
     OffsetOutOfRangeError,
@@ -344,17 +344,11 @@ class ResponseHandler:
         now = self.clock.now()
         if progress.stalled_since is None:
             progress.stalled_since = now
-        if now - progress.stalled_since > self._deadline_s or self._grace_is_over(progress, error, now):
+        # A grace begins when the code is first met: a broker that was away for longer may say it once when it is back.
+        grace_is_over = isinstance(error, BrokerError) and not progress.graces.allow(error.code, now)
+        if now - progress.stalled_since > self._deadline_s or grace_is_over:
             self._raise_no_progress(progress, error)
         self._back_off(progress)
-
-    def _grace_is_over(self, progress: RangeProgress, error: WireError, now: float) -> bool:
-        """Whether an error has been met for longer than its code may last; counted from the first time, for a broker that
-        was away for longer may say it once when it is back."""
-        grace_ms = error_info(error.code).grace_ms if isinstance(error, BrokerError) else None
-        if grace_ms is None or not isinstance(error, BrokerError):
-            return False
-        return now - progress.first_met.setdefault(error.code, now) > grace_ms / 1000
 
     def _request_deadline(self) -> Deadline:
         return Deadline.after_ms(self._settings.request_timeout_ms)

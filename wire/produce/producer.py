@@ -27,9 +27,10 @@ from typing import Final, NoReturn
 
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.cluster import ANY, Backoff, Cluster, Deadline
+from pykafka_wire.wire.cluster.retries import Graces
 from pykafka_wire.wire.connection.response_future import first_to_arrive
 from pykafka_wire.wire.deadline import WorkingClock
-from pykafka_wire.wire.error_codes import UNKNOWN_TOPIC_GRACE_MS, Action, error_info
+from pykafka_wire.wire.error_codes import Action, error_info
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -37,7 +38,6 @@ from pykafka_wire.wire.errors import (
     ProtocolError,
     RecordTooLargeError,
     TransportError,
-    UnknownTopicError,
     WireError,
     broker_error,
 )
@@ -121,7 +121,7 @@ class Producer:
         self._lost_track = False
         self._error: WireError | None = None
         self._topic_ids: dict[str, uuid.UUID] = {}
-        self._unknown_since: dict[TopicPartition, float] = {}
+        self._graces: dict[TopicPartition, Graces] = {}
         self._delivered: dict[TopicPartition, Delivered] = {}
         self._kept: list[RefusedRecords] = []
         self._batch_limits = BatchLimits(self._cluster, self._settings)
@@ -322,7 +322,7 @@ class Producer:
             if tp in lookup.errors:
                 self._without_leader(queue, lookup.errors[tp])
                 continue
-            self._unknown_since.pop(tp, None)
+            self._graces.pop(tp, None)
             node = lookup.leaders[tp][0]
             if queue.node in (-1, node):
                 by_node.setdefault(node, []).append(queue)
@@ -340,10 +340,9 @@ class Producer:
         tp = queue.topic_partition
         if not error.retriable or (isinstance(error, NoBrokerAvailableError) and not self.counters.n_requests):
             self._fail(error)
-        if isinstance(error, UnknownTopicError):
-            since = self._unknown_since.setdefault(tp, self._clock.now())
-            if (self._clock.now() - since) * 1000 > UNKNOWN_TOPIC_GRACE_MS:
-                self._fail(error)
+        graces = self._graces.setdefault(tp, Graces())
+        if isinstance(error, BrokerError) and not graces.allow(error.code, self._clock.now()):
+            self._fail(error)
         queue.waiting[0].last_error = error
         queue.not_before = self._clock.now() + self._backoff.delay_ms(1) / 1000
 

@@ -1,0 +1,100 @@
+"""Parsers of client settings: the text of a value in, the value out.
+
+Owns what each kind of value may look like. A parser raises ValueError with the remedy as its text; which setting has which kind
+is :mod:`~pykafka_wire.wire.settings`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+#: Host and port. Kafka has a default port, and a bootstrap server must still name one, as with Java's client.
+Address = tuple[str, int]
+
+
+def text(value: str) -> str:
+    return value
+
+
+def boolean(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("Use true or false.")
+    return value.lower() == "true"
+
+
+def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError("Use a whole number.") from None
+        if not least <= number <= most:
+            raise ValueError(f"Use a whole number from {least} to {most}.")
+        return number
+
+    return parse
+
+
+def share(least: float, most: float) -> Callable[[str], float]:
+    def parse(value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError("Use a number.") from None
+        if not least <= number <= most:
+            raise ValueError(f"Use a number from {least} to {most}.")
+        return number
+
+    return parse
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        for choice in choices:
+            if value.lower() == choice.lower():
+                return choice
+        raise ValueError(f"Use one of {', '.join(choices)}.")
+
+    return parse
+
+
+def comma_separated(value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def strategies(value: str) -> tuple[str, ...]:
+    # Java's class names. Those of other strategies are passed over: its own default names a second one for groups that are
+    # on their way to it, and where no group is joined none is used.
+    names = (name.rpartition(".")[2].lower().removesuffix("assignor") for name in comma_separated(value))
+    return tuple(dict.fromkeys(name for name in names if name in ("range", "roundrobin")))
+
+
+def tls_versions(value: str) -> tuple[str, ...]:
+    # The old ones are in many a file, as Kafka's default once was, and stay off: 1.2 is the oldest that is spoken.
+    old, spoken = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"), ("TLSv1.2", "TLSv1.3")
+    names = comma_separated(value)
+    wanted = tuple(name for name in spoken if name in names)
+    if not wanted or not set(names) <= {*old, *spoken}:
+        raise ValueError("Use TLSv1.2, TLSv1.3 or both.")
+    return wanted
+
+
+def identification(value: str) -> str:
+    if value.lower() not in ("https", ""):
+        raise ValueError("Use https; an empty value turns the check of host names off.")
+    return value.lower()
+
+
+def addresses(value: str) -> tuple[Address, ...]:
+    """``host:port`` pairs separated by commas; IPv6 hosts in brackets. Raises ValueError with the remedy."""
+    addresses = []
+    for part in comma_separated(value):
+        host, colon, port = part.rpartition(":")
+        # A listener's name in front, as Kafka's own listeners setting has it, is a slip that Java forgives.
+        host = host.rpartition("://")[2].removeprefix("[").removesuffix("]")
+        if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+            raise ValueError(f"{part!r} is no host:port; write for example broker1:9092,broker2:9092.")
+        addresses.append((host, int(port)))
+    if not addresses:
+        raise ValueError("Name at least one broker, as in broker1:9092.")
+    return tuple(dict.fromkeys(addresses))
