@@ -465,7 +465,7 @@ def test_a_marker_topic_that_does_not_exist_fails_before_any_task(kafka: Any, to
         ),
         ("CAST(id AS STRING) AS value", {}, "[PYKAFKA_WIRE_SCHEMA] no topic to write to"),
         ("id AS value", {"topic": "t"}, "[PYKAFKA_WIRE_SCHEMA] column 'value' is bigint"),
-        ("CAST(id AS STRING) AS value", {"topics": "t"}, "there is no option 'topics': did you mean topic?"),
+        ("CAST(id AS STRING) AS value", {"topics": "t"}, "unknown option 'topics': did you mean topic?"),
         (
             "CAST(id AS STRING) AS value",
             {"topic": "t", "kafka.compression.type": "brotli"},
