@@ -73,6 +73,10 @@ conformance: setup  ## every message at every version against Kafka's schemas an
 fuzz: setup  ## a million damaged frames into every decoder
 	FUZZ_FRAMES=1000000 $(BIN)/python -m pytest tests/wire/test_fuzz.py -s $(PYTEST_ARGS)
 
+.PHONY: fuzz-values
+fuzz-values: setup  ## a million damaged values through every decoder of connector/values
+	FUZZ_VALUES=1000000 $(BIN)/python -m pytest --timeout 7200 tests/connector/values/test_fuzz_values.py -s $(PYTEST_ARGS)
+
 resets: setup  ## a session on a real broker, reset at every byte of what either side says
 	$(BIN)/python -m pytest -m long tests/wire/test_resets.py -s $(PYTEST_ARGS)
 

@@ -1,0 +1,426 @@
+"""Damaged values through every decoder under ``divert``: no task ends, no row is shifted, no value takes memory that it must not.
+
+`make test` tries some thousands of values, `make fuzz-values` a million (FUZZ_VALUES). The seed is printed and can be given by
+FUZZ_SEED, so that a failure can be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pykafka_wire.values import Registry, Schema
+from pykafka_wire.values.avro.format import Avro
+from pykafka_wire.values.converter import Columnar, Converter, Format
+from pykafka_wire.values.json.format import Json, JsonSchema
+from pykafka_wire.values.protobuf.format import Protobuf
+from pykafka_wire.values.registry.schemas import WriterSchema
+from pykafka_wire.values.registry.wire_format import frame
+from tests.conformance import generate
+from tests.connector.values.scripted_registry import scripted_registry
+
+N_VALUES = int(os.environ.get("FUZZ_VALUES", "8000"))
+SEED = int(os.environ.get("FUZZ_SEED", "0")) or random.SystemRandom().randrange(2**32)
+#: As many as a worker gets at once on a small topic; the limit of memory holds for all of them together.
+BATCH = 200
+MAX_GROWTH_BYTES = 64 << 20
+#: Of processor time for a batch: a wait for the processor is no hang.
+MAX_BATCH_S = 20.0
+
+UTC_MICROS = pa.timestamp("us", tz="UTC")
+TYPE = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("price", pa.decimal128(18, 2)),
+        ("weight", pa.float64()),
+        ("at", UTC_MICROS),
+        ("tags", pa.list_(pa.string())),
+        ("counts", pa.map_(pa.string(), pa.int32())),
+        ("raw", pa.binary()),
+        ("inner", pa.struct([("a", pa.int32()), ("day", pa.date32())])),
+        ("rest", pa.string()),
+    ]
+)
+NULLS = pa.struct([("id", pa.int64()), ("nulls", pa.list_(pa.string()))])
+TREE = pa.struct([("id", pa.int64()), ("next", pa.string())])
+
+
+def record(name: str, *fields: tuple[str, Any]) -> str:
+    return json.dumps(
+        {"type": "record", "name": name, "fields": [{"name": each, "type": kind} for each, kind in fields]}
+    )
+
+
+AVRO = record(
+    "Order",
+    ("id", "long"),
+    ("name", "string"),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 2}),
+    ("weight", "double"),
+    ("at", {"type": "long", "logicalType": "timestamp-millis"}),
+    ("tags", {"type": "array", "items": "string"}),
+    ("counts", {"type": "map", "values": "int"}),
+    ("raw", "bytes"),
+    (
+        "inner",
+        {
+            "type": "record",
+            "name": "Inner",
+            "fields": [
+                {"name": "a", "type": "int"},
+                {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+            ],
+        },
+    ),
+    ("rest", ["null", "string", {"type": "array", "items": ["null", "Inner"]}]),
+)
+AVRO_NULLS = record("Nulls", ("id", "long"), ("nulls", {"type": "array", "items": "null"}))
+AVRO_TREE = record("Tree", ("id", "long"), ("next", ["null", "Tree", {"type": "map", "values": "Tree"}]))
+JSON_SCHEMA = json.dumps(
+    {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "definitions": {
+            "node": {"type": ["object", "string", "null"], "additionalProperties": {"$ref": "#/definitions/node"}}
+        },
+        "properties": {
+            "id": {"type": "integer"},
+            "price": {"type": "number", "multipleOf": 0.01},
+            "tags": {"type": "array", "uniqueItems": True},
+            "rest": {"$ref": "#/definitions/node"},
+        },
+        "required": ["id"],
+    }
+)
+PROTO = """
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/struct.proto";
+import "google/protobuf/any.proto";
+message Order {
+  int64 id = 1; string name = 2; string price = 3; double weight = 4; google.protobuf.Timestamp at = 5;
+  repeated string tags = 6; map<string, int32> counts = 7; bytes raw = 8;
+  message Inner { int32 a = 1; string day = 2; } Inner inner = 9;
+  google.protobuf.Value rest = 10; Order more = 11; google.protobuf.Any any = 12; enum E { ZERO = 0; } E e = 13;
+}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A decoder, and whole values of it by their row's number; ``bombs`` are values made to do damage."""
+
+    name: str
+    form: Format
+    type: pa.DataType
+    whole: Callable[[list[int]], list[bytes]]
+    bombs: tuple[bytes, ...]
+
+
+def varint(number: int) -> bytes:
+    """Avro's: zigzag, for numbers from 0."""
+    number *= 2
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def row(number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "name": f"näme {number}",
+        "price": None,
+        "weight": number / 3,
+        "at": 1_772_000_000_000_000 + number * 1000,
+        "tags": ["a", "b"],
+        "counts": [("x", number % 100)],
+        "raw": bytes([number % 256]),
+        "inner": {"a": 1, "day": 20_000},
+        "rest": "text",
+    }
+
+
+def encoder(form: Format, column_type: pa.DataType, changed: Callable[[int], dict[str, Any]]) -> Any:
+    def whole(numbers: list[int]) -> list[bytes]:
+        rows = pa.array([{**row(number), **changed(number)} for number in numbers], column_type)
+        return list(Converter(format=form, type=None)(rows).to_pylist())
+
+    return whole
+
+
+@pytest.fixture(scope="module")
+def cases() -> Iterator[list[Case]]:
+    answers: dict[str, Any] = {}
+    texts = {
+        1: ("AVRO", AVRO),
+        2: ("AVRO", AVRO_NULLS),
+        3: ("AVRO", AVRO_TREE),
+        4: ("JSON", JSON_SCHEMA),
+        5: ("PROTOBUF", PROTO),
+    }
+    for number, (kind, text) in texts.items():
+        answers[f"/schemas/ids/{number}"] = {"schemaType": kind, "schema": text}
+    with scripted_registry(answers) as url:
+        registry = Registry(url)
+
+        def writer(number: int) -> WriterSchema:
+            kind, text = texts[number]
+            return WriterSchema(schema_id=number, schema=Schema(kind=kind, text=text))
+
+        def price(number: int) -> dict[str, Any]:
+            return {"price": Decimal(number) / 100}
+
+        def empty(number: int) -> dict[str, Any]:
+            return {"nulls": [None, None], "next": None}
+
+        proto_type = pa.struct([pa.field("price", pa.string()) if each.name == "price" else each for each in TYPE])
+        inner = pa.struct([("a", pa.int32())])
+        proto_type = pa.struct([pa.field("inner", inner) if each.name == "inner" else each for each in proto_type])
+        proto = Protobuf(registry=registry, writer=writer(5))
+        avro, nulls, tree = (Avro(registry=registry, writer=writer(number)) for number in (1, 2, 3))
+        json_schema = JsonSchema(registry=registry, writer=writer(4))
+        json_bombs = (
+            b"[" * 500_000,
+            b'{"rest":' * 100_000 + b"1" + b"}" * 100_000,
+            b'{"id":1,"rest":' + b"[" * 700 + b"]" * 700 + b"}",
+            b'{"id":1,"rest":' + b"[" * 450 + b"]" * 450 + b"}",
+            b'{"id":' + b"9" * 1_000_000 + b"}",
+            b'{"id":1e999999999,"price":1e-999999999,"weight":1e999999999999}',
+            b'{"id":1e99999999999999999999999}',
+            b'{"price":' + b"9" * 4_200 + b'.5,"weight":' + b"9" * 4_000 + b"}",
+            b'{"rest":"\\ud800"}',
+            b'{"\\ud800":{"\\ud800":5},"rest":{"\\ud800":1}}',
+            b'{"counts":{"\\udfff":1}}',
+            b'{"raw":"\xc3\xbc","at":"9999-12-31T23:59:59-14:00"}',
+            b'{"tags":["' + b"x" * 1_000_000 + b'"]}',
+            b"\xef\xbb\xbf" + b'{"id":1}',
+            b"\xff\xfe{\0}\0",
+            b"null",
+            b"NaN",
+            b'{"id":NaN,"price":Infinity,"weight":-Infinity}',
+            b"",
+        )
+        avro_bombs = (
+            b"",
+            varint(1) * 5,
+            varint(1) + varint(2**62),
+            varint(1) + varint(0) + varint(128) + b"\x7f" * 128,
+            varint(1) + varint(0) + varint(100_000) + b"\x7f" * 100_000,
+            b"\xff" * 40,
+        )
+        null_bombs = tuple(varint(1) + varint(count) + varint(0) for count in (1_000, 1_001, 10**6, 2**31, 2**62))
+        depths = (10, 140, 160, 1_000, 5_000, 500_000)
+        tree_bombs = (
+            *((varint(1) + b"\x02") * depth + varint(1) + b"\0" for depth in depths),
+            (varint(1) + b"\x04\x02\x00") * 100_000,
+        )
+        proto_bombs = (
+            b"\0" + b"\x5a\x7f" * 50_000,
+            b"\0" + nested(60),
+            b"\0" + nested(99),
+            b"\0" + nested(5_000),
+            b"\0" + b"\x62\x02\x0a\x00" * 50_000,
+            b"\0" + b"\x4a\x00" * 200_000,
+            b"\0\x2a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+            b"\x7f" * 20,
+            b"\x01\x01",
+            b"",
+        )
+        yield [
+            Case(name="JSON", form=Json(), type=TYPE, whole=encoder(Json(), TYPE, price), bombs=json_bombs),
+            Case(
+                name="JSON Schema",
+                form=json_schema,
+                type=TYPE,
+                whole=encoder(json_schema, TYPE, price),
+                bombs=tuple(frame(4, each) for each in json_bombs),
+            ),
+            Case(
+                name="Avro",
+                form=avro,
+                type=TYPE,
+                whole=encoder(avro, TYPE, price),
+                bombs=tuple(frame(1, each) for each in avro_bombs),
+            ),
+            Case(
+                name="Avro, row by row",
+                form=_ByRow(avro),
+                type=TYPE,
+                whole=encoder(avro, TYPE, price),
+                bombs=tuple(frame(1, each) for each in avro_bombs),
+            ),
+            Case(
+                name="Avro, nulls",
+                form=nulls,
+                type=NULLS,
+                whole=encoder(nulls, NULLS, empty),
+                bombs=tuple(frame(2, each) for each in null_bombs),
+            ),
+            Case(
+                name="Avro, nulls, row by row",
+                form=_ByRow(nulls),
+                type=NULLS,
+                whole=encoder(nulls, NULLS, empty),
+                bombs=tuple(frame(2, each) for each in null_bombs),
+            ),
+            Case(
+                name="Avro, recursive",
+                form=tree,
+                type=TREE,
+                whole=encoder(tree, TREE, empty),
+                bombs=tuple(frame(3, each) for each in tree_bombs),
+            ),
+            Case(
+                name="Protobuf",
+                form=proto,
+                type=proto_type,
+                whole=encoder(proto, proto_type, lambda number: {"price": "1.50", "inner": {"a": 1}}),
+                bombs=tuple(frame(5, each) for each in proto_bombs),
+            ),
+        ]
+
+
+class _ByRow:
+    """A format without its way in columns."""
+
+    def __init__(self, form: Avro) -> None:
+        self.binary_text = form.binary_text
+        self.decode, self.encode = form.decode, form.encode
+
+
+def nested(depth: int) -> bytes:
+    """An order in an order, and so on, as Protobuf."""
+    found = b"\x08\x01"
+    for _ in range(depth):
+        size, length = len(found), bytearray()
+        while size > 0x7F:
+            length.append(size & 0x7F | 0x80)
+            size >>= 7
+        found = b"\x5a" + bytes([*length, size]) + found
+    return found
+
+
+def batch(rng: random.Random, case: Case, first: int) -> tuple[list[bytes | None], list[bool]]:
+    """Values, of which those that are whole hold the numbers of their rows; and which are."""
+    values: list[bytes | None] = list(case.whole(list(range(first, first + BATCH))))
+    is_whole = [True] * BATCH
+    for place in range(BATCH):
+        chance, value = rng.random(), values[place]
+        assert value is not None
+        if chance < 0.15:
+            continue
+        is_whole[place] = False
+        if chance < 0.17:
+            values[place] = None
+        elif chance < 0.18:
+            values[place] = rng.choice(case.bombs)
+        elif chance < 0.22:
+            values[place] = rng.randbytes(rng.randrange(60))
+        elif chance < 0.3:
+            values[place] = value[: rng.randrange(len(value))]
+        elif chance < 0.35:
+            values[place] = value + rng.randbytes(rng.randrange(1, 5))
+        else:
+            for _ in range(rng.choice((1, 1, 2, 4))):
+                # Behind the frame, which alone would hide all that follows.
+                keep = 5 if rng.random() < 0.9 else 0
+                value = value[:keep] + generate.mutate(rng, value[keep:] or b"\0")
+            values[place] = value
+    return values, is_whole
+
+
+def memory_kib(field: str) -> int:
+    text = Path("/proc/self/status").read_text("ascii")
+    return int(text.partition(f"{field}:")[2].split()[0])
+
+
+def test_no_damaged_value_ends_a_task_shifts_a_row_or_takes_memory(cases: list[Case]) -> None:
+    print(f"FUZZ_SEED={SEED}")
+    rng = random.Random(SEED)
+    n_values = n_diverted = n_batches = 0
+    most_growth, slowest = 0, 0.0
+    for case in cases:  # what is loaded and cached once
+        Converter(format=case.form, type=case.type, on_error="divert")(pa.array(case.whole([1]), pa.binary()))
+    while n_values < N_VALUES:
+        case = cases[n_batches % len(cases)]
+        first = n_values * 10 + 1
+        values, is_whole = batch(rng, case, first)
+        rows = pa.array(values, pa.binary())
+        converter = Converter(format=case.form, type=case.type, on_error="divert")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        before, started = memory_kib("VmRSS"), time.process_time()
+        found = converter(rows)
+        taken = time.process_time() - started
+        growth = (memory_kib("VmHWM") - before) * 1024 - rows.nbytes
+        most_growth, slowest = max(most_growth, growth), max(slowest, taken)
+        assert growth < MAX_GROWTH_BYTES, (case.name, growth)
+        assert taken < MAX_BATCH_S, (case.name, taken)
+        n_diverted += check(rng, case, converter, values, is_whole, found, first)
+        n_values += BATCH
+        n_batches += 1
+    print(
+        f"{n_values} values, {n_diverted} diverted; a batch of {BATCH} took {most_growth / 2**20:.1f} MiB above its size "
+        f"and {slowest:.2f} s at most"
+    )
+    assert n_diverted > n_values / 5
+
+
+def check(
+    rng: random.Random,
+    case: Case,
+    converter: Converter,
+    values: list[bytes | None],
+    is_whole: list[bool],
+    found: Any,
+    first: int,
+) -> int:
+    """How many rows were diverted. Each whole value must be in its own row, each other one what it is on its own."""
+    assert len(found) == len(values)
+    errors, ids = found.field("error").to_pylist(), found.field("value").field("id").to_pylist()
+    decoded = found.field("value").is_valid().to_pylist()
+    for place, value in enumerate(values):
+        where = (case.name, place, value if value is None else value[:200], errors[place])
+        assert errors[place] is None or "an unexpected" not in errors[place], where
+        assert not (errors[place] is not None and decoded[place]), where
+        if value is None:
+            assert errors[place] is None and not decoded[place], where
+        elif is_whole[place]:
+            assert errors[place] is None and ids[place] == first + place, where
+        elif rng.random() < 0.02:
+            (alone,) = converter(pa.array([value], pa.binary()))
+            assert str(alone) == str(found[place]), where
+    return sum(error is not None for error in errors)
+
+
+def test_each_value_that_is_made_to_do_damage_is_harmless(cases: list[Case]) -> None:
+    for case in cases:
+        (good,) = case.whole([7])
+        for bomb in case.bombs:
+            rows = pa.array([good, bomb, good], pa.binary())
+            Path("/proc/self/clear_refs").write_text("5")
+            before = memory_kib("VmRSS")
+            found = Converter(format=case.form, type=case.type, on_error="divert")(rows).to_pylist()
+            growth = (memory_kib("VmHWM") - before) * 1024 - rows.nbytes
+            where = (case.name, bomb[:100], found[1]["error"])
+            assert growth < MAX_GROWTH_BYTES, (*where, growth)
+            assert found[0]["value"]["id"] == found[2]["value"]["id"] == 7, where
+            assert "an unexpected" not in (found[1]["error"] or ""), where
+            nulls = Converter(format=case.form, type=case.type, on_error="null")(rows).to_pylist()
+            assert nulls == [each["value"] for each in found] or "NaN" in str(nulls), where
+
+
+def test_formats_that_decode_columns_are_tried_both_ways(cases: list[Case]) -> None:
+    assert {isinstance(case.form, Columnar) for case in cases if case.name.startswith("Avro")} == {True, False}
