@@ -101,20 +101,20 @@ class Converter(SentToWorkers):
         fields = list(diverted_type(column.type))
         return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], fields=fields)
 
-    def _in_columns(self, form: Columnar, rows: Any) -> tuple[Any, list[str | None]]:
+    def _in_columns(self, value_format: Columnar, rows: Any) -> tuple[Any, list[str | None]]:
         """The decoded column, and why a row is null where it is poison: only rows that are left are read one by one."""
-        column, left = form.decode_column(rows, self.type)
+        column, left = value_format.decode_column(rows, self.type)
         reasons: list[str | None] = [None] * len(rows)
         alone = np.flatnonzero(left)
         if not len(alone) and not rows.null_count:
             return column, reasons
         others, found = self._row_by_row(rows.take(to_arrow(alone)), self._decoding())
-        for place, reason in zip(alone.tolist(), found, strict=True):
-            reasons[place] = reason
-        places = np.arange(len(rows))
-        places[alone] = len(rows) + np.arange(len(alone))
+        for row, reason in zip(alone.tolist(), found, strict=True):
+            reasons[row] = reason
+        sources = np.arange(len(rows))
+        sources[alone] = len(rows) + np.arange(len(alone))
         validity = pa.py_buffer(np.packbits(validity_of(rows), bitorder="little"))
-        order = pa.Array.from_buffers(pa.int64(), len(rows), [validity, pa.py_buffer(places)])
+        order = pa.Array.from_buffers(pa.int64(), len(rows), [validity, pa.py_buffer(sources)])
         return pa.concat_arrays([column, others]).take(order), reasons
 
     def _row_by_row(self, rows: Any, convert: Callable[[Any], Any]) -> tuple[Any, list[str | None]]:

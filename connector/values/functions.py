@@ -25,14 +25,14 @@ def decode_json(schema: str | DataType, *, on_error: OnError = "fail") -> Expres
 
 
 def decode_json_schema(registry: Registry, schema: str | DataType, *, on_error: OnError = "fail") -> Expression:
-    """Values of Confluent's JSON Schema serializer, checked against the schema they were written under."""
+    """Values of Confluent's JSON Schema serializer, checked against the schema they were written with."""
     return _decoding(JsonSchema(registry=registry), schema, on_error)
 
 
 def decode_avro(
     registry: Registry, schema: str | DataType, *, reader_schema: str | None = None, on_error: OnError = "fail"
 ) -> Expression:
-    """Values of Confluent's Avro serializer. Fields go by name; with an Avro ``reader_schema`` its aliases and defaults count."""
+    """Values of Confluent's Avro serializer. Fields are found by name; an Avro ``reader_schema`` adds aliases and defaults."""
     return _decoding(Avro(registry=registry, reader_schema=reader_schema), schema, on_error)
 
 
@@ -44,10 +44,10 @@ def decode_protobuf(registry: Registry, schema: str | DataType, *, on_error: OnE
 def encode_avro(
     registry: Registry, subject: str, *, schema: Schema | str | None = None, on_error: OnError = "fail"
 ) -> Expression:
-    """A column as Confluent's Avro serializer writes it, under the subject's newest schema, or under ``schema``.
+    """A column as Confluent's Avro serializer writes it, with the subject's newest schema, or with ``schema``.
 
-    The registry is asked here, where the expression is made, and no more: workers need none. A ``schema`` that is new to the
-    subject is registered.
+    The schema is looked up here, where the expression is made: workers do not need the registry. A ``schema`` that is new to
+    the subject is registered.
     """
     return _encoding(Avro(registry=registry, writer=WriterSchema.of(registry, "AVRO", subject, schema)), on_error)
 
@@ -55,7 +55,7 @@ def encode_avro(
 def encode_json_schema(
     registry: Registry, subject: str, *, schema: Schema | str | None = None, on_error: OnError = "fail"
 ) -> Expression:
-    """As :func:`encode_avro`, for JSON Schema: a value that breaks the schema's rules is not written."""
+    """As :func:`encode_avro`, for JSON Schema: a value that breaks the schema's rules is an error."""
     return _encoding(JsonSchema(registry=registry, writer=WriterSchema.of(registry, "JSON", subject, schema)), on_error)
 
 
@@ -71,23 +71,23 @@ def encode_protobuf(
     written = Protobuf(
         registry=registry, writer=WriterSchema.of(registry, "PROTOBUF", subject, schema), message=message
     )
-    written.place()  # tells of a wrong name now
+    written.message_indexes()  # a wrong name is reported now
     return _encoding(written, on_error)
 
 
-def _decoding(form: Format, schema: str | DataType, on_error: OnError) -> Expression:
+def _decoding(value_format: Format, schema: str | DataType, on_error: OnError) -> Expression:
     from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import DataType
 
     wanted = DataType.fromDDL(schema) if isinstance(schema, str) else schema
     arrow_type = to_arrow_type(wanted, timezone="UTC")
-    return _udf(Converter(format=form, type=arrow_type, on_error=on_error), wanted)
+    return _udf(Converter(format=value_format, type=arrow_type, on_error=on_error), wanted)
 
 
-def _encoding(form: Format, on_error: OnError) -> Expression:
+def _encoding(value_format: Format, on_error: OnError) -> Expression:
     from pyspark.sql.types import BinaryType
 
-    return _udf(Converter(format=form, type=None, on_error=on_error), BinaryType())
+    return _udf(Converter(format=value_format, type=None, on_error=on_error), BinaryType())
 
 
 def _udf(converter: Converter, result: DataType) -> Expression:

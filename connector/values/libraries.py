@@ -1,4 +1,4 @@
-"""The libraries behind the extra ``values``, asked for when they are needed."""
+"""The libraries behind the extra ``values``, imported when they are needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pykafka_wire.errors import MissingLibraryError
 
 
-@lru_cache  # asked for with every value
+@lru_cache  # called for every value
 def library(name: str, what_for: str) -> Any:  # Any: modules that may be absent have no types to promise
     """An optional module.
 

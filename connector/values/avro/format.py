@@ -21,8 +21,8 @@ from pykafka_wire.values.avro.steps import Step
 from pykafka_wire.values.libraries import library
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
-from pykafka_wire.values.registry.wire_format import frame
+from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_and_payload
+from pykafka_wire.values.registry.wire_format import encode_frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Avro:
 
     def decode(self, value: bytes) -> Any:
         fastavro = library("fastavro", "Avro")
-        schema, payload = schema_of(self.registry, value, "AVRO")
+        schema, payload = schema_and_payload(self.registry, value, "AVRO")
         written = _parsed(self.registry, schema)
         if written.check is not None:
             written.check(payload)
@@ -93,7 +93,7 @@ class Avro:
             raise
         except Exception as error:  # as above
             raise PoisonError(f"its schema cannot hold it ({type(error).__name__})") from error
-        return frame(self.writer.schema_id, stream.getvalue())
+        return encode_frame(self.writer.schema_id, stream.getvalue())
 
 
 def _avro(text: str) -> Schema:

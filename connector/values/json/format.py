@@ -13,8 +13,8 @@ from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.libraries import library
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
-from pykafka_wire.values.registry.wire_format import frame
+from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_and_payload
+from pykafka_wire.values.registry.wire_format import encode_frame
 
 #: No quotient has more digits, but for numbers that nobody writes; those are no multiples.
 _REMAINDERS: Final = Context(prec=2_000, traps=[])
@@ -43,7 +43,7 @@ class JsonSchema:
     writer: WriterSchema | None = None
 
     def decode(self, value: bytes) -> Any:
-        schema, payload = schema_of(self.registry, value, "JSON")
+        schema, payload = schema_and_payload(self.registry, value, "JSON")
         found = parse_json(payload)
         _validate(self.registry, schema, found)
         return found
@@ -52,7 +52,7 @@ class JsonSchema:
         assert self.writer is not None
         text = json_text(value)
         _validate(self.registry, self.writer.schema, parse_json(text))
-        return frame(self.writer.schema_id, text.encode())
+        return encode_frame(self.writer.schema_id, text.encode())
 
 
 def _validate(registry: Registry, schema: Schema, value: Any) -> None:

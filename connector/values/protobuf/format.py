@@ -15,8 +15,8 @@ from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.libraries import library
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
-from pykafka_wire.values.registry.wire_format import decode_message_place, encode_message_place, frame
+from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_and_payload
+from pykafka_wire.values.registry.wire_format import decode_message_indexes, encode_frame, encode_message_indexes
 
 #: The name of a schema's own file; a reference under this name would not be looked at.
 _ROOT: Final = "the schema"
@@ -33,12 +33,12 @@ class Protobuf:
     message: str | None = None
 
     def decode(self, value: bytes) -> Any:
-        schema, payload = schema_of(self.registry, value, "PROTOBUF")
-        place, content = decode_message_place(payload)
+        schema, payload = schema_and_payload(self.registry, value, "PROTOBUF")
+        indexes, content = decode_message_indexes(payload)
         try:
-            cls = _message(self.registry, schema, place)
+            cls = _message_class(self.registry, schema, indexes)
         except IndexError as error:
-            raise PoisonError(f"its schema has no message {place}") from error
+            raise PoisonError(f"its schema has no message with the indexes {indexes}") from error
         from google.protobuf.json_format import MessageToDict
 
         try:
@@ -53,18 +53,18 @@ class Protobuf:
 
     def encode(self, value: Any) -> bytes:
         assert self.writer is not None
-        place = self.place()
-        cls = _message(self.registry, self.writer.schema, place)
+        indexes = self.message_indexes()
+        cls = _message_class(self.registry, self.writer.schema, indexes)
         from google.protobuf.json_format import Parse
 
         try:
             content = Parse(json_text(value), cls()).SerializeToString()
         except Exception as error:  # ParseError, and ValueErrors of well-known types
             raise PoisonError(f"its schema cannot hold it ({type(error).__name__})") from error
-        return frame(self.writer.schema_id, encode_message_place(place) + content)
+        return encode_frame(self.writer.schema_id, encode_message_indexes(indexes) + content)
 
-    def place(self) -> tuple[int, ...]:
-        """Where the message to write stands in its file. A map counts as a message of the one it is in, as descriptors have it.
+    def message_indexes(self) -> tuple[int, ...]:
+        """The indexes of the message to write, from the outermost on. A map field counts as a message, as it does in descriptors.
 
         Raises:
             OptionError: there is none of that name.
@@ -72,28 +72,28 @@ class Protobuf:
         assert self.writer is not None
         if self.message is None:
             return (0,)
-        level, place = list(_file(self.registry, self.writer.schema).message_types_by_name.values()), []
+        level, indexes = list(_file_descriptor(self.registry, self.writer.schema).message_types_by_name.values()), []
         for name in self.message.split("."):
             names = [each.name for each in level]
             if name not in names:
                 raise OptionError(f"the schema has no message {self.message} (there are {', '.join(names) or 'none'}).")
-            place.append(names.index(name))
-            level = list(level[place[-1]].nested_types)
-        return tuple(place)
+            indexes.append(names.index(name))
+            level = list(level[indexes[-1]].nested_types)
+        return tuple(indexes)
 
 
 @cached
-def _message(registry: Registry, schema: Schema, place: tuple[int, ...]) -> Any:
+def _message_class(registry: Registry, schema: Schema, indexes: tuple[int, ...]) -> Any:
     from google.protobuf.message_factory import GetMessageClass
 
-    found = list(_file(registry, schema).message_types_by_name.values())[place[0]]
-    for number in place[1:]:
+    found = list(_file_descriptor(registry, schema).message_types_by_name.values())[indexes[0]]
+    for number in indexes[1:]:
         found = found.nested_types[number]
     return GetMessageClass(found)
 
 
 @cached
-def _file(registry: Registry, schema: Schema) -> Any:
+def _file_descriptor(registry: Registry, schema: Schema) -> Any:
     """The descriptor of a schema's file, in a pool of its own: two versions of a message have the same name."""
     library("google.protobuf", "Protobuf")
     from pykafka_wire.values.protobuf.linker import link

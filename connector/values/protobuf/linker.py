@@ -105,7 +105,7 @@ def resolve(file: FileDescriptorProto, known: dict[str, FileDescriptorProto]) ->
     """Give every type its full name, with a point before it, and every field its type; names that are full stay.
 
     Raises:
-        InvalidProtoError: a name is unknown in its place.
+        InvalidProtoError: a name is unknown where it is used.
     """
     symbols = _Symbols(file, known)
     for scope, message in _messages(file):
@@ -133,7 +133,7 @@ class _Symbols:
             if name not in visible:
                 visible.add(name)
                 self._add(known[name])
-                waiting += [known[name].dependency[place] for place in known[name].public_dependency]
+                waiting += [known[name].dependency[index] for index in known[name].public_dependency]
 
     def _add(self, file: FileDescriptorProto) -> None:
         package = ""

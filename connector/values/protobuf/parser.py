@@ -204,11 +204,11 @@ class _Parser:
 
     def _import(self) -> None:
         self._next()
-        place = len(self.found.dependency)
+        index = len(self.found.dependency)
         if self._accept("public"):
-            self.found.public_dependency.append(place)
+            self.found.public_dependency.append(index)
         elif self._accept("weak"):
-            self.found.weak_dependency.append(place)
+            self.found.weak_dependency.append(index)
         name = self._string().decode()
         if name in self.found.dependency:
             raise self._invalid(f"{name[:80]!r} is imported twice")
@@ -332,7 +332,7 @@ class _Parser:
 
     def _oneof(self, message: DescriptorProto) -> None:
         self._next()
-        place = len(message.oneof_decl)
+        index = len(message.oneof_decl)
         oneof = message.oneof_decl.add(name=self._name())
         self._expect("{")
         n_fields = len(message.field)
@@ -342,7 +342,7 @@ class _Parser:
             elif not self._accept(";"):
                 if self._token.text in _LABELS:
                     raise self._invalid("a field in a oneof has no label")
-                self._field(message.field.add(), message.nested_type, oneof=place)
+                self._field(message.field.add(), message.nested_type, oneof=index)
         if len(message.field) == n_fields:
             raise self._invalid("a oneof has at least one field")
 

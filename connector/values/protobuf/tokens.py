@@ -42,7 +42,7 @@ class InvalidProtoError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token; ``start`` and ``end`` are its place in the text."""
+    """One token; ``start`` and ``end`` are its bounds in the text."""
 
     kind: Kind
     text: str
@@ -59,7 +59,7 @@ def tokens(text: str) -> Iterator[Token]:
     position = 0
     while position < len(text):
         found = _TOKEN.match(text, position)
-        # The comment's own pattern did not match, so that its end is missing; two slashes are one token in no place.
+        # A comment without an end does not match the pattern of comments, and its slash would be a symbol.
         if found is None or (found.group() == "/" and text.startswith("/*", position)):
             raise InvalidProtoError(
                 f"line {line_of(text, position)}: {text[position : position + 1]!r} begins no token"
@@ -71,7 +71,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def line_of(text: str, position: int) -> int:
-    """The number of the line of a place, from 1."""
+    """The number of the line of a position, from 1."""
     return text.count("\n", 0, position) + 1
 
 

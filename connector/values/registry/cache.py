@@ -1,4 +1,4 @@
-"""What a process remembers of schemas: results for good, for a schema's id always means the same; refusals for a minute."""
+"""What a process remembers of schemas: results for good, since a schema's id always means the same; failures for a minute."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any, Final, TypeVar
 
 from pykafka_wire.errors import PoisonError
 
-FoundT = TypeVar("FoundT")
+ResultT = TypeVar("ResultT")
 
-_MOST: Final = 1_000
-#: A topic may hold a hundred thousand values under a schema that nobody knows; it may be registered a little later, too.
-_REFUSED_S: Final = 60
+_MAX_ENTRIES: Final = 1_000
+#: A topic may hold a hundred thousand values under a schema that is unknown, and it may be registered a little later.
+_FAILURES_KEPT_S: Final = 60
 
 
-def cached(function: Callable[..., FoundT]) -> Callable[..., FoundT]:
-    """``function``, called once for the same arguments; for those that ended in a :class:`PoisonError` once a minute."""
+def cached(function: Callable[..., ResultT]) -> Callable[..., ResultT]:
+    """``function``, called once for the same arguments; where it raised :class:`PoisonError`, once a minute."""
 
-    @lru_cache(maxsize=_MOST)
-    def outcome(minute: int, *arguments: Any) -> tuple[FoundT, None] | tuple[None, str]:
+    @lru_cache(maxsize=_MAX_ENTRIES)
+    def result_or_failure(minute: int, *arguments: Any) -> tuple[ResultT, None] | tuple[None, str]:
         try:
             return function(*arguments), None
         except PoisonError as error:
             return None, str(error)
 
-    @lru_cache(maxsize=_MOST)
-    def found(*arguments: Any) -> Any:
-        value, refusal = outcome(int(time.monotonic() // _REFUSED_S), *arguments)
-        if refusal is not None:
-            raise PoisonError(refusal)
+    @lru_cache(maxsize=_MAX_ENTRIES)
+    def result(*arguments: Any) -> Any:
+        value, failure = result_or_failure(int(time.monotonic() // _FAILURES_KEPT_S), *arguments)
+        if failure is not None:
+            raise PoisonError(failure)
         return value
 
-    return wraps(function)(found)
+    return wraps(function)(result)

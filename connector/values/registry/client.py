@@ -1,7 +1,6 @@
-"""A schema registry: schemas by id and by subject, over the REST interface that Confluent's, Apicurio's and Karapace's share.
+"""A schema registry: schemas by id and by subject, over the REST API that Confluent's, Apicurio's and Karapace's share.
 
-Owns HTTP, what each answer means, and the cache: one for each process, of schemas by registry and id, which never change.
-Knows no format. https://docs.confluent.io/platform/current/schema-registry/develop/api.html
+Owns HTTP, the meaning of each answer, and the cache of schemas, one for each process. Knows no format. https://docs.confluent.io/platform/current/schema-registry/develop/api.html
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Where schemas are, and how to be let in. Asked for nothing until a schema is needed.
+    """The address of a schema registry, and the credentials for it. It is not asked before a schema is needed.
 
     Attributes:
         url: ``https://host:port``, with Apicurio's or a proxy's path behind it; several, separated by commas, are tried in turn.
         basic_auth: ``user:password``, or a reference to it, ``env:NAME``, ``file:/path`` or ``provider:module:function``, which
-            is resolved in each worker: only then no secret travels with the query.
+            each worker resolves: only then the secret does not travel with the query.
         bearer_token: a token, or a reference to it.
-        ca_file: PEM of the authorities to trust, there on every executor; the system's by default.
+        ca_file: PEM of the authorities to trust, present on every executor; the system's by default.
         timeout_s: for each attempt; there are three for each address.
     """
 
@@ -84,14 +83,14 @@ class Registry:
 
         Raises:
             PoisonError: the registry knows no such id.
-            RegistryError: it does not answer, or lets nobody in.
+            RegistryError: it does not answer, or denies access.
         """
         return _by_id(self, schema_id)
 
     def latest(self, subject: str) -> tuple[int, Schema]:
         """The newest version of a subject: its id, and the schema. Raises as :meth:`by_id` does, and when there is none."""
-        answer = _ask(self, "GET", f"{_subject_path(subject)}/versions/latest")
-        return _number(self, answer, "id"), _schema(self, answer)
+        answer = _request(self, "GET", f"{_subject_path(subject)}/versions/latest")
+        return _integer_field(self, answer, "id"), _schema(self, answer)
 
     def version(self, reference: Reference) -> Schema:
         """The schema that a reference names, from the cache if it was asked for before."""
@@ -100,24 +99,24 @@ class Registry:
     def register(self, subject: str, schema: Schema) -> int:
         """The id of a schema under a subject; registers it if it is new there."""
         body: dict[str, Any] = {"schema": schema.text}
-        if schema.kind != "AVRO":  # the default, which Confluent's first versions take no other word for
+        if schema.kind != "AVRO":  # the default; Confluent's first versions do not know schemaType
             body["schemaType"] = schema.kind
         if schema.references:
             body["references"] = [
                 {"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references
             ]
-        return _number(self, _ask(self, "POST", f"{_subject_path(subject)}/versions", body), "id")
+        return _integer_field(self, _request(self, "POST", f"{_subject_path(subject)}/versions", body), "id")
 
 
 @cached
 def _by_id(registry: Registry, schema_id: int) -> Schema:
-    return _schema(registry, _ask(registry, "GET", f"/schemas/ids/{schema_id}"))
+    return _schema(registry, _request(registry, "GET", f"/schemas/ids/{schema_id}"))
 
 
 @cached
 def _version(registry: Registry, reference: Reference) -> Schema:
     path = f"{_subject_path(reference.subject)}/versions/{reference.version}"
-    return _schema(registry, _ask(registry, "GET", path))
+    return _schema(registry, _request(registry, "GET", path))
 
 
 def _subject_path(subject: str) -> str:
@@ -140,17 +139,17 @@ def _schema(registry: Registry, answer: dict[str, Any]) -> Schema:
         raise RegistryError(f"{registry.url} answered something that is not a schema: {_remedy_url()}") from error
     texts = [found.text, *(text for each in found.references for text in (each.name, each.subject))]
     if any("\ud800" <= character <= "\udfff" for text in texts if not text.isascii() for character in text):
-        raise PoisonError("its schema holds half of a surrogate pair, which is no text")
+        raise PoisonError("its schema holds half of a surrogate pair, which is not text")
     return found
 
 
-def _number(registry: Registry, answer: dict[str, Any], name: str) -> int:
+def _integer_field(registry: Registry, answer: dict[str, Any], name: str) -> int:
     if not isinstance(answer.get(name), int):
         raise RegistryError(f"{registry.url} answered without {name}: {_remedy_url()}")
     return int(answer[name])
 
 
-def _ask(registry: Registry, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+def _request(registry: Registry, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """The JSON of the first address that answers."""
     urllib3 = library("urllib3", "a schema registry")
     headers = {"Accept": _JSON, **_authorization(registry)}
@@ -167,17 +166,17 @@ def _ask(registry: Registry, method: str, path: str, body: dict[str, Any] | None
             failed.append(f"{url}: {_reason(error)}")
             continue
         if answer.status < 500:
-            return _judged(url + path, answer.status, content)
+            return _checked_answer(url + path, answer.status, content)
         failed.append(f"{url}: HTTP {answer.status}")
     raise RegistryError(
         f"the schema registry does not answer ({'; '.join(failed)}). Check its address from the driver and from executors; "
-        "values are not judged without it."
+        "until it answers, no value counts as broken."
     )
 
 
 @lru_cache(maxsize=16)
 def _pool(pid: int, ca_file: str | None, timeout_s: float) -> Any:
-    """Connections that a process goes on using; a forked one has its own."""
+    """This process's connections; a forked process has its own."""
     urllib3 = library("urllib3", "a schema registry")
     retries = urllib3.Retry(
         total=2,
@@ -206,24 +205,24 @@ def _authorization(registry: Registry) -> dict[str, str]:
     return {}
 
 
-def _judged(where: str, status: int, content: bytes) -> dict[str, Any]:
+def _checked_answer(where: str, status: int, content: bytes) -> dict[str, Any]:
     if len(content) > _MAX_ANSWER_BYTES:
-        raise RegistryError(f"{where} answered more than {_MAX_ANSWER_BYTES} bytes, which is no schema.")
+        raise RegistryError(f"{where} answered more than {_MAX_ANSWER_BYTES} bytes, more than a schema has.")
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):
         answer = None
     if status in (401, 403):
-        raise RegistryError(f"{where} lets nobody in as that (HTTP {status}): check basic_auth or bearer_token.")
+        raise RegistryError(f"{where} denies access (HTTP {status}): check basic_auth or bearer_token.")
     if not isinstance(answer, dict):
-        raise RegistryError(f"{where} answered HTTP {status} and no JSON object: {_remedy_url()}")
-    said = (
+        raise RegistryError(f"{where} answered HTTP {status} without a JSON object: {_remedy_url()}")
+    message = (
         f"{str(answer.get('message', 'no reason given'))[:500]} (HTTP {status}, {answer.get('error_code', 'no code')})"
     )
     if str(answer.get("error_code")) in _NOT_FOUND:
-        raise PoisonError(f"the registry has no such schema: {said}")
+        raise PoisonError(f"the registry has no such schema: {message}")
     if status >= 300:
-        raise RegistryError(f"{where}: {said}" + (f": {_remedy_url()}" if status == 404 else "."))
+        raise RegistryError(f"{where}: {message}" + (f": {_remedy_url()}" if status == 404 else "."))
     return answer
 
 

@@ -1,4 +1,4 @@
-"""The schema of a value: by the id before it, with the schemas it refers to; and the schema that values are written under."""
+"""The schema of a value, by the id before it; the schemas that it refers to; the schema that values are written with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from pykafka_wire.errors import OptionError, PoisonError
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.wire_format import unframe
+from pykafka_wire.values.registry.wire_format import decode_frame
 
 #: Far more than schemas have. References to references could otherwise go on for ever.
 _MAX_REFERENCES: Final = 1_000
@@ -15,7 +15,7 @@ _MAX_REFERENCES: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterSchema:
-    """The schema that values are written under, looked up once, where the expression was made."""
+    """The schema that values are written with. It is looked up once, where the expression is made."""
 
     schema_id: int
     schema: Schema
@@ -36,22 +36,18 @@ class WriterSchema:
             schema_id, found = registry.latest(subject)
         except PoisonError as error:
             raise OptionError(f"subject {subject}: {error}. Give the schema to register it.") from error
-        _same_kind(found, kind, f"subject {subject}")
+        if found.kind != kind:
+            raise OptionError(f"subject {subject} is {found.kind}, not {kind}: use the functions for {found.kind}.")
         return cls(schema_id=schema_id, schema=found)
 
 
-def _same_kind(schema: Schema, kind: str, where: str) -> None:
-    if schema.kind != kind:
-        raise OptionError(f"{where} is {schema.kind}, not {kind}: use the functions for {schema.kind}.")
-
-
-def schema_of(registry: Registry, value: bytes, kind: str) -> tuple[Schema, bytes]:
+def schema_and_payload(registry: Registry, value: bytes, kind: str) -> tuple[Schema, bytes]:
     """The schema of a framed value, and its payload.
 
     Raises:
-        PoisonError: no frame, no such schema, or one of another kind.
+        PoisonError: the value has no frame, or its schema is unknown or of another kind.
     """
-    schema_id, payload = unframe(value)
+    schema_id, payload = decode_frame(value)
     schema = registry.by_id(schema_id)
     if schema.kind != kind:
         raise PoisonError(f"its schema, {schema_id}, is {schema.kind} and not {kind}")

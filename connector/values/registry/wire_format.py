@@ -1,6 +1,6 @@
-"""How Confluent's serializers frame a value: a zero byte, the schema's id (int32), for Protobuf the message's place, the payload.
+"""How Confluent's serializers frame a value: a zero byte, the schema's id (int32), for Protobuf the message indexes, the payload.
 
-The layout is Confluent's "wire format"; the newer one, a GUID in a record header, is not read. Knows no registry.
+The layout is Confluent's "wire format"; the newer one, a GUID in a record header, is not supported yet. Knows no registry.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ _HEAD: Final = struct.Struct(">bi")
 _MAX_DEPTH: Final = 100
 
 
-def frame(schema_id: int, payload: bytes) -> bytes:
+def encode_frame(schema_id: int, payload: bytes) -> bytes:
     """A value under the id of its schema."""
     return _HEAD.pack(0, schema_id) + payload
 
 
-def unframe(value: bytes) -> tuple[int, bytes]:
+def decode_frame(value: bytes) -> tuple[int, bytes]:
     """The schema's id, and the payload.
 
     Raises:
         PoisonError: the value is too short, or does not begin with a zero byte.
     """
     if len(value) < _HEAD.size or value[0] != 0:
-        raise PoisonError(f"its {len(value)} bytes do not begin as Confluent's serializers begin them (0, schema id)")
+        raise PoisonError(f"its {len(value)} bytes do not begin with Confluent's magic byte 0 and a schema id")
     return _HEAD.unpack_from(value)[1], value[_HEAD.size :]
 
 
-def encode_message_place(place: tuple[int, ...]) -> bytes:
+def encode_message_indexes(indexes: tuple[int, ...]) -> bytes:
     """Which message of a .proto file: indexes from the outermost on, as zigzag varints; ``(0,)`` has a short form."""
-    if place == (0,):
+    if indexes == (0,):
         return b"\0"
-    return b"".join(encode_uvarint(2 * number) for number in (len(place), *place))
+    return b"".join(encode_uvarint(2 * number) for number in (len(indexes), *indexes))
 
 
-def decode_message_place(payload: bytes) -> tuple[tuple[int, ...], bytes]:
+def decode_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
     """Which message of its .proto file, and the message's bytes.
 
     Raises:
@@ -52,12 +52,12 @@ def decode_message_place(payload: bytes) -> tuple[tuple[int, ...], bytes]:
             return (0,), payload[position:]
         if count % 2 or count > 2 * _MAX_DEPTH:
             raise PoisonError("its number of message indexes is negative or too large")
-        place = []
+        indexes = []
         for _ in range(count // 2):
             number, position = decode_uvarint(payload, position)
             if number % 2:
                 raise PoisonError("one of its message indexes is negative")
-            place.append(number // 2)
+            indexes.append(number // 2)
     except (ProtocolError, *SHORT_READ) as error:
         raise PoisonError("it ends within its message indexes") from error
-    return tuple(place), payload[position:]
+    return tuple(indexes), payload[position:]

@@ -24,7 +24,7 @@ from pykafka_wire.values.converter import Converter, Format
 from pykafka_wire.values.json.format import Json, JsonSchema
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.schemas import WriterSchema
-from pykafka_wire.values.registry.wire_format import frame
+from pykafka_wire.values.registry.wire_format import encode_frame
 from tests.connector.values.scripted_registry import scripted_registry
 
 UTC = datetime.timezone.utc
@@ -50,14 +50,16 @@ def schema(kind: str, text: str) -> WriterSchema:
     return WriterSchema(schema_id=schema_id, schema=Schema(kind=kind, text=text))
 
 
-def decoded(form: Format, column_type: pa.DataType, value: bytes | str) -> Any:
+def decoded(value_format: Format, column_type: pa.DataType, value: bytes | str) -> Any:
     raw = value.encode() if isinstance(value, str) else value
-    (row,) = Converter(format=form, type=column_type, on_error="divert")(pa.array([raw], pa.binary())).to_pylist()
+    (row,) = Converter(format=value_format, type=column_type, on_error="divert")(
+        pa.array([raw], pa.binary())
+    ).to_pylist()
     return row["value"] if row["error"] is None else ValueError(row["error"])
 
 
-def encoded(form: Format, value: Any, column_type: pa.DataType) -> bytes:
-    (row,) = Converter(format=form, type=None)(pa.array([value], column_type)).to_pylist()
+def encoded(value_format: Format, value: Any, column_type: pa.DataType) -> bytes:
+    (row,) = Converter(format=value_format, type=None)(pa.array([value], column_type)).to_pylist()
     return bytes(row)
 
 
@@ -142,26 +144,26 @@ def test_json_schema_judges_and_writes_exact_numbers(registry: Registry) -> None
     text = json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", "properties": properties})
     text = text.replace('"maximum": 0', '"maximum": 9999999999999999.99')
     writer = schema("JSON", text)
-    form = JsonSchema(registry=registry, writer=writer)
+    value_format = JsonSchema(registry=registry, writer=writer)
     column_type = pa.struct([("price", pa.decimal128(20, 3)), ("n", pa.decimal128(20, 0))])
     row = {"price": Decimal("1234567890123456.78"), "n": Decimal(2**60 + 1)}
-    value = encoded(form, row, column_type)
+    value = encoded(value_format, row, column_type)
     assert value[5:] == b'{"price": 1234567890123456.780, "n": 1152921504606846977}'
     assert decoded(JsonSchema(registry=registry), column_type, value) == row
     for bad in (b'{"price": 0.005}', b'{"price": 10000000000000000.00}', b'{"n": 1.5}'):
-        assert isinstance(decoded(form, column_type, frame(writer.schema_id, bad)), ValueError)
+        assert isinstance(decoded(value_format, column_type, encode_frame(writer.schema_id, bad)), ValueError)
     for good in (b'{"price": 0.07}', b'{"n": 1.0}', b'{"price": 1e2}'):
-        assert not isinstance(decoded(form, column_type, frame(writer.schema_id, good)), ValueError)
+        assert not isinstance(decoded(value_format, column_type, encode_frame(writer.schema_id, good)), ValueError)
 
 
 def test_protobuf_keeps_the_digits_of_integers(registry: Registry) -> None:
     writer = schema(
         "PROTOBUF", 'syntax = "proto3"; message M { int64 a = 1; uint64 b = 2; double c = 3; string d = 4; }'
     )
-    form = Protobuf(registry=registry, writer=writer)
+    value_format = Protobuf(registry=registry, writer=writer)
     column_type = pa.struct([("a", pa.decimal128(21, 2)), ("b", pa.decimal128(20, 0)), ("c", pa.float64())])
     row = {"a": Decimal(-(2**62) - 1), "b": Decimal(2**64 - 1), "c": 0.1}
-    assert decoded(form, column_type, encoded(form, row, column_type)) == row
+    assert decoded(value_format, column_type, encoded(value_format, row, column_type)) == row
 
 
 def avro(registry: Registry, field: Any) -> Avro:
@@ -174,13 +176,13 @@ def x(column_type: pa.DataType) -> pa.DataType:
 
 
 def test_an_avro_decimal_is_neither_rounded_nor_cut(registry: Registry) -> None:
-    form = avro(registry, {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2})
+    value_format = avro(registry, {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2})
     row = {"x": Decimal("123456789012345678901234567890123456.78")}
-    assert decoded(form, x(pa.decimal128(38, 2)), encoded(form, row, x(pa.decimal128(38, 2)))) == row
+    assert decoded(value_format, x(pa.decimal128(38, 2)), encoded(value_format, row, x(pa.decimal128(38, 2)))) == row
     # What another writer put there, with more digits than it had declared: fastavro makes 1.2E+2 of it.
     narrow = avro(registry, {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 0})
     assert narrow.writer is not None
-    value = frame(narrow.writer.schema_id, b"\x02\x7b")
+    value = encode_frame(narrow.writer.schema_id, b"\x02\x7b")
     assert decoded(narrow, x(pa.decimal128(9, 0)), value) == {"x": Decimal(123)}
     assert decoded(narrow, x(pa.decimal128(9, 2)), value) == {"x": Decimal(123)}
     assert isinstance(decoded(narrow, x(pa.decimal128(2, 0)), value), ValueError)
@@ -194,14 +196,16 @@ def test_an_avro_decimal_is_neither_rounded_nor_cut(registry: Registry) -> None:
     assert huge.writer is not None
     started = time.process_time()
     payload = b"\x80\x89\x7a" + b"\x7f" * 1_000_000  # a million bytes of one number
-    assert isinstance(decoded(huge, x(pa.decimal128(9, 2)), frame(huge.writer.schema_id, payload)), ValueError)
+    assert isinstance(decoded(huge, x(pa.decimal128(9, 2)), encode_frame(huge.writer.schema_id, payload)), ValueError)
     assert time.process_time() - started < 2
 
 
 def test_an_avro_string_in_a_binary_column_is_its_utf8(registry: Registry) -> None:
-    form = avro(registry, "string")
+    value_format = avro(registry, "string")
     for text in ("QUJD", "ü", "", "no base64!"):
-        assert decoded(form, x(pa.binary()), encoded(form, {"x": text}, x(pa.string()))) == {"x": text.encode()}
+        assert decoded(value_format, x(pa.binary()), encoded(value_format, {"x": text}, x(pa.string()))) == {
+            "x": text.encode()
+        }
     of_bytes = avro(registry, "bytes")
     assert decoded(of_bytes, x(pa.string()), encoded(of_bytes, {"x": b"\xc3\xbc"}, x(pa.binary()))) == {"x": "ü"}
     assert isinstance(decoded(of_bytes, x(pa.string()), encoded(of_bytes, {"x": b"\xff"}, x(pa.binary()))), ValueError)
@@ -237,7 +241,7 @@ MOMENTS = (
 
 @pytest.mark.parametrize("logical", [f"{prefix}timestamp-{unit}" for prefix in ("", "local-") for unit in UNITS])
 def test_avro_timestamps_know_no_zone_of_the_machine(registry: Registry, logical: str, machine_zone: str) -> None:
-    form = avro(registry, {"type": "long", "logicalType": logical})
+    value_format = avro(registry, {"type": "long", "logicalType": logical})
     per_second = UNITS[logical.rpartition("-")[2]]
     moments = [each for each in MOMENTS if per_second < 10**9 or 1900 <= each.year < 2200]
     for moment in moments:
@@ -246,11 +250,11 @@ def test_avro_timestamps_know_no_zone_of_the_machine(registry: Registry, logical
         expected = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=kept * 1_000_000 // per_second)
         for column_type in (pa.timestamp("us"), *(pa.timestamp("us", zone) for zone in ZONES)):
             value = encoded(
-                form, {"x": moment if column_type.tz is None else moment.replace(tzinfo=UTC)}, x(column_type)
+                value_format, {"x": moment if column_type.tz is None else moment.replace(tzinfo=UTC)}, x(column_type)
             )
             assert fastavro.schemaless_reader(_stream(value[5:]), {"type": "long"}, None) == kept, column_type
-            assert decoded(form, x(pa.timestamp("us")), value) == {"x": expected}
-            assert decoded(form, x(pa.timestamp("us", "UTC")), value) == {"x": expected.replace(tzinfo=UTC)}
+            assert decoded(value_format, x(pa.timestamp("us")), value) == {"x": expected}
+            assert decoded(value_format, x(pa.timestamp("us", "UTC")), value) == {"x": expected.replace(tzinfo=UTC)}
 
 
 def _stream(data: bytes) -> Any:
@@ -268,7 +272,7 @@ def test_dates_and_times_of_day_know_no_zone_of_the_machine(registry: Registry, 
         assert encoded(Json(), day, pa.date32()) == f'"{day.isoformat()}"'.encode()
     clock = avro(registry, {"type": "long", "logicalType": "time-micros"})
     assert clock.writer is not None
-    payload = frame(clock.writer.schema_id, b"\x80\xe0\xba\x84\xbf\x03")
+    payload = encode_frame(clock.writer.schema_id, b"\x80\xe0\xba\x84\xbf\x03")
     assert re.fullmatch(r"\d\d:\d\d:\d\d(\.\d+)?", decoded(clock, x(pa.string()), payload)["x"])
     with pytest.raises(Exception, match="a timestamp where a date is expected"):
         encoded(date, {"x": NOON.replace(tzinfo=UTC)}, x(pa.timestamp("us", "America/New_York")))
@@ -289,11 +293,11 @@ def test_json_times_know_no_zone_of_the_machine(machine_zone: str) -> None:
 
 def test_protobuf_timestamps_know_no_zone_of_the_machine(registry: Registry, machine_zone: str) -> None:
     text = 'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message M { google.protobuf.Timestamp x = 1; }'
-    form = Protobuf(registry=registry, writer=schema("PROTOBUF", text))
+    value_format = Protobuf(registry=registry, writer=schema("PROTOBUF", text))
     for zone in ZONES:
-        value = encoded(form, {"x": NOON.replace(tzinfo=UTC)}, x(pa.timestamp("us", zone)))
-        assert decoded(form, x(pa.timestamp("us", "UTC")), value) == {"x": NOON.replace(tzinfo=UTC)}
-        assert decoded(form, x(pa.timestamp("us")), value) == {"x": NOON}
+        value = encoded(value_format, {"x": NOON.replace(tzinfo=UTC)}, x(pa.timestamp("us", zone)))
+        assert decoded(value_format, x(pa.timestamp("us", "UTC")), value) == {"x": NOON.replace(tzinfo=UTC)}
+        assert decoded(value_format, x(pa.timestamp("us")), value) == {"x": NOON}
 
 
 def test_a_timestamp_that_python_does_not_have_is_diverted_alone() -> None:

@@ -25,7 +25,7 @@ from pykafka_wire.values.converter import Columnar, Converter, Format
 from pykafka_wire.values.json.format import Json, JsonSchema
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.schemas import WriterSchema
-from pykafka_wire.values.registry.wire_format import frame
+from pykafka_wire.values.registry.wire_format import encode_frame
 from tests.conformance import generate
 from tests.connector.values.scripted_registry import scripted_registry
 
@@ -122,7 +122,7 @@ class Case:
     """A decoder, and whole values of it by their row's number; ``bombs`` are values made to do damage."""
 
     name: str
-    form: Format
+    value_format: Format
     type: pa.DataType
     whole: Callable[[list[int]], list[bytes]]
     bombs: tuple[bytes, ...]
@@ -153,10 +153,10 @@ def row(number: int) -> dict[str, Any]:
     }
 
 
-def encoder(form: Format, column_type: pa.DataType, changed: Callable[[int], dict[str, Any]]) -> Any:
+def encoder(value_format: Format, column_type: pa.DataType, changed: Callable[[int], dict[str, Any]]) -> Any:
     def whole(numbers: list[int]) -> list[bytes]:
         rows = pa.array([{**row(number), **changed(number)} for number in numbers], column_type)
-        return list(Converter(format=form, type=None)(rows).to_pylist())
+        return list(Converter(format=value_format, type=None)(rows).to_pylist())
 
     return whole
 
@@ -240,55 +240,55 @@ def cases() -> Iterator[list[Case]]:
             b"",
         )
         yield [
-            Case(name="JSON", form=Json(), type=TYPE, whole=encoder(Json(), TYPE, price), bombs=json_bombs),
+            Case(name="JSON", value_format=Json(), type=TYPE, whole=encoder(Json(), TYPE, price), bombs=json_bombs),
             Case(
                 name="JSON Schema",
-                form=json_schema,
+                value_format=json_schema,
                 type=TYPE,
                 whole=encoder(json_schema, TYPE, price),
-                bombs=tuple(frame(4, each) for each in json_bombs),
+                bombs=tuple(encode_frame(4, each) for each in json_bombs),
             ),
             Case(
                 name="Avro",
-                form=avro,
+                value_format=avro,
                 type=TYPE,
                 whole=encoder(avro, TYPE, price),
-                bombs=tuple(frame(1, each) for each in avro_bombs),
+                bombs=tuple(encode_frame(1, each) for each in avro_bombs),
             ),
             Case(
                 name="Avro, row by row",
-                form=_ByRow(avro),
+                value_format=_ByRow(avro),
                 type=TYPE,
                 whole=encoder(avro, TYPE, price),
-                bombs=tuple(frame(1, each) for each in avro_bombs),
+                bombs=tuple(encode_frame(1, each) for each in avro_bombs),
             ),
             Case(
                 name="Avro, nulls",
-                form=nulls,
+                value_format=nulls,
                 type=NULLS,
                 whole=encoder(nulls, NULLS, empty),
-                bombs=tuple(frame(2, each) for each in null_bombs),
+                bombs=tuple(encode_frame(2, each) for each in null_bombs),
             ),
             Case(
                 name="Avro, nulls, row by row",
-                form=_ByRow(nulls),
+                value_format=_ByRow(nulls),
                 type=NULLS,
                 whole=encoder(nulls, NULLS, empty),
-                bombs=tuple(frame(2, each) for each in null_bombs),
+                bombs=tuple(encode_frame(2, each) for each in null_bombs),
             ),
             Case(
                 name="Avro, recursive",
-                form=tree,
+                value_format=tree,
                 type=TREE,
                 whole=encoder(tree, TREE, empty),
-                bombs=tuple(frame(3, each) for each in tree_bombs),
+                bombs=tuple(encode_frame(3, each) for each in tree_bombs),
             ),
             Case(
                 name="Protobuf",
-                form=proto,
+                value_format=proto,
                 type=proto_type,
                 whole=encoder(proto, proto_type, lambda number: {"price": "1.50", "inner": {"a": 1}}),
-                bombs=tuple(frame(5, each) for each in proto_bombs),
+                bombs=tuple(encode_frame(5, each) for each in proto_bombs),
             ),
         ]
 
@@ -296,9 +296,9 @@ def cases() -> Iterator[list[Case]]:
 class _ByRow:
     """A format without its way in columns."""
 
-    def __init__(self, form: Avro) -> None:
-        self.binary_text = form.binary_text
-        self.decode, self.encode = form.decode, form.encode
+    def __init__(self, value_format: Avro) -> None:
+        self.binary_text = value_format.binary_text
+        self.decode, self.encode = value_format.decode, value_format.encode
 
 
 def nested(depth: int) -> bytes:
@@ -353,13 +353,13 @@ def test_no_damaged_value_ends_a_task_shifts_a_row_or_takes_memory(cases: list[C
     n_values = n_diverted = n_batches = 0
     most_growth, slowest = 0, 0.0
     for case in cases:  # what is loaded and cached once
-        Converter(format=case.form, type=case.type, on_error="divert")(pa.array(case.whole([1]), pa.binary()))
+        Converter(format=case.value_format, type=case.type, on_error="divert")(pa.array(case.whole([1]), pa.binary()))
     while n_values < N_VALUES:
         case = cases[n_batches % len(cases)]
         first = n_values * 10 + 1
         values, is_whole = batch(rng, case, first)
         rows = pa.array(values, pa.binary())
-        converter = Converter(format=case.form, type=case.type, on_error="divert")
+        converter = Converter(format=case.value_format, type=case.type, on_error="divert")
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         before, started = memory_kib("VmRSS"), time.process_time()
         found = converter(rows)
@@ -412,15 +412,15 @@ def test_each_value_that_is_made_to_do_damage_is_harmless(cases: list[Case]) -> 
             rows = pa.array([good, bomb, good], pa.binary())
             Path("/proc/self/clear_refs").write_text("5")
             before = memory_kib("VmRSS")
-            found = Converter(format=case.form, type=case.type, on_error="divert")(rows).to_pylist()
+            found = Converter(format=case.value_format, type=case.type, on_error="divert")(rows).to_pylist()
             growth = (memory_kib("VmHWM") - before) * 1024 - rows.nbytes
             where = (case.name, bomb[:100], found[1]["error"])
             assert growth < MAX_GROWTH_BYTES, (*where, growth)
             assert found[0]["value"]["id"] == found[2]["value"]["id"] == 7, where
             assert "an unexpected" not in (found[1]["error"] or ""), where
-            nulls = Converter(format=case.form, type=case.type, on_error="null")(rows).to_pylist()
+            nulls = Converter(format=case.value_format, type=case.type, on_error="null")(rows).to_pylist()
             assert nulls == [each["value"] for each in found] or "NaN" in str(nulls), where
 
 
 def test_formats_that_decode_columns_are_tried_both_ways(cases: list[Case]) -> None:
-    assert {isinstance(case.form, Columnar) for case in cases if case.name.startswith("Avro")} == {True, False}
+    assert {isinstance(case.value_format, Columnar) for case in cases if case.name.startswith("Avro")} == {True, False}

@@ -18,7 +18,7 @@ from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, Format
 from pykafka_wire.values.json.format import JsonSchema
 from pykafka_wire.values.protobuf.format import Protobuf
-from pykafka_wire.values.registry.wire_format import frame
+from pykafka_wire.values.registry.wire_format import encode_frame
 from tests.connector.values.scripted_registry import scripted_registry
 
 TYPE = pa.struct([("id", pa.int64())])
@@ -56,9 +56,11 @@ def reference(name: str, subject: str = "other") -> dict[str, Any]:
     return {"name": name, "subject": subject, "version": 1}
 
 
-def error_of(form: Format, payload: bytes) -> str:
+def error_of(value_format: Format, payload: bytes) -> str:
     """The reason for which a value under schema 1 is diverted; the row beside it keeps its place."""
-    column = Converter(format=form, type=TYPE, on_error="divert")(pa.array([frame(1, payload), None], pa.binary()))
+    column = Converter(format=value_format, type=TYPE, on_error="divert")(
+        pa.array([encode_frame(1, payload), None], pa.binary())
+    )
     bad, missing = column.to_pylist()
     assert bad["value"] is None and missing == {"value": None, "error": None}
     assert len(bad["error"]) < 1_000
@@ -85,8 +87,10 @@ def test_a_reference_may_have_any_name(name: str, registry: Registry, answers: d
     text = f'syntax = "proto3"; import {json.dumps(name)}; message M {{ N n = 1; int64 id = 2; }}'
     answers["/schemas/ids/1"] = schema("PROTOBUF", text.replace("\\u0000", "\\0"), [reference(name)])
     answers["/subjects/other/versions/1"] = schema("PROTOBUF", 'syntax = "proto3"; message N {}')
-    form = Protobuf(registry=registry)
-    (row,) = Converter(format=form, type=TYPE)(pa.array([frame(1, b"\0\x10\x07")], pa.binary())).to_pylist()
+    value_format = Protobuf(registry=registry)
+    (row,) = Converter(format=value_format, type=TYPE)(
+        pa.array([encode_frame(1, b"\0\x10\x07")], pa.binary())
+    ).to_pylist()
     assert row == {"id": 7}
 
 
@@ -140,14 +144,18 @@ def test_a_bad_schema_is_a_reason_to_divert(bad: dict[str, Any], registry: Regis
         answers[f"/subjects/{number}/versions/1"] = schema(
             "AVRO", '"int"', [reference(f"{number + 1}", f"{number + 1}")]
         )
-    form: Format = {"AVRO": Avro, "JSON": JsonSchema, "PROTOBUF": Protobuf}[bad["schemaType"]](registry=registry)
+    value_format: Format = {"AVRO": Avro, "JSON": JsonSchema, "PROTOBUF": Protobuf}[bad["schemaType"]](
+        registry=registry
+    )
     payload = (
         b'"x"' if bad["schemaType"] == "JSON" else b"\0\x08\x07" if bad["schemaType"] == "PROTOBUF" else b"\x02\x07"
     )
     if bad is BAD["a reference to itself"]:
-        assert Converter(format=form, type=TYPE)(pa.array([frame(1, payload)])).to_pylist() == [{"id": 7}]
+        assert Converter(format=value_format, type=TYPE)(pa.array([encode_frame(1, payload)])).to_pylist() == [
+            {"id": 7}
+        ]
     else:
-        assert "an unexpected" not in error_of(form, payload)
+        assert "an unexpected" not in error_of(value_format, payload)
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,11 @@ from pykafka_wire.values import OnError, Registry, Schema
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, Format
 from pykafka_wire.values.json.format import JsonSchema
-from pykafka_wire.values.protobuf.format import Protobuf, _file
+from pykafka_wire.values.protobuf.format import Protobuf, _file_descriptor
 from pykafka_wire.values.registry import client as registry_module
 from pykafka_wire.values.registry.client import Reference
 from pykafka_wire.values.registry.schemas import WriterSchema
-from pykafka_wire.values.registry.wire_format import frame
+from pykafka_wire.values.registry.wire_format import encode_frame
 
 ORDER = json.dumps(
     {
@@ -102,14 +102,16 @@ def context(subject: str) -> SerializationContext:
 
 
 def decoded(
-    form: Format, column_type: pa.DataType, values: list[bytes | None], on_error: OnError = "fail"
+    value_format: Format, column_type: pa.DataType, values: list[bytes | None], on_error: OnError = "fail"
 ) -> list[Any]:
-    converter = Converter(format=form, type=column_type, on_error=on_error)
+    converter = Converter(format=value_format, type=column_type, on_error=on_error)
     return list(pickle.loads(pickle.dumps(converter))(pa.array(values, pa.binary())).to_pylist())
 
 
-def encoded(form: Format, column: Any, on_error: OnError = "fail") -> list[Any]:
-    return list(pickle.loads(pickle.dumps(Converter(format=form, type=None, on_error=on_error)))(column).to_pylist())
+def encoded(value_format: Format, column: Any, on_error: OnError = "fail") -> list[Any]:
+    return list(
+        pickle.loads(pickle.dumps(Converter(format=value_format, type=None, on_error=on_error)))(column).to_pylist()
+    )
 
 
 def avro_id(confluent: SchemaRegistryClient, subject: str, number: int) -> bytes:
@@ -129,14 +131,15 @@ def test_avro_that_confluents_serializer_wrote_is_read(
 def test_avro_written_here_is_read_by_confluents_deserializer(
     registry: Registry, confluent: SchemaRegistryClient, subject: str
 ) -> None:
-    form = Avro(registry=registry, writer=WriterSchema.of(registry, "AVRO", subject, ORDER))
-    value, tombstone = encoded(form, pa.array([ROW_IN_ARROW, None], ORDER_TYPE))
+    value_format = Avro(registry=registry, writer=WriterSchema.of(registry, "AVRO", subject, ORDER))
+    value, tombstone = encoded(value_format, pa.array([ROW_IN_ARROW, None], ORDER_TYPE))
     assert AvroDeserializer(confluent)(value, context(subject)) == ROW
     assert tombstone is None
     # The other side finds the schema under the subject, and writes the same bytes.
     newest = AvroSerializer(confluent, conf={"auto.register.schemas": False, "use.latest.version": True})
     assert newest(ROW, context(subject)) == value
-    assert WriterSchema.of(registry, "AVRO", subject, None).schema_id == form.writer.schema_id if form.writer else False
+    assert value_format.writer is not None
+    assert WriterSchema.of(registry, "AVRO", subject, None).schema_id == value_format.writer.schema_id
 
 
 def test_avro_references_are_followed(registry: Registry, confluent: SchemaRegistryClient, subject: str) -> None:
@@ -145,10 +148,10 @@ def test_avro_references_are_followed(registry: Registry, confluent: SchemaRegis
     bill = {"type": "record", "name": "shop.Bill", "fields": [{"name": "sum", "type": "shop.Money"}]}
     reference = Reference(name="shop.Money", subject=f"{subject}-money", version=1)
     schema = Schema(kind="AVRO", text=json.dumps(bill), references=(reference,))
-    form = Avro(registry=registry, writer=WriterSchema.of(registry, "AVRO", subject, schema))
+    value_format = Avro(registry=registry, writer=WriterSchema.of(registry, "AVRO", subject, schema))
     column_type = pa.struct([("sum", pa.struct([("cents", pa.int64())]))])
     rows = [{"sum": {"cents": 5}}]
-    values = encoded(form, pa.array(rows, column_type))
+    values = encoded(value_format, pa.array(rows, column_type))
     assert AvroDeserializer(confluent)(values[0], context(subject)) == rows[0]
     assert decoded(Avro(registry=registry), column_type, values) == rows
 
@@ -166,9 +169,9 @@ def test_a_reader_schema_brings_old_and_new_records_into_one_shape(
     }
     old = avro_id(confluent, subject, 4)
     new = AvroSerializer(confluent, json.dumps(reader))({"number": 5, "pieces": 9}, context(subject))
-    form = Avro(registry=registry, reader_schema=json.dumps(reader))
+    value_format = Avro(registry=registry, reader_schema=json.dumps(reader))
     column_type = pa.struct([("number", pa.int64()), ("pieces", pa.int32())])
-    assert decoded(form, column_type, [old, new]) == [{"number": 4, "pieces": 1}, {"number": 5, "pieces": 9}]
+    assert decoded(value_format, column_type, [old, new]) == [{"number": 4, "pieces": 1}, {"number": 5, "pieces": 9}]
     # Without one, fields that a record's schema does not have are null.
     assert decoded(Avro(registry=registry), column_type, [old]) == [{"number": None, "pieces": None}]
 
@@ -190,9 +193,9 @@ ORDER_JSON_TYPE = pa.struct([("id", pa.int64()), ("at", pa.timestamp("us", tz="U
 
 def test_json_schema_goes_both_ways(registry: Registry, confluent: SchemaRegistryClient, subject: str) -> None:
     theirs = JSONSerializer(ORDER_JSON, confluent)({"id": 3, "at": "2026-03-01T12:30:00.005Z"}, context(subject))
-    form = JsonSchema(registry=registry)
+    value_format = JsonSchema(registry=registry)
     row = {"id": 3, "at": ROW["at"], "note": None}
-    assert decoded(form, ORDER_JSON_TYPE, [theirs]) == [row]
+    assert decoded(value_format, ORDER_JSON_TYPE, [theirs]) == [row]
     writing = JsonSchema(registry=registry, writer=WriterSchema.of(registry, "JSON", subject, None))
     (ours,) = encoded(writing, pa.array([row], ORDER_JSON_TYPE))
     read = JSONDeserializer(ORDER_JSON, schema_registry_client=confluent)(ours, context(subject))
@@ -257,19 +260,21 @@ ORDER_PROTO_TYPE = pa.struct(
 def test_protobuf_goes_both_ways(registry: Registry, confluent: SchemaRegistryClient, subject: str) -> None:
     from google.protobuf.message_factory import GetMessageClass
 
-    form = Protobuf(
+    value_format = Protobuf(
         registry=registry, writer=WriterSchema.of(registry, "PROTOBUF", subject, ORDER_PROTO), message="Order"
     )
     row: dict[str, Any] = {name: ROW[name] for name in ("id", "at", "tags", "raw", "state", "note")}
     row |= {"counts": [("x", 1)], "weight": 0.5, "line": {"pieces": 2}}
-    (of_text,) = encoded(form, pa.array([row], ORDER_PROTO_TYPE))
+    (of_text,) = encoded(value_format, pa.array([row], ORDER_PROTO_TYPE))
     assert decoded(Protobuf(registry=registry), ORDER_PROTO_TYPE, [of_text]) == [row]
     # What was never set: proto3's defaults, and null for what has presence.
     (empty,) = decoded(Protobuf(registry=registry), ORDER_PROTO_TYPE, [of_text[:7]])
     assert empty["id"] == 0 and empty["state"] == "NEW" and empty["note"] is None and empty["at"] is None
 
     # Confluent's client registers a descriptor, which this registry keeps as it is, and reads no other form from it.
-    cls = GetMessageClass(_file(registry, Schema(kind="PROTOBUF", text=ORDER_PROTO)).message_types_by_name["Order"])
+    cls = GetMessageClass(
+        _file_descriptor(registry, Schema(kind="PROTOBUF", text=ORDER_PROTO)).message_types_by_name["Order"]
+    )
     settings = {"use.deprecated.format": False}
     message = cls.FromString(of_text[7:])
     theirs = ProtobufSerializer(cls, confluent, settings)(message, context(f"{subject}-theirs"))
@@ -282,9 +287,9 @@ def test_protobuf_goes_both_ways(registry: Registry, confluent: SchemaRegistryCl
 
 def test_a_message_that_the_schema_lacks_is_told_with_those_it_has(registry: Registry, subject: str) -> None:
     writer = WriterSchema.of(registry, "PROTOBUF", subject, ORDER_PROTO)
-    assert Protobuf(registry=registry, writer=writer, message="Order.Line").place() == (1, 1)  # after the map
+    assert Protobuf(registry=registry, writer=writer, message="Order.Line").message_indexes() == (1, 1)  # after the map
     with pytest.raises(OptionError, match=r"no message Bill \(there are Other, Order\)"):
-        Protobuf(registry=registry, writer=writer, message="Bill").place()
+        Protobuf(registry=registry, writer=writer, message="Bill").message_indexes()
 
 
 # --- Poison, and a registry that fails -----------------------------------------------------------------------------------
@@ -361,20 +366,20 @@ def test_a_schema_is_asked_for_once_in_a_process_whether_it_is_there_or_not(
     registry_url: str, confluent: SchemaRegistryClient, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    ask = registry_module._ask
+    ask = registry_module._request
 
     def counted(registry: Registry, method: str, path: str, *more: Any) -> Any:
         asked.append(path)
         return ask(registry, method, path, *more)
 
-    monkeypatch.setattr(registry_module, "_ask", counted)
+    monkeypatch.setattr(registry_module, "_request", counted)
     value = avro_id(confluent, subject, 1)
     registry = Registry(registry_url, timeout_s=9.0)  # none that another test has asked
     assert decoded(Avro(registry=registry), ID_TYPE, [value] * 3) == [{"id": 1}] * 3
     assert decoded(Avro(registry=registry), ID_TYPE, [value]) == [{"id": 1}]
     assert len(asked) == 1
-    monkeypatch.setattr("pykafka_wire.values.registry.cache._REFUSED_S", 3600)
-    unknown = frame(1_999_999_999, b"")
+    monkeypatch.setattr("pykafka_wire.values.registry.cache._FAILURES_KEPT_S", 3600)
+    unknown = encode_frame(1_999_999_999, b"")
     assert decoded(Avro(registry=registry), ID_TYPE, [unknown] * 50, on_error="null") == [None] * 50
     assert len(asked) == 2
 
@@ -432,6 +437,6 @@ def test_a_topic_of_avro_in_spark(
 def test_the_reader_agrees_with_fastavro_on_what_it_wrote_itself(registry: Registry, subject: str) -> None:
     import io
 
-    form = Avro(registry=registry, writer=WriterSchema.of(registry, "AVRO", subject, ORDER))
-    (value,) = encoded(form, pa.array([ROW_IN_ARROW], ORDER_TYPE))
+    value_format = Avro(registry=registry, writer=WriterSchema.of(registry, "AVRO", subject, ORDER))
+    (value,) = encoded(value_format, pa.array([ROW_IN_ARROW], ORDER_TYPE))
     assert fastavro.schemaless_reader(io.BytesIO(value[5:]), json.loads(ORDER), None) == ROW
