@@ -9,28 +9,32 @@ import math
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pykafka_wire.errors import PoisonError
 
 #: Each level takes a frame of Python's stack, which has a thousand.
 _MAX_DEPTH: Final = 400
+#: What the text is for: a JSON document, a Protobuf message, or a part of a decoded value in a STRING column.
+_Target = Literal["json", "protobuf", "part"]
 _UTC: Final = datetime.timezone.utc
 
 # In C where Python has that.
 _quoted: Final[Callable[[str], str]] = json.encoder.encode_basestring
 
 
-def json_text(value: Any) -> str:
+def json_text(value: Any, target: Literal["json", "protobuf"] = "json") -> str:
     """JSON as Spark's ``to_json`` writes it: fields that are null are left out, bytes are base64, times ISO-8601 in UTC.
 
-    A decimal without a fraction is written without a point, so that it can be read as an integer.
+    A decimal without a fraction is written without a point, so that it can be read as an integer. A time without a zone is
+    written without one. Protobuf's JSON mapping differs in two things: it has NaN and the infinities, as text, and a time
+    needs a zone, which is UTC here.
 
     Raises:
         PoisonError: JSON has no such value (NaN), or it is nested too deep.
     """
     parts: list[str] = []
-    _write(value, parts.append, 0, True)
+    _write(value, parts.append, 0, target)
     return "".join(parts)
 
 
@@ -41,11 +45,11 @@ def json_text_of_part(value: Any) -> str:
         PoisonError: as :func:`json_text`, but for NaN and the infinities, which are kept.
     """
     parts: list[str] = []
-    _write(value, parts.append, 0, False)
+    _write(value, parts.append, 0, "part")
     return "".join(parts)
 
 
-def _write(value: Any, out: Callable[[str], None], depth: int, to_send: bool) -> None:
+def _write(value: Any, out: Callable[[str], None], depth: int, target: _Target) -> None:
     if type(value) is str:
         out(_quoted(value))
     elif value is None:
@@ -56,25 +60,25 @@ def _write(value: Any, out: Callable[[str], None], depth: int, to_send: bool) ->
         if isinstance(value, dict):
             separator = "{"
             for name, each in value.items():
-                if each is not None or not to_send:
+                if each is not None or target == "part":
                     # A key that is no text (a date's, a number's) is written as the text of its value.
                     key = name if type(name) is str else _scalar(name).strip('"')
                     out(f"{separator}{_quoted(key)}: ")
-                    _write(each, out, depth + 1, to_send)
+                    _write(each, out, depth + 1, target)
                     separator = ", "
             out("}" if separator != "{" else "{}")
         else:
             separator = "["
             for each in value:
                 out(separator)
-                _write(each, out, depth + 1, to_send)
+                _write(each, out, depth + 1, target)
                 separator = ", "
             out("]" if separator != "[" else "[]")
     else:
-        out(_scalar(value, to_send))
+        out(_scalar(value, target))
 
 
-def _scalar(value: Any, to_send: bool = True) -> str:
+def _scalar(value: Any, target: _Target = "json") -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -82,20 +86,23 @@ def _scalar(value: Any, to_send: bool = True) -> str:
     if isinstance(value, float):
         if math.isfinite(value):
             return repr(value)
-        if not to_send:
-            return json.dumps(value)
+        if target != "json":
+            text = json.dumps(value)
+            return text if target == "part" else f'"{text}"'
         raise PoisonError(f"JSON cannot hold {value}")
     if isinstance(value, Decimal):
         if not value.is_finite():
             raise PoisonError(f"JSON cannot hold {value}")
-        return _decimal_text(value) if to_send else str(value)
+        return str(value) if target == "part" else _decimal_text(value)
     if isinstance(value, (str, uuid.UUID)):
         return _quoted(str(value))
     if isinstance(value, bytes):
         return f'"{base64.b64encode(value).decode()}"'
     if isinstance(value, datetime.datetime):
-        # A time without a zone stays one.
-        text = value.isoformat() if value.tzinfo is None else value.astimezone(_UTC).isoformat().replace("+00:00", "Z")
+        if value.tzinfo is None:
+            text = value.isoformat() + "Z" * (target == "protobuf")
+        else:
+            text = value.astimezone(_UTC).isoformat().replace("+00:00", "Z")
         return f'"{text}"'
     if isinstance(value, (datetime.date, datetime.time)):
         return f'"{value.isoformat()}"'

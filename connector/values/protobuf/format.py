@@ -58,7 +58,7 @@ class Protobuf:
         from google.protobuf.json_format import Parse
 
         try:
-            content = Parse(json_text(value), cls()).SerializeToString()
+            content = Parse(json_text(value, "protobuf"), cls()).SerializeToString()
         except Exception as error:  # ParseError, and ValueErrors of well-known types
             raise PoisonError(f"its schema cannot hold it ({type(error).__name__})") from error
         return encode_frame(self.writer.schema_id, encode_message_indexes(indexes) + content)

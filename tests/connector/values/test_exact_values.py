@@ -298,6 +298,17 @@ def test_protobuf_timestamps_know_no_zone_of_the_machine(registry: Registry, mac
         value = encoded(value_format, {"x": NOON.replace(tzinfo=UTC)}, x(pa.timestamp("us", zone)))
         assert decoded(value_format, x(pa.timestamp("us", "UTC")), value) == {"x": NOON.replace(tzinfo=UTC)}
         assert decoded(value_format, x(pa.timestamp("us")), value) == {"x": NOON}
+    of_local = encoded(value_format, {"x": NOON}, x(pa.timestamp("us")))
+    assert decoded(value_format, x(pa.timestamp("us", "UTC")), of_local) == {"x": NOON.replace(tzinfo=UTC)}
+
+
+def test_protobuf_has_the_doubles_that_json_lacks(registry: Registry) -> None:
+    value_format = Protobuf(
+        registry=registry, writer=schema("PROTOBUF", 'syntax = "proto3"; message M { double x = 1; }')
+    )
+    for number in ("nan", "inf", "-inf"):
+        value = encoded(value_format, {"x": float(number)}, x(pa.float64()))
+        assert str(decoded(value_format, x(pa.float64()), value)["x"]) == number
 
 
 def test_a_timestamp_that_python_does_not_have_is_diverted_alone() -> None:
