@@ -222,7 +222,7 @@ ERRORS: Final[dict[int, ErrorInfo]] = {info.code: info for info in _TABLE}
 
 
 def error_info(code: int) -> ErrorInfo:
-    """The entry for `code`; one that is fatal and says so for a code that this version of the table lacks."""
+    """The entry for `code`; for a code that this table lacks, a fatal one with a text of its own."""
     info = ERRORS.get(code)
     if info is None:
         return ErrorInfo(

@@ -204,7 +204,7 @@ class ClientSettings:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a user should be told of these settings, sentence by sentence; whoever makes a client logs them, once."""
+        """Warnings about these settings, one sentence each; the client logs them once."""
         found = []
         if self.sasl_mechanism in ("PLAIN", "OAUTHBEARER") and self.security_protocol == "SASL_PLAINTEXT":
             what = "the password" if self.sasl_mechanism == "PLAIN" else "the token"
@@ -302,7 +302,7 @@ def settings_table(prefix: str = "kafka.") -> str:
 
 
 def unknown_settings(settings: ClientSettings) -> str:
-    """The names nobody knows, each with the nearest known one; empty where there are none."""
+    """The unknown names, each with the nearest known one; empty if there are none."""
     known = [*_BY_NAME, *IGNORED]
     parts = []
     for name in settings.unknown:

@@ -122,7 +122,7 @@ class _Walk:
             f"generation {member.state_machine.identity.generation}, this member leads: {member.state_machine.is_leader}"
         )
 
-        self._step("SyncGroup: the leader hands in who gets what, and every member is told its share.")
+        self._step("SyncGroup: the leader sends the assignment, and every member receives its part.")
         self._result(f"assigned {', '.join(map(str, member.join()))}")
         return member
 
@@ -163,7 +163,7 @@ class _Walk:
             cluster, self._group, offsets, generation=identity.generation, member_id=identity.member_id
         )  # fmt: skip
 
-        self._step("Heartbeat: the coordinator hears that the member is there; its answer would tell of a rebalance.")
+        self._step("Heartbeat: the coordinator learns that the member is alive; its answer would announce a rebalance.")
         self._result("still in the group" if member.heartbeat() else "the group is rebalancing")
 
         self._step("LeaveGroup: the others need not wait for a session timeout to take the partitions over.")

@@ -89,7 +89,7 @@ def test_when_nobody_answers_each_address_is_named_with_its_reason(
     brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bootstrap, "_FIRST_CONTACT_MS", 300)
-    monkeypatch.setattr(bootstrap, "_LEAST_PATIENCE_MS", 100)
+    monkeypatch.setattr(bootstrap, "_MIN_ATTEMPT_MS", 100)
     dead = free_address()
     brokers[0].silent = True
     brokers[1].on[ApiVersionsRequest] = lambda request, version: b"SSH-2.0-OpenSSH_9.2\r\n"

@@ -1,4 +1,4 @@
-"""Whoever answers for the cluster: known brokers, the most promising first, then the bootstrap servers, each in turn.
+"""Asks for metadata: first the known brokers, the most promising first, then the bootstrap servers, each in turn.
 
 Owns the order in which brokers are asked for metadata, how long each may take, and the error that names every address tried
 and why. It knows nothing of what the answer is used for. KIP-899 and KIP-1102 (rebootstrap);
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 _FIRST_CONTACT_MS: Final = 6_000
 #: What each bootstrap server gets of it at least, for connecting and the handshake: eight round trips with TLS and SCRAM. A
 #: broker that accepts connections and answers nothing (stopped, not dead) must not use up the others' time.
-_LEAST_PATIENCE_MS: Final = 2_000
+_MIN_ATTEMPT_MS: Final = 2_000
 
 
 class Answer(NamedTuple):
@@ -49,26 +49,26 @@ class MetadataSource:
         """The first answer of any broker; ``nodes`` are those that are known, none before the first contact.
 
         Raises:
-            NoBrokerAvailableError: nobody answered: within seconds where nobody ever did, else at the deadline.
+            NoBrokerAvailableError: no broker answered: raised within seconds if none ever did, else at the deadline.
             AuthenticationError: a broker refused us. Others would too, and accounts get locked.
         """
-        limit, patience_ms = deadline, float(self._settings.socket_connection_setup_timeout_ms)
+        limit, attempt_ms = deadline, float(self._settings.socket_connection_setup_timeout_ms)
         if not nodes:
-            budget_ms = max(_FIRST_CONTACT_MS, patience_ms)
+            budget_ms = max(_FIRST_CONTACT_MS, attempt_ms)
             limit = deadline.at_most_ms(budget_ms)
             share_ms = budget_ms / len(self._settings.bootstrap_servers)
-            patience_ms = min(patience_ms, max(_LEAST_PATIENCE_MS, share_ms))
+            attempt_ms = min(attempt_ms, max(_MIN_ATTEMPT_MS, share_ms))
         reasons: dict[str, str] = {}
         for n_cycles, _ in enumerate(tries(self._backoff, limit)):
             if nodes and n_cycles:
-                patience_ms *= 2  # they are rather slow than dead
+                attempt_ms *= 2  # they are more likely slow than dead
             for node, (host, port) in self._candidates(nodes):
-                # In the first cycle each has its turn, so that the error can tell what is wrong with each.
+                # In the first cycle each is asked, so that the error names the reason for each.
                 if limit.expired and (n_cycles or deadline.expired) and reasons:
                     break
                 address = f"{host}:{port}"
                 try:
-                    answer = self._ask_one(request, node, host, port, patience_ms, deadline)
+                    answer = self._ask_one(request, node, host, port, attempt_ms, deadline)
                 except (TransportError, ProtocolError) as error:
                     logger.debug("%s gave no metadata: %s", address, error)
                     # When time runs out in a later cycle, the first one's reason is the telling one.
@@ -96,24 +96,24 @@ class MetadataSource:
         node: Broker | None,
         host: str,
         port: int,
-        patience_ms: float,
+        attempt_ms: float,
         deadline: Deadline,
     ) -> Answer | None:
         """One broker's answer; None if it has not joined its cluster yet, as one that is just starting.
 
-        ``patience_ms`` is for opening a connection, and for the answer of a broker that may have died on an open one. Who has
+        ``attempt_ms`` limits opening a connection, and for the answer of a broker that may have died on an open one. Who has
         just gone through the handshake is alive, and gets the time of any request: metadata of many topics take theirs.
         """
         answer_ms = float(self._settings.request_timeout_ms)
         seed = None
         if node is not None:
-            connection = self._connections.get(node, GENERAL, deadline.at_most_ms(patience_ms))
-            answer_ms = min(answer_ms, patience_ms)
+            connection = self._connections.get(node, GENERAL, deadline.at_most_ms(attempt_ms))
+            answer_ms = min(answer_ms, attempt_ms)
         else:
             connection = seed = self._connections.seed(host, port)
         try:
             if seed is not None:
-                seed.open(deadline.at_most_ms(patience_ms))
+                seed.open(deadline.at_most_ms(attempt_ms))
             answer_by = deadline.at_most_ms(answer_ms)
             pending = connection.send(request, deadline=answer_by)
             response: MetadataResponse = pending.result(answer_by, deadline)

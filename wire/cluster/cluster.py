@@ -4,7 +4,7 @@ Owns routing and retries: every retry of a whole request happens here, driven by
 :mod:`~pykafka_wire.wire.error_codes`. (The fetcher and the producer retry what only they can: positions and sequences.) What
 is known of topics and brokers is :mod:`~pykafka_wire.wire.cluster.metadata_cache`'s.
 
-The life of it, as Kafka's guide to clients tells it: try the bootstrap servers in turn, each name's every address too, until
+In the order of Kafka's guide to clients: try the bootstrap servers in turn, each name's every address too, until
 one answers; ask it for metadata; route each request to the leader or coordinator that it concerns; on an error refresh the
 metadata and try again, with growing pauses, until a deadline. https://kafka.apache.org/protocol#protocol_partitioning
 """
@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from pykafka_wire.wire.cluster.connection_pool import GENERAL
 from pykafka_wire.wire.cluster.metadata import Broker
-from pykafka_wire.wire.cluster.metadata_cache import ClusterMetadata
+from pykafka_wire.wire.cluster.metadata_cache import MetadataCache
 from pykafka_wire.wire.cluster.retries import Graces, gave_up, tries
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.response_future import ResponseFuture
@@ -60,7 +60,7 @@ class CoordinatorKind(IntEnum):
     TRANSACTION = 1
 
 
-class Cluster(ClusterMetadata):
+class Cluster(MetadataCache):
     """One client of one cluster. Opens connections when they are first needed; threads may share it.
 
     After a fork the child keeps what is known of the cluster and opens connections of its own.
@@ -190,7 +190,7 @@ class Cluster(ClusterMetadata):
             lookup = self.leaders(remaining, deadline=deadline)
             for error in lookup.errors.values():
                 if isinstance(error, NoBrokerAvailableError) and last is not None and deadline.expired:
-                    continue  # brokers did answer before: the earlier error tells more
+                    continue  # brokers answered before: the earlier error says more
                 if (
                     not error.retriable
                     or isinstance(error, NoBrokerAvailableError)
@@ -213,7 +213,7 @@ class Cluster(ClusterMetadata):
                     answers = list(results(self._result(pending, deadline)))
                 except TransportError as error:
                     self._unreachable(group)
-                    if last is None or not deadline.expired:  # what a broker did say tells more than a cut-off wait
+                    if last is None or not deadline.expired:  # a broker's own error says more than a timeout
                         last = error
                     continue
                 for tp, code, value in answers:
@@ -398,7 +398,7 @@ class Cluster(ClusterMetadata):
     def _retriable(
         self, tp: TopicPartition, code: int, node_id: int, pending: ResponseFuture[Any], graces: Graces
     ) -> BrokerError:
-        """The error for a partition that another try may mend; raises it where none will."""
+        """The error for a partition if another try may succeed; raises it otherwise."""
         failure = broker_error(
             code,
             topic=tp.topic,

@@ -81,7 +81,7 @@ class ConnectionPool:
             slot.lock.release()
 
     def _require_open(self, slot: _Slot, node: Broker, purpose: str) -> None:
-        """Close a connection that was opened while the pool was closed: nobody else would."""
+        """Close a connection that was opened while the pool was closed; no later close would reach it."""
         with self._lock:
             is_kept = self._slots.get((node.node_id, purpose)) is slot
         if not is_kept and slot.connection is not None:

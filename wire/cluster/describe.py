@@ -1,6 +1,6 @@
-"""What brokers tell of permissions, groups and transactions, for people who look: nothing here changes anything.
+"""Describes permissions, groups and transactions as brokers report them. Nothing here changes anything.
 
-In particular nobody here sends InitProducerId, which would fence the producer that uses a transactional id. Routing and
+In particular nothing here sends InitProducerId, which would fence the producer that uses a transactional id. Routing and
 retries are :mod:`~pykafka_wire.wire.cluster.cluster`'s. KIP-430 (authorized operations), KIP-664 (hung transactions).
 """
 
@@ -58,7 +58,7 @@ class Operation(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A consumer group as its coordinator sees it; ``operations`` is None where brokers are too old to tell."""
+    """A consumer group as its coordinator sees it; ``operations`` is None where brokers are too old to report them."""
 
     state: str
     members: Sequence[str]
@@ -140,7 +140,7 @@ def topics_by_broker(
 def topic_operations(
     cluster: Cluster, topics: Iterable[str], *, deadline: Deadline | None = None
 ) -> dict[str, frozenset[Operation] | int | None]:
-    """What we may do with each topic: the operations, None where brokers are too old to tell, or an error code."""
+    """What we may do with each topic: the operations, None where brokers are too old to report them, or an error code."""
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=name) for name in topics],
         allow_auto_topic_creation=False,
@@ -184,7 +184,7 @@ def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = 
 def describe_transaction(
     cluster: Cluster, transactional_id: str, *, deadline: Deadline | None = None
 ) -> Transaction | None:
-    """The state of a transactional id; None where nobody has used it, or its coordinator has forgotten it.
+    """The state of a transactional id; None where it was never used, or its coordinator has removed it.
 
     Raises:
         BrokerError: it may not be described.
@@ -275,7 +275,7 @@ def open_transactions(
 ) -> list[str]:
     """The transactions that hold ``read_committed`` readers up in these topic-partitions, each named in a text.
 
-    As much as brokers tell: no transactional ids before Kafka 3.0 or without the right to see them, nothing before 2.8.
+    As much as brokers report: no transactional ids before Kafka 3.0 or without the right to see them, nothing before 2.8.
     """
     try:
         found = open_producers(cluster, partitions, deadline=deadline)

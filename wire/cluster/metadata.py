@@ -1,4 +1,4 @@
-"""What brokers tell of themselves and of topics: plain values, and the view of a cluster that they add up to.
+"""Brokers and topics as plain values, and the view of a cluster that responses and leader hints add up to.
 
 Owns the reading of Metadata responses and of leader hints (KIP-951). It knows no socket, no clock and no retry: times come
 in as arguments, and what an error code asks for is :mod:`~pykafka_wire.wire.cluster.cluster`'s to decide.
@@ -128,7 +128,7 @@ class MetadataView:
         return found, unknown
 
     def leader_error(self, tp: TopicPartition) -> BrokerError:
-        """Why a partition has no leader, as far as the last response tells."""
+        """Why a partition has no leader, according to the last response."""
         topic = self.topics.get(tp.topic)
         if topic is None:
             code = self._failures.get(tp.topic, _UNKNOWN_TOPIC)
@@ -159,7 +159,7 @@ class MetadataView:
         """The name of a topic by its id, None where it is not known."""
         return self._names.get(topic_id)
 
-    # --- news ---------------------------------------------------------------------------------------------------------
+    # --- updates ------------------------------------------------------------------------------------------------------
 
     def apply(self, response: MetadataResponse, version: int, now: float, *, everything: bool) -> dict[str, int]:
         """Take a response in; the topics that it has an error code for instead of metadata.

@@ -1,6 +1,6 @@
 """What is known of a cluster: its brokers, topics and leaders, learnt when first needed and again when out of date.
 
-Owns the Metadata requests (https://kafka.apache.org/protocol#The_Messages_Metadata), when to make one, what to do when nobody
+Owns the Metadata requests (https://kafka.apache.org/protocol#The_Messages_Metadata), when to make one, what to do when no broker
 answers, and the state that threads share and forks part. Whom to ask first is :mod:`~pykafka_wire.wire.cluster.bootstrap`'s,
 what an answer says :mod:`~pykafka_wire.wire.cluster.metadata`'s; it makes no other request.
 """
@@ -57,7 +57,7 @@ class LeaderLookup(NamedTuple):
     errors: dict[TopicPartition, WireError]
 
 
-class ClusterMetadata:
+class MetadataCache:
     """The part of a :class:`~pykafka_wire.wire.cluster.cluster.Cluster` that knows topics and brokers. Threads may share it.
 
     After a fork the child keeps what is known, and opens connections of its own.
@@ -106,7 +106,7 @@ class ClusterMetadata:
         Raises:
             UnknownTopicError: a topic does not exist (said so for some seconds).
             BrokerError: a topic may not be described, or its name is impossible.
-            NoBrokerAvailableError: nobody answers.
+            NoBrokerAvailableError: no broker answers.
         """
         self._check_fork()
         oldest = time.monotonic() - max_age_ms / 1000
@@ -126,7 +126,7 @@ class ClusterMetadata:
             if wanted is None:
                 return dict(self._view.topics)
             for name in wanted:
-                if name not in self._view.topics:  # an answer that leaves it out, or another thread's news
+                if name not in self._view.topics:  # an answer without it, or another thread's update
                     raise broker_error(_UNKNOWN_TOPIC, topic=name, api="Metadata")
             return {name: self._view.topics[name] for name in wanted}
 

@@ -1,4 +1,4 @@
-"""Tries until a deadline, with growing pauses: what counts as mendable, and the error when time is over.
+"""Retries until a deadline, with growing pauses: which errors are retried, and the error when time is over.
 
 Owns the loop that every repeated request of :mod:`~pykafka_wire.wire.cluster.cluster` runs in, and the grace times of error codes
 (an unknown topic is retriable, yet one that never was must fail within seconds). It knows no broker.
@@ -22,10 +22,10 @@ from pykafka_wire.wire.errors import (
 
 
 class Attempt(AbstractContextManager["Attempt"]):
-    """One try, as a ``with`` block: swallows what another try may mend, and keeps it for the error at the end."""
+    """One try, as a ``with`` block: swallows retriable errors, and keeps the last one as the cause of the final error."""
 
     def __init__(self, graces: Graces, error: WireError | None = None) -> None:
-        #: The last failure that tells something, this try's or an earlier one's.
+        #: The last failure worth reporting, this try's or an earlier one's.
         self.error = error
         self._graces = graces
 
@@ -45,7 +45,7 @@ class Attempt(AbstractContextManager["Attempt"]):
         return error
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        # Whoever says that no broker is available has tried for as long as it may take.
+        # NoBrokerAvailableError comes after its own retries.
         if not isinstance(error, TransportError | BrokerError) or isinstance(error, NoBrokerAvailableError):
             return False
         if isinstance(error, BrokerError) and not (error.retriable and self.may_retry(error.code)):
@@ -57,8 +57,8 @@ class Attempt(AbstractContextManager["Attempt"]):
 
 
 class Graces:
-    """How long each error code may go on to be retried, counted from when it was first met: by whoever retries, requests as a
-    whole here, ranges and batches in fetch and produce."""
+    """How long each error code may go on to be retried, counted from when it was first met. Used for whole requests here,
+    for ranges in fetch and for batches in produce."""
 
     def __init__(self) -> None:
         self._until: dict[int, float] = {}

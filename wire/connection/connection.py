@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 #: How often a thread checks whether another one has read its answer.
 _LOOK_MS: Final = 20
-#: From this size of an unanswered request on, a reset is told together with the broker's limit: the smallest
+#: From this size of an unanswered request on, the error for a reset names the broker's limit: the smallest
 #: socket.request.max.bytes in common use; the default is 100 MiB.
 _LARGE_REQUEST_BYTES: Final = 1024 * 1024
 #: The share of a SASL session's lifetime after which it is renewed (KIP-368; Java draws from 0.85 to 0.95).
@@ -130,7 +130,7 @@ class Connection(Transport):
                 self.close()
 
     def close(self, error: WireError | None = None) -> None:
-        """Close the connection; whatever still waits for an answer fails with ``error``.
+        """Close the connection; futures without an answer fail with ``error``.
 
         A thread that waits for an answer is woken up, rather than waited for.
         """
@@ -219,7 +219,7 @@ class Connection(Transport):
     def send(
         self, request: Request[Any], *, cap: int | None = None, answered: bool = True, deadline: Deadline | None = None
     ) -> ResponseFuture[Any]:
-        """Send a request; its answer is had from what this returns.
+        """Send a request; the future that this returns has its answer.
 
         Waits first while the broker throttles us (KIP-219: it has answered already, and reads nothing for that time), but
         not past ``deadline``, by default ``default.api.timeout.ms`` from now.
@@ -259,7 +259,7 @@ class Connection(Transport):
                         pending.set_error(error)
 
     def _receive(self, deadline: Deadline) -> None:
-        """Read until one answer is complete, and hand it to whoever waits for it."""
+        """Read until one answer is complete, and resolve its future."""
         try:
             received = None
             while received is None:
@@ -293,7 +293,7 @@ class Connection(Transport):
             self._lock.release()
 
     def _deliver(self, received: Received) -> None:
-        """Hand an answer to whoever waits for it: answers come in the order of the requests."""
+        """Resolve the oldest future with an answer: answers come in the order of the requests."""
         pending = self._pending.popleft()
         now = time.monotonic()
         self._last_used = now
@@ -344,7 +344,7 @@ class Connection(Transport):
         return self.state_machine.received(n_bytes)
 
     def _broke(self, error: WireError | OSError) -> WireError:
-        """The connection is over; the error for whoever waits."""
+        """Close the broken connection; the error for its futures."""
         if self._closed_by is not None:
             self.close(self._closed_by)
             return self._closed_by

@@ -1,6 +1,6 @@
-"""Answers that are still to come, and which of many comes first.
+"""Futures of answers, and which of many is ready first.
 
-Owns what a sender holds until then; bytes are read by :mod:`~pykafka_wire.wire.connection.connection`, whose connections bring
+Owns the futures that senders hold; bytes are read by :mod:`~pykafka_wire.wire.connection.connection`, whose connections bring
 answers in the order of the requests.
 """
 
@@ -72,7 +72,7 @@ class ResponseFuture(Generic[ResponseT_co]):
         ``total``, by default ``default.api.timeout.ms`` from now.
 
         Raises:
-            DeadlineExceededError: it did not come; the connection is closed, for nobody knows what it would bring next.
+            DeadlineExceededError: no answer in time; the connection is closed, because its next answer would be this one.
             TransportError, ProtocolError: the connection broke.
         """
         if not self.done:
@@ -130,7 +130,7 @@ def first_to_arrive(
             if descriptor not in waiting:  # a connection's answers come in order
                 waiting[descriptor] = each
                 poll.register(descriptor, select.POLLIN)
-        # Another thread that waits on the same connection may read the answer: then the descriptor tells nothing.
+        # Another thread that waits on the same connection may read the answer: then the descriptor does not become readable.
         ready = poll.poll(min(_CHECK_MS, deadline.remaining_ms()))
         if ready:
             return waiting[ready[0][0]]

@@ -4,7 +4,7 @@ Turned on by the setting ``trace`` or the environment variable ``PYKAFKA_WIRE_TR
 file that lines are appended to. A line has the time, the broker, the direction, API and version, correlation id, size, the
 fields that matter, and on a response the latency and the names of its error codes. Fields that are declared secret
 (authentication bytes) and payloads (record batches) are never in it. A target that cannot be written to ends the trace, not
-the exchange. It knows no socket; whoever moves bytes calls it.
+the exchange. It knows no socket; the connection calls it.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class Transport:
                 return False
             except OSError:
                 return True
-            return True  # end of file, or bytes that nobody asked for
+            return True  # end of file, or bytes without a request
         poll = select.poll()  # select() refuses descriptors above 1023
         poll.register(sock, select.POLLIN)
         return bool(poll.poll(0))

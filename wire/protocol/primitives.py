@@ -50,7 +50,7 @@ _UVARINTS: Final = tuple(bytes((n,)) for n in range(0x80))
 def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     """An unsigned varint of at most 31 bits, as the protocol's lengths, counts and tags are.
 
-    Raises ProtocolError for a larger one: Java reads it as a negative number, thus as null or none, which nobody means.
+    Raises ProtocolError for a larger one: Java reads it as a negative number, thus as null or none.
     """
     byte = buffer[position]
     position += 1
