@@ -1,6 +1,6 @@
 """Where a read starts and ends, as the user wrote it: earliest, latest, offsets, timestamps or the group's offsets.
 
-Owns the parsing of those option values; :mod:`pykafka_wire.source.planning.resolve` looks them up at the brokers.
+Owns the parsing of those option values; :mod:`pykafka_wire.source.planning.offset_lookups` looks them up at the brokers.
 """
 
 from __future__ import annotations
