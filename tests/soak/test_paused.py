@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pykafka_wire.local import LocalCluster
-from tests.wire.pace import Loads, Pace, compare, paused, wait_until
+from tests.wire.pace import Loads, Pace, compare, paused
 
 pytestmark = [pytest.mark.long, pytest.mark.broker, pytest.mark.timeout(1200)]
 
@@ -45,7 +45,6 @@ def topics(brokers: LocalCluster) -> list[str]:
         [NewTopic(n, len(replicas), replica_assignment=replicas) for n in names]
     ).values():
         future.result(60)
-    wait_until(lambda: all(len(admin.list_topics(name, 30).topics[name].partitions) == 6 for name in names))
     producer = confluent_kafka.Producer({"bootstrap.servers": brokers.bootstrap_servers})
     for nth in range(N_STORED):
         producer.produce("stored", bytes(500), partition=nth % 6)
@@ -64,7 +63,9 @@ def pause_each(loads: Loads, paces: list[Pace]) -> list[tuple[str, float, float]
     seen = []
     for node_id, led in LED.items():
         settled = time.monotonic()
-        wait_until(lambda since=settled: all(pace.n_records([p], since) for pace in paces for p in PARTITIONS), 120)
+        loads.wait_until(
+            lambda since=settled: all(pace.n_records([p], since) for pace in paces for p in PARTITIONS), 120
+        )
         began = time.monotonic()
         time.sleep(BEFORE_S)
         paused_at = time.monotonic()
@@ -74,52 +75,52 @@ def pause_each(loads: Loads, paces: list[Pace]) -> list[tuple[str, float, float]
         for name, ratio, gap in compare(paces, healthy(node_id), (began, paused_at), (paused_at, ended)):
             seen.append((f"{name}, broker {node_id} paused", ratio, gap))
             print(f"{seen[-1][0]}: rate x {ratio:.2f}, longest gap {gap:.1f} s", flush=True)
-        wait_until(lambda led=led, since=ended: all(pace.n_records(led, since) for pace in paces), 120)
+        loads.wait_until(lambda led=led, since=ended: all(pace.n_records(led, since) for pace in paces), 120)
     return seen
 
 
 def test_healthy_partitions_keep_their_pace(brokers: LocalCluster, topics: list[str]) -> None:
     fed, stored, produced = topics
-    loads = Loads(brokers, len(PARTITIONS))
-    feed = loads.feed(fed)
-    consumed = [loads.consume(fed), loads.consume(fed, group="members")]
-    loads.read_ranges(stored, N_STORED // len(PARTITIONS))
-    loads.produce(produced)
-    seen = pause_each(loads, loads.paces)
-    n_fed = feed.n_records(PARTITIONS)
-    wait_until(lambda: all(pace.n_records(PARTITIONS) >= n_fed for pace in consumed), 120)
-    loads.stop()
-    assert all(ratio > 0.5 and gap < 5 for _, ratio, gap in seen), seen
+    with Loads(brokers, len(PARTITIONS)) as loads:
+        feed = loads.feed(fed)
+        consumed = [loads.consume(fed), loads.consume(fed, group="members")]
+        loads.read_ranges(stored, N_STORED // len(PARTITIONS))
+        loads.produce(produced)
+        seen = pause_each(loads, loads.paces)
+        n_fed = feed.n_records(PARTITIONS)
+        loads.wait_until(lambda: all(pace.n_records(PARTITIONS) >= n_fed for pace in consumed), 120)
+        loads.stop()
+        assert all(ratio > 0.5 and gap < 5 for _, ratio, gap in seen), seen
 
 
 @pytest.mark.spark
 def test_a_stream_waits_for_a_paused_broker_and_catches_up(
     brokers: LocalCluster, topics: list[str], spark: Any, tmp_path: Path
 ) -> None:
-    loads = Loads(brokers, len(PARTITIONS))
-    feed = loads.feed(topics[0])
-    pace = Pace("stream")
+    with Loads(brokers, len(PARTITIONS)) as loads:
+        feed = loads.feed(topics[0])
+        pace = Pace("stream")
 
-    def count(frame: Any, batch_id: int) -> None:
-        for row in frame.groupBy("partition").count().collect():
-            pace.add(row["partition"], row["count"])
+        def count(frame: Any, batch_id: int) -> None:
+            for row in frame.groupBy("partition").count().collect():
+                pace.add(row["partition"], row["count"])
 
-    query = (
-        spark.readStream.format("pykafka-wire")
-        .options(**{"kafka.bootstrap.servers": brokers.bootstrap_servers, "subscribe": topics[0]})
-        .option("startingOffsets", "latest")
-        .load()
-        .writeStream.foreachBatch(count)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-    )
-    try:
-        wait_until(lambda: all(pace.n_records([p]) for p in PARTITIONS), 120)
-        seen = pause_each(loads, [pace])
-        n_fed = feed.n_records(PARTITIONS)
-        wait_until(lambda: pace.n_records(PARTITIONS) > 0.9 * n_fed, 120)
-        assert query.isActive, query.exception()
-    finally:
-        query.stop()
-        loads.stop()
-    assert all(gap < PAUSE_S + 10 for _, _, gap in seen), seen
+        query = (
+            spark.readStream.format("pykafka-wire")
+            .options(**{"kafka.bootstrap.servers": brokers.bootstrap_servers, "subscribe": topics[0]})
+            .option("startingOffsets", "latest")
+            .load()
+            .writeStream.foreachBatch(count)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        try:
+            loads.wait_until(lambda: all(pace.n_records([p]) for p in PARTITIONS), 120)
+            seen = pause_each(loads, [pace])
+            n_fed = feed.n_records(PARTITIONS)
+            loads.wait_until(lambda: pace.n_records(PARTITIONS) > 0.9 * n_fed, 120)
+            assert query.isActive, query.exception()
+        finally:
+            query.stop()
+            loads.stop()
+        assert all(gap < PAUSE_S + 10 for _, _, gap in seen), seen

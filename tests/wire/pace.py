@@ -79,6 +79,22 @@ class Loads:
         self._threads[-1].start()
         return pace
 
+    def __enter__(self) -> Loads:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+
+    def wait_until(self, done: Callable[[], Any], timeout_s: float = 60.0) -> None:
+        """Raises what a load has failed with meanwhile."""
+        deadline = time.monotonic() + timeout_s
+        while not done():
+            if self._errors:
+                raise self._errors[0]
+            came = {pace.name: [pace.n_records([p]) for p in self.partitions] for pace in self.paces}
+            assert time.monotonic() < deadline, came
+            time.sleep(0.05)
+
     def stop(self) -> None:
         self.stopping.set()
         for thread in self._threads:
@@ -148,7 +164,7 @@ class Loads:
         )
 
         def write(pace: Pace) -> None:
-            with RecordProducer(self.settings) as producer:
+            with RecordProducer({**self.settings, "linger.ms": "20"}) as producer:
                 while not self.stopping.wait(0.1):
                     producer.send_arrow(topic, table)
                     for partition in self.partitions:
@@ -190,10 +206,3 @@ def compare(
         )
         for pace in paces
     ]
-
-
-def wait_until(done: Callable[[], Any], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -13,7 +13,7 @@ import confluent_kafka
 import pytest
 
 from pykafka_wire.local import LocalCluster
-from tests.wire.pace import Loads, compare, paused, wait_until
+from tests.wire.pace import Loads, compare, paused
 
 pytestmark = pytest.mark.broker
 
@@ -28,28 +28,28 @@ def test_the_partitions_of_other_brokers_keep_their_pace(two_brokers: LocalClust
     fed, stored, produced = (f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("fed", "stored", "produced"))
     for name in (fed, stored, produced):
         place_topic(two_brokers, name, {partition: [node] for node, led in LED.items() for partition in led})
-    loads = Loads(two_brokers, 4)
-    filler = confluent_kafka.Producer(loads.settings)
-    for nth in range(N_STORED):
-        filler.produce(stored, bytes(500), partition=nth % 4)
-        filler.poll(0)
-    assert filler.flush(60) == 0
-    feed = loads.feed(fed)
-    consumed = loads.consume(fed)
-    loads.read_ranges(stored, N_STORED // 4)
-    loads.produce(produced)
-    wait_until(lambda: all(pace.n_records([p]) for pace in loads.paces for p in loads.partitions))
-    began = time.monotonic()
-    time.sleep(BEFORE_S)
-    paused_at = time.monotonic()
-    with paused(two_brokers, 2):
-        time.sleep(PAUSE_S)
-        ended = time.monotonic()
-    seen = compare(loads.paces, LED[1], (began, paused_at), (paused_at, ended))
-    after = time.monotonic()
-    wait_until(lambda: all(pace.n_records(LED[2], since=after) for pace in loads.paces))
-    n_fed = feed.n_records(loads.partitions)
-    wait_until(lambda: consumed.n_records(loads.partitions) >= n_fed)
-    loads.stop()
-    print(*(f"{name}: rate x {ratio:.2f}, longest gap {gap:.1f} s" for name, ratio, gap in seen), sep="\n")
-    assert all(ratio > 0.5 and gap < 3 for _, ratio, gap in seen), seen
+    with Loads(two_brokers, 4) as loads:
+        filler = confluent_kafka.Producer(loads.settings)
+        for nth in range(N_STORED):
+            filler.produce(stored, bytes(500), partition=nth % 4)
+            filler.poll(0)
+        assert filler.flush(60) == 0
+        feed = loads.feed(fed)
+        consumed = loads.consume(fed)
+        loads.read_ranges(stored, N_STORED // 4)
+        loads.produce(produced)
+        loads.wait_until(lambda: all(pace.n_records([p]) for pace in loads.paces for p in loads.partitions))
+        began = time.monotonic()
+        time.sleep(BEFORE_S)
+        paused_at = time.monotonic()
+        with paused(two_brokers, 2):
+            time.sleep(PAUSE_S)
+            ended = time.monotonic()
+        seen = compare(loads.paces, LED[1], (began, paused_at), (paused_at, ended))
+        after = time.monotonic()
+        loads.wait_until(lambda: all(pace.n_records(LED[2], since=after) for pace in loads.paces))
+        n_fed = feed.n_records(loads.partitions)
+        loads.wait_until(lambda: consumed.n_records(loads.partitions) >= n_fed)
+        loads.stop()
+        print(*(f"{name}: rate x {ratio:.2f}, longest gap {gap:.1f} s" for name, ratio, gap in seen), sep="\n")
+        assert all(ratio > 0.5 and gap < 3 for _, ratio, gap in seen), seen
