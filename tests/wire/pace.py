@@ -18,6 +18,7 @@ import pyarrow as pa
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.consumer import Consumer
+from pykafka_wire.wire.errors import DeadlineExceededError
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.record_producer import RecordProducer
 from pykafka_wire.wire.records.decode import Columns
@@ -149,7 +150,7 @@ class Loads:
                     for chunk in fetch_ranges(cluster, ranges, columns=Columns(key=False), max_bytes=64 * 1024):
                         for index in set(chunk.records.slice_index.tolist()):
                             pace.add(ranges[index].partition, int((chunk.records.slice_index == index).sum()))
-                        if self.stopping.wait(0.1):
+                        if self.stopping.wait(0.5):  # so slow that no range ends while a broker is paused
                             return
 
         return self.start("bounded read", work)
@@ -164,9 +165,11 @@ class Loads:
         )
 
         def write(pace: Pace) -> None:
-            with RecordProducer({**self.settings, "linger.ms": "20"}) as producer:
+            with RecordProducer(self.settings) as producer:
                 while not self.stopping.wait(0.1):
                     producer.send_arrow(topic, table)
+                    with contextlib.suppress(DeadlineExceededError):  # what is left goes on with the next flush
+                        producer.flush(timeout_ms=100)
                     for partition in self.partitions:
                         pace.add(partition, a_second // 10)
 

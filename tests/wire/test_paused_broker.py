@@ -46,10 +46,10 @@ def test_the_partitions_of_other_brokers_keep_their_pace(two_brokers: LocalClust
             time.sleep(PAUSE_S)
             ended = time.monotonic()
         seen = compare(loads.paces, LED[1], (began, paused_at), (paused_at, ended))
+        print(*(f"{name}: rate x {ratio:.2f}, longest gap {gap:.1f} s" for name, ratio, gap in seen), sep="\n")
         after = time.monotonic()
         loads.wait_until(lambda: all(pace.n_records(LED[2], since=after) for pace in loads.paces))
         n_fed = feed.n_records(loads.partitions)
         loads.wait_until(lambda: consumed.n_records(loads.partitions) >= n_fed)
         loads.stop()
-        print(*(f"{name}: rate x {ratio:.2f}, longest gap {gap:.1f} s" for name, ratio, gap in seen), sep="\n")
         assert all(ratio > 0.5 and gap < 3 for _, ratio, gap in seen), seen

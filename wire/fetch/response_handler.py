@@ -304,6 +304,7 @@ class ResponseHandler:
                 hint=(hint.leader_id, hint.leader_epoch),
                 endpoint=endpoints.get(hint.leader_id),
             ):
+                self.counters.n_retries += 1  # at once: another leader is known
                 return
         self.retry_later(progress, error)
 
