@@ -44,6 +44,8 @@ class Bounds:
         self._named = named
         self._free: dict[str, int | None] = {}
         self._skips: dict[str, Skip] = {}
+        #: The records around the schema that is looked at.
+        self._around: set[str] = set()
         self._is_needed = False
         skip = self._skip(schema)
         if self._n_free(schema) > _MAX_FREE:
@@ -117,12 +119,13 @@ class Bounds:
 
     def _record(self, schema: dict[str, Any]) -> Skip:
         name = schema["name"]
-        if name in self._skips:
-            self._is_needed = True  # seen before, and perhaps within itself
-        else:
+        if name not in self._skips:
             fields: list[Skip] = []
             self._skips[name] = _record(fields)
+            self._around.add(name)
             fields += [self._skip(each["type"]) for each in schema["fields"]]
+            self._around.remove(name)
+        self._is_needed |= name in self._around
         return self._skips[name]
 
 

@@ -10,22 +10,19 @@ https://protobuf.dev/reference/protobuf/proto2-spec/, https://protobuf.dev/refer
 
 from __future__ import annotations
 
-import math
-import struct
 from typing import Any, Final
 
-from google.protobuf import text_format
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     EnumDescriptorProto,
     FieldDescriptorProto,
-    FieldOptions,
     FileDescriptorProto,
     MethodDescriptorProto,
     ServiceDescriptorProto,
 )
 
-from pykafka_wire.values.protobuf.tokens import InvalidProtoError, Token, escaped, line_of, tokens, unquoted
+from pykafka_wire.values.protobuf.options import SCALARS, OptionsCursor
+from pykafka_wire.values.protobuf.tokens import InvalidProtoError
 
 #: protoc's own limit for messages in messages.
 _MAX_DEPTH: Final = 32
@@ -34,29 +31,11 @@ _MAX_INT32: Final = (1 << 31) - 1
 #: Field numbers that Protobuf's implementation keeps for itself.
 _RESERVED_NUMBERS: Final = range(19_000, 20_000)
 
-_SCALARS: Final = {
-    name: getattr(FieldDescriptorProto, f"TYPE_{name.upper()}")
-    for name in (
-        *("double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "bytes", "uint32"),
-        *("sfixed32", "sfixed64", "sint32", "sint64"),
-    )
-}
 _KEYS_NO_MAP_HAS: Final = frozenset({"double", "float", "bytes"})
 _LABELS: Final = {
     "optional": FieldDescriptorProto.LABEL_OPTIONAL,
     "required": FieldDescriptorProto.LABEL_REQUIRED,
     "repeated": FieldDescriptorProto.LABEL_REPEATED,
-}
-_INTEGER_BITS: Final = {
-    "int32": (-(1 << 31), (1 << 31) - 1),
-    "int64": (-(1 << 63), (1 << 63) - 1),
-    "uint32": (0, (1 << 32) - 1),
-    "uint64": (0, (1 << 64) - 1),
-}
-_INTEGER_RANGES: Final = {
-    _SCALARS[name]: _INTEGER_BITS[name.replace("sfixed", "int").replace("sint", "int").replace("fixed", "uint")]
-    for name in _SCALARS
-    if "int" in name or "fixed" in name
 }
 
 
@@ -76,85 +55,13 @@ def parse(name: str, text: str) -> Any:
     return parser.found
 
 
-class _Parser:
-    """Recursive descent, one token ahead."""
+class _Parser(OptionsCursor):
+    """Recursive descent."""
 
     def __init__(self, name: str, text: str) -> None:
+        super().__init__(text)
         self.found = FileDescriptorProto(name=name)
-        self._text = text
-        self._tokens = tokens(text)
-        self._token: Token = next(self._tokens)
-        self._proto3 = False
         self._depth = 0
-
-    # --- Tokens -------------------------------------------------------------------------------------------------------
-
-    def line(self) -> int:
-        return line_of(self._text, self._token.start)
-
-    def _error(self, expected: str) -> InvalidProtoError:
-        return InvalidProtoError(f"line {self.line()}: {expected}, found {self._token.text[:40]!r}")
-
-    def _invalid(self, reason: str) -> InvalidProtoError:
-        return InvalidProtoError(f"line {self.line()}: {reason}")
-
-    def _next(self) -> Token:
-        token = self._token
-        if token.kind != "end":
-            self._token = next(self._tokens)
-        return token
-
-    def _at(self, text: str) -> bool:
-        return self._token.text == text and self._token.kind != "string"
-
-    def _accept(self, text: str) -> bool:
-        if not self._at(text):
-            return False
-        self._next()
-        return True
-
-    def _expect(self, text: str) -> None:
-        if not self._accept(text):
-            raise self._error(f"{text!r} is expected")
-
-    def _name(self) -> str:
-        if self._token.kind != "name":
-            raise self._error("a name is expected")
-        return self._next().text
-
-    def _full_name(self) -> str:
-        """Names with points between them, and perhaps before them."""
-        parts = [""] if self._accept(".") else []
-        parts.append(self._name())
-        while self._accept("."):
-            parts.append(self._name())
-        return ".".join(parts)
-
-    def _string(self) -> bytes:
-        """Strings that stand side by side are one."""
-        parts = []
-        while self._token.kind == "string":
-            parts.append(unquoted(self._next()))
-        if not parts:
-            raise self._error("a string is expected")
-        return b"".join(parts)
-
-    def _integer(self, least: int, most: int) -> int:
-        negative = self._accept("-")
-        if self._token.kind != "integer":
-            raise self._error("an integer is expected")
-        text = self._token.text
-        if len(text) > 25:  # longer than any that fits 64 bits, in each notation
-            raise self._error(f"an integer from {least} to {most} is expected")
-        try:
-            number = int(text, 16 if text[:2] in ("0x", "0X") else 8 if text[0] == "0" else 10)
-        except ValueError:
-            raise self._error("an integer is expected") from None
-        number = -number if negative else number
-        if not least <= number <= most:
-            raise self._error(f"an integer from {least} to {most} is expected")
-        self._next()
-        return number
 
     # --- File ---------------------------------------------------------------------------------------------------------
 
@@ -312,7 +219,7 @@ class _Parser:
         """A repeated field of a message that is made for it, with the fields key and value."""
         self._expect("<")
         key_type = self._name()
-        if key_type not in _SCALARS or key_type in _KEYS_NO_MAP_HAS:
+        if key_type not in SCALARS or key_type in _KEYS_NO_MAP_HAS:
             raise self._invalid(f"a map's key cannot be {key_type[:40]}")
         self._expect(",")
         value_type = self._full_name()
@@ -490,157 +397,12 @@ class _Parser:
         self._expect(")")
         return name, streams
 
-    # --- Options ------------------------------------------------------------------------------------------------------
-
-    def _option_statement(self, options: Any) -> None:
-        self._expect("option")
-        self._option(options, None)
-        self._expect(";")
-
-    def _bracketed(self, options: Any, field: FieldDescriptorProto | None) -> None:
-        """``[name = value, …]`` where there is one."""
-        if not self._accept("["):
-            return
-        while True:
-            self._option(options, field)
-            if not self._accept(","):
-                break
-        self._expect("]")
-
-    def _option(self, options: Any, field: FieldDescriptorProto | None) -> None:
-        name = self._option_name()
-        self._expect("=")
-        if field is not None and name == "default":
-            self._default(field)
-        elif field is not None and name == "json_name":
-            field.json_name = self._string().decode()
-        else:
-            known = options.DESCRIPTOR.fields_by_name.get(name)
-            if known is not None and known.GetOptions().retention == FieldOptions.RETENTION_SOURCE:
-                self._skip_value()  # protoc, too, leaves out what only counts in the text
-                return
-            options.SetInParent()
-            if known is None or name == "uninterpreted_option":
-                self._skip_value()
-            else:
-                self._known_option(options, known)
-
-    def _option_name(self) -> str:
-        """The name; empty for one of several parts, which is an extension's or within one."""
-        parts = []
-        while True:
-            if self._accept("("):
-                self._full_name()
-                self._expect(")")
-                parts += ["", ""]
-            else:
-                parts.append(self._name())
-            if not self._accept("."):
-                return parts[0] if len(parts) == 1 else ""
-
-    def _known_option(self, options: Any, known: Any) -> None:
-        if known.message_type is not None:
-            value = known.message_type._concrete_class()
-            text_format.Parse(self._skip_value()[1:-1], value)
-        elif known.enum_type is not None:
-            name = self._name()
-            if name not in known.enum_type.values_by_name:
-                raise self._invalid(f"the option {known.name} has no value {name[:40]}")
-            value = known.enum_type.values_by_name[name].number
-        elif known.type == known.TYPE_STRING:
-            value = self._string().decode()
-        elif known.type == known.TYPE_BOOL:
-            value = self._boolean()
-        else:
-            value = self._integer(-(1 << 63), (1 << 64) - 1)
-        current = getattr(options, known.name)
-        if hasattr(current, "append"):
-            current.append(value)
-        elif known.message_type is not None:
-            current.CopyFrom(value)
-        elif options.HasField(known.name):
-            raise self._invalid(f"the option {known.name} is set twice")
-        else:
-            setattr(options, known.name, value)
-
-    def _skip_value(self) -> str:
-        """The text of a value whose type is not known here."""
-        start = self._token.start
-        if not self._at("{"):
-            self._accept("-")
-            if self._token.kind in ("symbol", "end"):
-                raise self._error("a value is expected")
-            if self._token.kind == "string":
-                self._string()
-                return ""
-            self._next()
-            return ""
-        depth, end = 0, start
-        while depth or end == start:
-            token = self._next()
-            if token.kind == "end":
-                raise self._error("'}' is expected")
-            depth += (token.kind == "symbol") * ((token.text == "{") - (token.text == "}"))
-            end = token.end
-        return self._text[start:end]
-
-    def _boolean(self) -> bool:
-        text = self._name()
-        if text not in ("true", "false"):
-            raise self._invalid(f"true or false is expected, found {text[:40]!r}")
-        return text == "true"
-
-    def _default(self, field: FieldDescriptorProto) -> None:
-        if self._proto3 or field.label == _LABELS["repeated"]:
-            raise self._invalid("a field of proto3 and a repeated field have no default")
-        if field.HasField("default_value"):
-            raise self._invalid("a field has one default")
-        if not field.HasField("type"):  # of an enum, or it is refused when the type's name is resolved
-            text = self._name()
-        elif field.type in _INTEGER_RANGES:
-            text = str(self._integer(*_INTEGER_RANGES[field.type]))
-        elif field.type in (FieldDescriptorProto.TYPE_DOUBLE, FieldDescriptorProto.TYPE_FLOAT):
-            text = _float_text(self._float(), is_float=field.type == FieldDescriptorProto.TYPE_FLOAT)
-        elif field.type == FieldDescriptorProto.TYPE_BOOL:
-            text = "true" if self._boolean() else "false"
-        elif field.type == FieldDescriptorProto.TYPE_STRING:
-            text = self._string().decode()
-        elif field.type == FieldDescriptorProto.TYPE_BYTES:
-            text = escaped(self._string())
-        else:
-            raise self._invalid("a message has no default")
-        field.default_value = text
-
-    def _float(self) -> float:
-        sign = -1.0 if self._accept("-") else 1.0
-        token = self._next()
-        if token.kind == "float" or token.text in ("inf", "nan"):
-            return sign * float(token.text)
-        if token.kind == "integer" and len(token.text) <= 400:
-            return sign * float(int(token.text, 16) if token.text[:2] in ("0x", "0X") else int(token.text))
-        raise self._error("a number is expected")
-
 
 def _set_type(field: FieldDescriptorProto, type_name: str) -> None:
-    if type_name in _SCALARS:
-        field.type = _SCALARS[type_name]
+    if type_name in SCALARS:
+        field.type = SCALARS[type_name]
     else:
         field.type_name = type_name
-
-
-def _float_text(number: float, *, is_float: bool) -> str:
-    """A default as protoc keeps it: the fewest digits of two precisions that give the number again."""
-    if math.isinf(number) or math.isnan(number):
-        return "nan" if math.isnan(number) else "-inf" if number < 0 else "inf"
-    if not is_float:
-        text = f"{number:.15g}"
-        return text if float(text) == number else f"{number:.17g}"
-    try:
-        (number,) = struct.unpack("<f", struct.pack("<f", number))
-    except OverflowError:
-        return "-inf" if number < 0 else "inf"
-    text = f"{number:.6g}"
-    return text if struct.pack("<f", float(text)) == struct.pack("<f", number) else f"{number:.9g}"
 
 
 def json_name(name: str) -> str:
