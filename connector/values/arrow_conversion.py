@@ -1,5 +1,6 @@
-"""Python values to and from an Arrow type, field by field, by name. A value that does not fit is poison, not approximated.
+"""Python values to and from an Arrow type, field by field, by name.
 
+A value that does not fit its type is an error; it is never approximated.
 Also reads what JSON, and Protobuf's JSON mapping, have no type for: times and decimals as text, bytes as base64, int64 as text.
 """
 

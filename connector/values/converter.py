@@ -102,7 +102,7 @@ class Converter(SentToWorkers):
         return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], fields=fields)
 
     def _in_columns(self, value_format: Columnar, rows: Any) -> tuple[Any, list[str | None]]:
-        """The decoded column, and why a row is null where it is poison: only rows that are left are read one by one."""
+        """The decoded column, and the reason for each row that cannot be read. Only rows that are left are read one by one."""
         column, left = value_format.decode_column(rows, self.type)
         reasons: list[str | None] = [None] * len(rows)
         alone = np.flatnonzero(left)
@@ -139,7 +139,7 @@ class Converter(SentToWorkers):
         column_type = pa.binary() if self.type is None else self.type
         try:
             return pa.array(found, column_type)
-        except Exception:  # one of them, or more: what Arrow does not take is poison like any other
+        except Exception:  # Arrow does not accept one of them, or more: each is tried alone
             pass
         for row, value in enumerate(found):
             try:

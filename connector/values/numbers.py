@@ -17,7 +17,7 @@ _MAX_DIGITS: Final = 4_000
 
 
 def integer(value: Any) -> int | None:
-    """The integer that a number, or a text of digits, is; None for what is none, with a fraction too."""
+    """The value as an integer: a number without a fraction, or a text of digits. None for any other value."""
     if type(value) is int:
         return value
     if isinstance(value, str):
@@ -30,7 +30,7 @@ def integer(value: Any) -> int | None:
 
 
 def decimal(value: Any) -> Decimal | None:
-    """The finite decimal that a number, or the text of one, is; None for what is none. A float counts with its shortest digits."""
+    """The value as a finite decimal: a number, or the text of one. None for any other value. Of a float, its shortest digits."""
     if isinstance(value, Decimal):
         return value if value.is_finite() else None
     if isinstance(value, bool):
@@ -45,7 +45,7 @@ def rescaled(number: Decimal, precision: int, scale: int) -> Decimal:
     """An equal number with ``scale`` digits after the point and at most ``precision`` in all.
 
     Raises:
-        PoisonError: there is none.
+        PoisonError: the number does not fit.
     """
     if not number:
         return Decimal(0)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pykafka_wire.errors import PoisonError
 
-#: Array items, and fields of a record, that take no bytes (nulls, empty records): nobody writes many of them.
+#: Array items, and fields of a record, that take no bytes (nulls, empty records). Few schemas have any.
 _MAX_FREE: Final = 1_000
 #: Python's own stack has a thousand frames, of which each level takes up to three.
 _MAX_DEPTH: Final = 150

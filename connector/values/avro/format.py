@@ -113,7 +113,7 @@ def _step(registry: Registry, schema_id: int, reader_schema: str | None, column_
         return plan.step(written.schema, None if read is None else read.schema, column_type)
     except (ConnectorError, PoisonError):
         raise
-    except Exception as error:  # a schema that fastavro takes and that is none
+    except Exception as error:  # a schema that fastavro accepts and that is not valid
         raise PoisonError(f"its schema is not valid ({type(error).__name__})") from error
 
 
@@ -136,6 +136,6 @@ def _parsed(registry: Registry, schema: Schema) -> _Parsed:
         return _Parsed(schema=parsed, named=named, by_row=by_row, check=Bounds(by_row, named_by_row).check)
     except (ConnectorError, PoisonError):
         raise
-    except Exception as error:  # a SchemaParseException, or whatever a schema that is none makes the library raise
+    except Exception as error:  # a SchemaParseException, or whatever else an invalid schema makes the library raise
         reason = f": {error}" if isinstance(error, (ValueError, fastavro.schema.SchemaParseException)) else ""
         raise PoisonError(f"its schema is not valid ({type(error).__name__}{reason})") from error

@@ -57,7 +57,7 @@ def _is_valid_decimal(schema: dict[str, Any]) -> bool:
 
 @lru_cache(maxsize=1)
 def _registered() -> frozenset[str]:
-    """Tells fastavro of the names once in a process; they are in nobody else's schemas."""
+    """Registers the functions with fastavro, once in a process, under names that no other schema uses."""
     fastavro = library("fastavro", "Avro")
     readers: dict[str, Reader] = {}
     writers: dict[str, Writer] = {}

@@ -16,7 +16,7 @@ from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_and_payload
 from pykafka_wire.values.registry.wire_format import encode_frame
 
-#: No quotient has more digits, but for numbers that nobody writes; those are no multiples.
+#: Quotients with more digits than this do not occur in practice; they count as broken.
 _REMAINDERS: Final = Context(prec=2_000, traps=[])
 
 
@@ -61,7 +61,7 @@ def _validate(registry: Registry, schema: Schema, value: Any) -> None:
         error = next(iter(validator.iter_errors(value)), None)
     except (ConnectorError, PoisonError):
         raise
-    except Exception as broken:  # a reference that the registry does not have with it, a pattern that is none
+    except Exception as broken:  # a reference that is missing, an invalid pattern
         raise PoisonError(f"its schema cannot be applied ({type(broken).__name__}: {str(broken)[:200]})") from broken
     if error is not None:
         raise PoisonError(

@@ -67,7 +67,7 @@ class Protobuf:
         """The indexes of the message to write, from the outermost on. A map field counts as a message, as it does in descriptors.
 
         Raises:
-            OptionError: there is none of that name.
+            OptionError: the schema has no message of that name.
         """
         assert self.writer is not None
         if self.message is None:

@@ -4,7 +4,8 @@ Registries keep Protobuf schemas as text, and no Python library turns text into 
 names that would be the registry's. Type names stay as they are written; :mod:`~pykafka_wire.values.protobuf.linker` resolves them.
 
 Two things differ from protoc: custom options are left out of the descriptor, since they change nothing on the wire, and rules
-of style that change nothing on the wire either are not enforced. Editions are not supported.
+that change nothing on the wire either (names that differ only in JSON, unused imports) are not enforced.
+Editions are not supported.
 https://protobuf.dev/reference/protobuf/proto2-spec/, https://protobuf.dev/reference/protobuf/proto3-spec/
 """
 

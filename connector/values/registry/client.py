@@ -88,7 +88,9 @@ class Registry:
         return _by_id(self, schema_id)
 
     def latest(self, subject: str) -> tuple[int, Schema]:
-        """The newest version of a subject: its id, and the schema. Raises as :meth:`by_id` does, and when there is none."""
+        """The newest version of a subject: its id, and the schema. Raises as :meth:`by_id`; PoisonError, too, for a subject without
+        versions.
+        """
         answer = _request(self, "GET", f"{_subject_path(subject)}/versions/latest")
         return _integer_field(self, answer, "id"), _schema(self, answer)
 

@@ -13,7 +13,7 @@ from pykafka_wire.wire.errors import ProtocolError
 from pykafka_wire.wire.protocol.primitives import SHORT_READ, decode_uvarint, encode_uvarint
 
 _HEAD: Final = struct.Struct(">bi")
-#: Messages in messages; nobody nests them a hundred deep.
+#: protoc allows messages in messages 32 deep.
 _MAX_DEPTH: Final = 100
 
 
