@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tests.wire.secured import Secured
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
-BROKER_FIXTURES = {"kafka", "kafka_cluster", "kafka_tv1", "dialect_brokers", "topic"}
+BROKER_FIXTURES = {"kafka", "kafka_cluster", "kafka_tv1", "transaction_version_brokers", "topic"}
 TOPIC_TIMEOUT_S = 30.0
 
 
@@ -165,7 +165,7 @@ def kafka_tv1() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture(params=["TV1", pytest.param("TV2", marks=pytest.mark.needs("second transaction protocol"))])
-def dialect_brokers(request: pytest.FixtureRequest) -> tuple[str, KafkaTools]:
+def transaction_version_brokers(request: pytest.FixtureRequest) -> tuple[str, KafkaTools]:
     """The name of a transaction protocol, and brokers that speak it."""
     return request.param, request.getfixturevalue("kafka_tv1" if request.param == "TV1" else "kafka")
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from pykafka_wire.wire.errors import ForkedProducerError
+
 #: How many forks separate this process from the one that imported this module first. Changes in forked children only.
 generation: int = 0
 
@@ -16,6 +18,22 @@ generation: int = 0
 def _count_fork() -> None:
     global generation
     generation += 1
+
+
+def forked_producer_error() -> ForkedProducerError:
+    """The error for a child whose parent's producer held records at the fork, or had failed."""
+    return ForkedProducerError(
+        "this process was forked while its parent's producer held unacknowledged records, or after that producer had failed",
+        remedy="Records from before the fork are the parent's to write. Call reset(), or make a producer in the child.",
+    )
+
+
+def forked_transaction_error(transactional_id: str) -> ForkedProducerError:
+    """The error for a child whose parent had a transaction open at the fork."""
+    return ForkedProducerError(
+        f"the transaction of transactional id {transactional_id!r} was begun before this process was forked",
+        remedy="Only the process that began it may go on with it.",
+    )
 
 
 os.register_at_fork(after_in_child=_count_fork)

@@ -54,7 +54,7 @@ def shared_producer(settings: ClientSettings) -> Iterator[Producer]:
     try:
         yield producer
     finally:
-        producer.keeps_refused = False
+        producer.collects_rejected = False
         if not producer.clean:
             producer.reset()
         with _lock:

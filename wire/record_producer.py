@@ -26,9 +26,8 @@ from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import RecordsNotWrittenError, SettingsError, WireError
 from pykafka_wire.wire.produce.partitioner import Partitioner
-from pykafka_wire.wire.produce.produce_errors import forked_producer_error
 from pykafka_wire.wire.produce.producer import Producer
-from pykafka_wire.wire.produce.write_results import Delivered
+from pykafka_wire.wire.produce.write_results import WriteResult
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
@@ -163,7 +162,7 @@ class RecordProducer:
         with self._failing():
             self._append(topic, keys, values, headers, timestamps, partitions)
 
-    def flush(self, timeout_ms: float | None = None) -> dict[TopicPartition, Delivered]:
+    def flush(self, timeout_ms: float | None = None) -> dict[TopicPartition, WriteResult]:
         """Wait until every record is acknowledged; what was delivered since the last flush.
 
         Raises:
@@ -220,7 +219,7 @@ class RecordProducer:
         if self._fork_generation != forks.generation:
             held = bool(self._waiting) or self._error is not None or not self._producer.clean
             self.reset()
-            self._error = forked_producer_error() if held else None
+            self._error = forks.forked_producer_error() if held else None
         if self._error is not None:
             raise self._error
 

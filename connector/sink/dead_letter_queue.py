@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from pykafka_wire.errors import WriteError
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.wire.produce.producer import Producer
-from pykafka_wire.wire.produce.split_batches import RefusedRecords
+from pykafka_wire.wire.produce.split_batches import RejectedRecords
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topics import TopicPartition
@@ -54,7 +54,7 @@ class DeadLetterProducer:
         self._topic = topic
         #: By topic-partition and error: the number of dead letters, and the last one's reason.
         self._counts: dict[tuple[TopicPartition, str], tuple[int, str]] = {}
-        producer.keeps_refused = True
+        producer.collects_rejected = True
 
     def partitions_for(self, topic: str) -> int:
         return self._producer.partitions_for(topic)
@@ -95,7 +95,7 @@ class DeadLetterProducer:
         return sum(n_records for n_records, _ in self._counts.values())
 
     def _divert(self) -> None:
-        for rejected in self._producer.take_refused():
+        for rejected in self._producer.take_rejected():
             if rejected.topic_partition.topic == self._topic:
                 self._retry_without_value(rejected)
                 continue
@@ -104,7 +104,7 @@ class DeadLetterProducer:
             before, _ = self._counts.get(counted, (0, ""))
             self._counts[counted] = before + rejected.n_records, rejected.reasons[-1]
 
-    def _dead_letters(self, rejected: RefusedRecords) -> RefusedRecords:
+    def _dead_letters(self, rejected: RejectedRecords) -> RejectedRecords:
         tp, name = rejected.topic_partition, rejected.error.name
         common = [("error", name), ("topic", tp.topic), ("partition", str(tp.partition))]
         headers = [
@@ -116,7 +116,7 @@ class DeadLetterProducer:
             letters.timestamp[:] = int(time.time() * 1000)
         return letters
 
-    def _retry_without_value(self, rejected: RefusedRecords) -> None:
+    def _retry_without_value(self, rejected: RejectedRecords) -> None:
         """Dead letters that are too large for the dead-letter topic are sent again without their value."""
         had_value = pc.all(rejected.value.is_valid()).as_py()
         if rejected.error.name != _TOO_LARGE or not had_value:
@@ -128,7 +128,7 @@ class DeadLetterProducer:
         smaller = _with_headers(rejected, [[(_VALUE_BYTES, str(size))] for size in sizes])
         self._append(rejected.topic_partition.partition, smaller, with_value=False)
 
-    def _append(self, partition: int, letters: RefusedRecords, *, with_value: bool = True) -> None:
+    def _append(self, partition: int, letters: RejectedRecords, *, with_value: bool = True) -> None:
         client = self._options.client
         batches = encode_batches(
             key=letters.key,
@@ -142,7 +142,7 @@ class DeadLetterProducer:
         self._producer.append(self._topic, partition % self._producer.partitions_for(self._topic), batches)
 
 
-def _with_headers(records: RefusedRecords, more: list[list[tuple[str, str]]]) -> RefusedRecords:
+def _with_headers(records: RejectedRecords, more: list[list[tuple[str, str]]]) -> RejectedRecords:
     """The records with more headers appended to their own; their timestamps are a copy."""
     headers = [
         [*(own or ()), *({"key": key, "value": text.encode()} for key, text in added)]

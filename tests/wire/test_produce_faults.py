@@ -16,7 +16,7 @@ import pytest
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProtocolError, WireError
-from pykafka_wire.wire.produce.produce_errors import refused_error
+from pykafka_wire.wire.produce.answers import rejection_error
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
@@ -235,9 +235,9 @@ def test_batches_appended_with_too_few_replicas_are_not_appended_again(
 
     def noted(tp: Any, encoded: Any, answer: PartitionProduceResponse, **where: Any) -> BrokerError:
         codes.append(answer.error_code)
-        return refused_error(tp, encoded, answer, **where)
+        return rejection_error(tp, encoded, answer, **where)
 
-    monkeypatch.setattr("pykafka_wire.wire.produce.producer.refused_error", noted)
+    monkeypatch.setattr("pykafka_wire.wire.produce.answers.rejection_error", noted)
     with Cluster(settings_of(brokers, delivery_timeout_ms=240_000)) as cluster:
         producer = Producer(cluster)
         producer.append("after-append", 0, encode(numbered(0, 100)))
@@ -415,9 +415,9 @@ def test_an_answer_that_has_arrived_counts_after_its_deadline(fake: FakeBroker, 
             producer.append("t", partition, encode(numbered(0, 10)))
         producer._clock.resume()
         producer._send(everything=True)
-        flights = [flights[0] for flights in producer._in_flight.values()]
+        flights = producer._in_flight.oldest()
         ends = time.monotonic() + 30
-        while not all(flight.pending.arrived for flight in flights):
+        while not all(flight.future.arrived for flight in flights):
             assert time.monotonic() < ends
         # Busy for longer than the request timeout, as with a look-up that hangs.
         time.sleep(max(flight.expires_at for flight in flights) - producer._clock.now() + 0.01)
@@ -452,12 +452,12 @@ def test_a_request_whose_wait_was_interrupted_is_not_forgotten(
         producer.append("t", 0, encode(numbered(0, 10)))
         with pytest.raises(DeadlineExceededError):
             producer.flush(Deadline.after_ms(100))
-        for wait in (lambda: producer.settle(Deadline.after_ms(30_000)), producer.flush):
+        for wait in (lambda: producer.all_answered(Deadline.after_ms(30_000)), producer.flush):
             with monkeypatch.context() as patched:
                 patched.setattr(Connection, "_fill", interrupted)
                 with pytest.raises(KeyboardInterrupt):
                     wait()
-        assert not producer.settle(Deadline.after_ms(100))
+        assert not producer.all_answered(Deadline.after_ms(100))
         held.set()
         assert producer.flush()[TopicPartition("t", 0)].n_records == 10
 
@@ -474,7 +474,7 @@ def test_a_request_whose_sending_was_interrupted_is_sent_again(
             patched.setattr(Cluster, "send", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 producer.flush()
-        assert not producer.settle(Deadline.after_ms(100))
+        assert not producer.all_answered(Deadline.after_ms(100))
         assert producer.flush(Deadline.after_ms(30_000))[TopicPartition("t", 0)].n_records == 10
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykafka_wire.wire.errors import broker_error
-from pykafka_wire.wire.produce.split_batches import halves, take_out
+from pykafka_wire.wire.produce.split_batches import split_in_half, take_out
 from pykafka_wire.wire.records.batches import EncodedBatch, read_header, stamp_producer
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
@@ -51,7 +51,7 @@ def records_in(batches: list[EncodedBatch]) -> list[tuple]:
 def test_halves_hold_what_the_whole_held_and_are_two_or_more(records: list[tuple], codec: Codec) -> None:
     whole = encode(records, codec)
     stamp_producer(whole.data, 4711, 3, 20)  # it was sent
-    pieces = halves(whole, None)
+    pieces = split_in_half(whole, None)
     assert len(pieces) > 1
     assert records_in(pieces) == records
     assert [piece.first_row for piece in pieces] == list(np.cumsum([100, *(p.n_records for p in pieces)])[:-1])
@@ -63,7 +63,7 @@ def test_a_record_larger_than_all_others_is_alone_after_few_cuts(place: int) -> 
     records = [(None, b"x" * (50_000 if i == place else 10), [], 0) for i in range(10)]
     batches, n_cuts = [encode(records)], 0
     while any(b.n_records > 1 and len(b.data) > 20_000 for b in batches):
-        batches = [p for b in batches for p in (halves(b, None) if len(b.data) > 20_000 else [b])]
+        batches = [p for b in batches for p in (split_in_half(b, None) if len(b.data) > 20_000 else [b])]
         n_cuts += 1
     assert n_cuts <= 4
     assert [(b.first_row, b.n_records) for b in batches if len(b.data) > 20_000] == [(100 + place, 1)]

@@ -1,7 +1,8 @@
-"""Transactions on real brokers, in both dialects: all or nothing for others, and nobody else's under the same id."""
+"""Transactions on real brokers, in both versions: all or nothing for others, and nobody else's under the same id."""
 
 from __future__ import annotations
 
+import pickle
 import re
 import time
 import uuid
@@ -43,6 +44,7 @@ from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.transactions.coordinator import TransactionRequests
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.broker_features import lacking
 from tests.wire.cutting_proxy import CuttingProxy
@@ -113,16 +115,16 @@ def committed_values(brokers: Any, topic: str, partitions: int = 1) -> list[list
     return values
 
 
-def test_committed_is_seen_and_aborted_is_not_and_dialects_do_not_mix(
-    dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str, tmp_path: Path
+def test_committed_is_seen_and_aborted_is_not_and_versions_do_not_mix(
+    transaction_version_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str, tmp_path: Path
 ) -> None:
-    name, brokers = dialect_brokers
+    name, brokers = transaction_version_brokers
     out, trace = topic(2, cluster=brokers), tmp_path / "trace"
     cluster = cluster_of(brokers, trace=trace)
     zero, one = TopicPartition(out, 0), TopicPartition(out, 1)
     for turn, end in enumerate([Transaction.commit, Transaction.abort, Transaction.commit]):
         transaction = Transaction.begin(cluster, own_id)
-        assert transaction.dialect.name == name
+        assert transaction.version.name == name
         values = [b"%d-%d" % (turn, i) for i in range(5)]
         delivered = transaction.produce({zero: encode(*values), one: encode(*values)})
         assert {tp: found.n_records for tp, found in delivered.items()} == {zero: 5, one: 5}
@@ -148,18 +150,18 @@ def test_committed_is_seen_and_aborted_is_not_and_dialects_do_not_mix(
 
 
 def test_each_transaction_has_an_epoch_of_its_own(
-    dialect_brokers: tuple[str, Any], cluster_of: ClusterOf, own_id: str
+    transaction_version_brokers: tuple[str, Any], cluster_of: ClusterOf, own_id: str
 ) -> None:
-    cluster = cluster_of(dialect_brokers[1])
+    cluster = cluster_of(transaction_version_brokers[1])
     first, second = (Transaction.begin(cluster, own_id).identity for _ in range(2))
     assert first.producer_id == second.producer_id
     assert first.producer_epoch < second.producer_epoch
 
 
 def test_a_transaction_of_nothing_is_committed(
-    dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
+    transaction_version_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
 ) -> None:
-    cluster, out = cluster_of(dialect_brokers[1]), topic(cluster=dialect_brokers[1])
+    cluster, out = cluster_of(transaction_version_brokers[1]), topic(cluster=transaction_version_brokers[1])
     empty = Transaction.begin(cluster, own_id)
     assert empty.produce({}) == {}
     empty.commit()
@@ -167,15 +169,15 @@ def test_a_transaction_of_nothing_is_committed(
     with Transaction.begin(cluster, own_id) as transaction:
         transaction.produce({TopicPartition(out, 0): encode(b"next")})
         transaction.commit()
-    assert committed_values(dialect_brokers[1], out) == [[b"next"]]
+    assert committed_values(transaction_version_brokers[1], out) == [[b"next"]]
 
 
 @pytest.mark.parametrize("fenced_at", ["produce", "commit_offsets", "commit"])
 def test_the_older_of_two_producers_is_fenced_and_told_why(
-    dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str, fenced_at: str
+    transaction_version_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str, fenced_at: str
 ) -> None:
     """Fault 36."""
-    brokers = dialect_brokers[1]
+    brokers = transaction_version_brokers[1]
     out = topic(cluster=brokers)
     tp = TopicPartition(out, 0)
     older, newer = (cluster_of(brokers) for _ in range(2))
@@ -207,9 +209,9 @@ def test_the_older_of_two_producers_is_fenced_and_told_why(
 
 
 def test_a_transaction_left_open_is_aborted_by_the_next(
-    dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
+    transaction_version_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
 ) -> None:
-    brokers = dialect_brokers[1]
+    brokers = transaction_version_brokers[1]
     out = topic(cluster=brokers)
     tp = TopicPartition(out, 0)
     Transaction.begin(cluster_of(brokers), own_id).produce({tp: encode(b"left")})
@@ -224,9 +226,9 @@ def test_a_transaction_left_open_is_aborted_by_the_next(
 
 
 def test_what_a_block_does_not_commit_is_aborted_at_once(
-    dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
+    transaction_version_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
 ) -> None:
-    brokers = dialect_brokers[1]
+    brokers = transaction_version_brokers[1]
     out = topic(config={"max.message.bytes": "1000"}, cluster=brokers)
     tp = TopicPartition(out, 0)
     cluster = cluster_of(brokers)
@@ -248,16 +250,34 @@ def test_a_topic_that_is_not_there_leaves_nothing_open(kafka_tv1: Any, cluster_o
     assert found is None or not found.is_open
 
 
+def test_another_process_that_has_the_handle_ends_a_transaction(
+    transaction_version_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
+) -> None:
+    """As a driver ends what its tasks began; a repetition succeeds, and the opposite is an error."""
+    brokers = transaction_version_brokers[1]
+    name = topic(cluster=brokers)
+    tp = TopicPartition(name, 0)
+    transaction = Transaction.begin(cluster_of(brokers), own_id)
+    transaction.produce({tp: encode(b"one")})
+    handle = pickle.loads(pickle.dumps(transaction.handle))
+    elsewhere = TransactionRequests(cluster_of(brokers), handle)
+    for _ in range(2):
+        elsewhere.end(committed=True)
+    with pytest.raises(BrokerError, match="INVALID_TXN_STATE"):
+        elsewhere.end(committed=False)
+    assert committed_values(brokers, name) == [[b"one"]]
+
+
 @pytest.mark.parametrize("passed_bytes", [0, 5])
 def test_an_end_whose_answer_is_lost_is_asked_for_again_as_it_was(
-    dialect_brokers: tuple[str, Any],
+    transaction_version_brokers: tuple[str, Any],
     topic: Any,
     cluster_of: ClusterOf,
     own_id: str,
     monkeypatch: pytest.MonkeyPatch,
     passed_bytes: int,
 ) -> None:
-    brokers = dialect_brokers[1]
+    brokers = transaction_version_brokers[1]
     out = topic(cluster=brokers)
     tp = TopicPartition(out, 0)
     host, _, port = brokers.bootstrap_servers.split(",")[0].rpartition(":")
@@ -276,9 +296,9 @@ def test_an_end_whose_answer_is_lost_is_asked_for_again_as_it_was(
 
 @described
 def test_one_that_timed_out_is_told_so(
-    dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
+    transaction_version_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
 ) -> None:
-    brokers = dialect_brokers[1]
+    brokers = transaction_version_brokers[1]
     out = topic(cluster=brokers)
     tp = TopicPartition(out, 0)
     cluster = cluster_of(brokers, transaction_timeout_ms=500)
@@ -375,9 +395,9 @@ def test_in_the_first_protocol_a_lost_try_of_any_request_is_left_to_the_next_ini
 
 
 def test_an_offset_that_is_refused_leaves_nothing_open(
-    dialect_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
+    transaction_version_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
 ) -> None:
-    brokers = dialect_brokers[1]
+    brokers = transaction_version_brokers[1]
     tp = TopicPartition(topic(cluster=brokers), 0)
     cluster = cluster_of(brokers)
     with pytest.raises(BrokerError, match="OFFSET_METADATA"), Transaction.begin(cluster, own_id) as transaction:

@@ -1,4 +1,4 @@
-"""The largest record batch that each topic takes, ``max.message.bytes``, asked of the brokers and remembered.
+"""The largest record batch that each topic accepts, ``max.message.bytes``, as the brokers describe it.
 
 Owns that number only. Brokers compare it with a batch as it is sent: compressed, with its header.
 """
@@ -28,14 +28,14 @@ class BatchLimits:
         self._known: dict[str, tuple[float, int | None]] = {}
 
     def limit(self, topic: str) -> int | None:
-        """The limit of `topic`; None where brokers do not say, as without the right to describe its settings."""
+        """The limit of `topic`; None if it is unknown, as without the right to describe the topic's settings."""
         known = self._known.get(topic)
         if known is None or (time.monotonic() - known[0]) * 1000 > self._settings.metadata_max_age_ms:
             known = self._known[topic] = time.monotonic(), self._ask(topic)
         return known[1]
 
-    def refused(self, topic: str, n_bytes: int) -> None:
-        """A batch of `n_bytes` was too large. Where that is news, the next ones are to have half of it."""
+    def lower(self, topic: str, n_bytes: int) -> None:
+        """A batch of `n_bytes` was too large. If the known limit allows it, the limit becomes half of it."""
         if topic in self._known:
             asked_at, limit = self._known[topic]
             if limit is None or limit >= n_bytes:

@@ -1,19 +1,24 @@
-"""One Produce request: how batches are laid out in it, and which of them each part of its answer is about.
+"""Produce requests: which batches one holds, which of them each part of its answer is about, and those without an answer yet.
 
-Owns the shape of the two messages (https://kafka.apache.org/protocol#The_Messages_Produce). Topics go by name before version 13
-and by id from then on (KIP-516). Which batches leave together, and what an answer asks for, is
-:mod:`~pykafka_wire.wire.produce.producer`'s.
+Owns the shape of the two messages (https://kafka.apache.org/protocol#The_Messages_Produce). They name topics by name before
+version 13 and by id from then on (KIP-516). What an answer means is decided in
+:mod:`~pykafka_wire.wire.produce.answers`.
 """
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pykafka_wire.wire.connection.response_future import ResponseFuture
-from pykafka_wire.wire.produce.inflight import QueuedBatch, TransactionScope
+from pykafka_wire.wire.connection.response_future import ResponseFuture, first_to_arrive
+from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.produce.identity import TransactionScope
+from pykafka_wire.wire.produce.partition_queue import PartitionQueue, QueuedBatch
 from pykafka_wire.wire.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -25,6 +30,25 @@ from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
 
 #: The first version that names topics by id (KIP-516).
 _TOPIC_ID_VERSION: Final = 13
+
+
+def choose_queues(
+    queues: Iterable[PartitionQueue], now: float, *, max_bytes: int, everything: bool
+) -> list[PartitionQueue]:
+    """The queues whose next batches make up a request of one broker: one batch each (no broker takes more), up to `max_bytes`.
+    Unless `everything` is to leave, none where the request would be small."""
+    chosen: list[PartitionQueue] = []
+    n_bytes = 0
+    for queue in queues:
+        if not queue.ready(now):
+            continue
+        size = queue.waiting[0].size
+        if chosen and n_bytes + size > max_bytes:
+            continue
+        chosen.append(queue)
+        n_bytes += size
+    full = 2 * n_bytes >= max_bytes or any(len(queue.waiting) > 1 for queue in chosen)
+    return chosen if everything or full else []
 
 
 def produce_request(
@@ -53,22 +77,22 @@ def produce_request(
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class InFlight:
+class InFlightProduce:
     """A request on its way to a broker, with its batches.
 
     Attributes:
-        expires_at: time until which its answer is waited for.
+        expires_at: time at which its answer counts as lost.
     """
 
     request: ProduceRequest
-    pending: ResponseFuture[ProduceResponse]
+    future: ResponseFuture[ProduceResponse]
     node: int
     batches: Mapping[TopicPartition, QueuedBatch]
     expires_at: float
 
     def answers(self, response: ProduceResponse) -> Iterator[tuple[QueuedBatch, PartitionProduceResponse]]:
         """The batches that an answer is about, each once, with what it says; nothing of what was not asked for."""
-        by_id = self.pending.version >= _TOPIC_ID_VERSION
+        by_id = self.future.version >= _TOPIC_ID_VERSION
         names = {topic.topic_id: topic.name for topic in self.request.topic_data}
         remaining = dict(self.batches)
         for topic in response.responses:
@@ -77,3 +101,46 @@ class InFlight:
                 batch = remaining.pop(TopicPartition(name, answer.index), None)
                 if batch is not None:
                     yield batch, answer
+
+
+class InFlightRequests:
+    """The requests that wait for their answers, by broker: the oldest first, as each broker answers in order."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[int, deque[InFlightProduce]] = {}
+
+    def __bool__(self) -> bool:
+        return any(self._by_node.values())
+
+    def count(self, node: int) -> int:
+        """How many of them a broker has."""
+        return len(self._by_node.get(node, ()))
+
+    def add(self, sent: InFlightProduce) -> None:
+        self._by_node.setdefault(sent.node, deque()).append(sent)
+
+    def remove(self, sent: InFlightProduce) -> None:
+        self._by_node[sent.node].remove(sent)
+
+    def oldest(self) -> list[InFlightProduce]:
+        """The oldest request of each broker, the one that expires first before the others."""
+        oldest = [requests[0] for requests in self._by_node.values() if requests]
+        return sorted(oldest, key=lambda sent: sent.expires_at)
+
+    def next_answer(self, until: Deadline, now: float) -> InFlightProduce | None:
+        """Waits for the first request that has an answer or needs none any more; None if there is none at `until`."""
+        oldest = self.oldest()
+        if now >= oldest[0].expires_at:  # before the answers of others, which may keep coming
+            return oldest[0]
+        first = first_to_arrive([sent.future for sent in oldest], until)
+        return next(sent for sent in oldest if sent.future is first) if first.arrived else None
+
+    def all_answered(self, deadline: Deadline) -> bool:
+        """Waits until `deadline` for every answer; False if one of them did not come."""
+        answered = True
+        for sent in itertools.chain.from_iterable(self._by_node.values()):
+            try:
+                sent.future.result(deadline)
+            except WireError:
+                answered = False
+        return answered

@@ -1,13 +1,12 @@
-"""Encoded batches taken apart again: cut in two, or rid of records that no broker takes.
+"""Encoded batches split: in half, or into the records that a broker rejects and the others.
 
-Owns what becomes of a batch that a broker refused for what is in it. It decodes the batch and encodes what is left, so it
-costs as much as both; refusals are rare. When that is done, and what follows, is
-:mod:`~pykafka_wire.wire.produce.producer`'s matter.
+Owns the splitting, which decodes the batch and encodes its parts again. That costs as much as both, and is rare. When a batch is
+split is decided in :mod:`~pykafka_wire.wire.produce.answers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,12 +28,12 @@ _NO_LIMIT: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedRecords:
-    """Records that a broker will never take, as columns of `n_records`, and why.
+class RejectedRecords:
+    """Records that no broker will accept, as columns of `n_records`, and why.
 
     Attributes:
         error: what would have failed the producer; names the place and the rows.
-        reasons: the broker's words for each record, the error's own where it had none.
+        reasons: the broker's message for each record, the error's where the broker sent none.
         row: int64[n_records], as :attr:`EncodedBatch.first_row` counts.
         key, value, headers, timestamp: as :func:`~pykafka_wire.wire.records.encode.encode_batches` takes them.
     """
@@ -53,7 +52,16 @@ class RefusedRecords:
         return len(self.timestamp)
 
 
-def halves(encoded: EncodedBatch, level: int | None) -> list[EncodedBatch]:
+def split_to_size(encoded: EncodedBatch, max_bytes: int, level: int | None) -> Iterator[EncodedBatch]:
+    """A batch that compression made larger than its records, as batches that fit; a single record as it is."""
+    if len(encoded.data) <= max_bytes or encoded.n_records == 1:
+        yield encoded
+    else:
+        for half in split_in_half(encoded, level):
+            yield from split_to_size(half, max_bytes, level)
+
+
+def split_in_half(encoded: EncodedBatch, level: int | None) -> list[EncodedBatch]:
     """The records of a batch of two or more, as two batches or more: none has more than about half of the bytes, unless
     one record has, nor more than half of the records.
 
@@ -67,15 +75,15 @@ def halves(encoded: EncodedBatch, level: int | None) -> list[EncodedBatch]:
 
 def take_out(
     tp: TopicPartition, encoded: EncodedBatch, faults: Mapping[int, str | None], error: BrokerError, level: int | None
-) -> tuple[RefusedRecords, list[EncodedBatch]]:
+) -> tuple[RejectedRecords, list[EncodedBatch]]:
     """The records of a batch at the indexes in ``faults``, and a batch of the others if there are any.
 
-    ``faults`` has ascending indexes, and the broker's words for each record where it had some.
+    ``faults`` has ascending indexes, and the broker's message for each record where it sent one.
     """
     records = _decode(encoded)
     out = np.array(list(faults), dtype=np.int64)
     wanted = to_arrow(out)
-    taken = RefusedRecords(
+    taken = RejectedRecords(
         topic_partition=tp,
         error=error,
         reasons=tuple(words or error.message for words in faults.values()),

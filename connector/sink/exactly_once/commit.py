@@ -42,7 +42,7 @@ from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.groups.offsets import fetch_offsets
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.topics import TopicPartition
-from pykafka_wire.wire.transactions.transaction import Transaction, known_of
+from pykafka_wire.wire.transactions.transaction import Transaction, last_known_state
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class MicroBatchCommit:
         transactional_id = self._options.transactional_id
         _warn_at_start(os.getpid(), self._cluster, transactional_id)
         if marker.batch_id == 0:
-            state = known_of(self._cluster, transactional_id)
+            state = last_known_state(self._cluster, transactional_id)
             if state is not None and state.state == "CompleteCommit":
                 self._decide(marker, self._read_marker(), id_has_committed=True)
 
@@ -218,14 +218,14 @@ class MicroBatchCommit:
                 sum(task.n_bytes for task in tasks),
                 len(tasks),
                 transaction.transactional_id,
-                transaction.dialect.name,
+                transaction.version.name,
             )
 
 
 @functools.cache
 def _warn_at_start(pid: int, cluster: Cluster, transactional_id: str) -> None:
     """When a process commits for the first time: log who uses the transactional id, and how long the marker lives."""
-    state = known_of(cluster, transactional_id)
+    state = last_known_state(cluster, transactional_id)
     if state is not None and state.is_open:
         _log.warning(
             "The transactional id %r has an open transaction, which is ended now: %s. After a crash it is the query's own; "

@@ -155,15 +155,15 @@ def check(reader: Reader, outside: Any, drive: Drive) -> None:
 
 @pytest.mark.parametrize("repeats", [1, pytest.param(5, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
 def test_killed_at_every_request_and_restarted(
-    dialect_brokers: tuple[str, Any],
+    transaction_version_brokers: tuple[str, Any],
     repeats: int,
     drive_of: Callable[..., Drive],
     start: Callable[[Drive], Any],
     read: Callable[[Drive], Reader],
     outside_of: Any,
 ) -> None:
-    dialect, brokers = dialect_brokers
-    strikes = [(api, moment) for api in APIS[dialect] for moment in MOMENTS] * repeats
+    version, brokers = transaction_version_brokers
+    strikes = [(api, moment) for api in APIS[version] for moment in MOMENTS] * repeats
     drive = drive_of(brokers, len(strikes) + 2)
     reader = read(drive)
     for api, moment in strikes:
@@ -203,14 +203,14 @@ def outlive(
 
 @pytest.mark.parametrize("api", ["InitProducerId", "Produce", "TxnOffsetCommit", "EndTxn"])
 def test_a_driver_that_comes_back_after_its_successor_writes_nothing(
-    dialect_brokers: tuple[str, Any],
+    transaction_version_brokers: tuple[str, Any],
     api: str,
     drive_of: Callable[..., Drive],
     start: Callable[[Drive], Any],
     read: Callable[[Drive], Reader],
     outside_of: Any,
 ) -> None:
-    drive = drive_of(dialect_brokers[1], 3)
+    drive = drive_of(transaction_version_brokers[1], 3)
     # One that has yet to begin takes the id over again, rightfully, and finds the marker beyond it.
     why = (
         "its checkpoint was set back, or a second run of the query is active"

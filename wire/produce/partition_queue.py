@@ -1,24 +1,24 @@
 """Order and sequence numbers of the batches that wait for one topic-partition's acknowledgement.
 
 Owns, per topic-partition, the queue of batches, their base sequences, and what a retry does to the order. It does no
-I/O and knows nothing of leaders or requests (:mod:`~pykafka_wire.wire.produce.producer` does), so that its rules can be tested
-alone:
+I/O and knows nothing of leaders, requests or error codes, so that its rules can be tested alone. What an answer means is decided
+in :mod:`~pykafka_wire.wire.produce.answers`. The rules:
 
 1. A batch gets its producer id, epoch and base sequence when it is first taken, and keeps all three: a retry resends
    identical bytes, which the broker recognises (KIP-98).
 2. Batches leave in the order they came. After a failure nothing more leaves until every batch in flight has come back;
    then all that failed leave again, lowest sequence first.
 3. Sequences count records and wrap from 2^31 - 1 to 0.
-4. OUT_OF_ORDER_SEQUENCE_NUMBER is an echo of an earlier batch's failure while one is unacknowledged before it. For the
-   first unacknowledged batch it means that the broker lost acknowledged data: it is final.
-5. A batch that gives way to others (cut in two as too large, or rid of records that no broker takes) was not written,
-   and nor was any that left after it. Those that take its place, and all that came after it, are stamped anew with the
-   sequences from its own on, once everything in flight has come back. Where an earlier try may have been written all
-   the same (its answer was lost), no record may be left out: what follows would get its sequences, and a broker that
-   has the batch would take that for a repetition, and drop it.
-6. Until a first batch is acknowledged, one is in flight. A partition that was just made may refuse it
-   (NOT_LEADER_OR_FOLLOWER) and take the next one a moment later: a broker that knows nothing of a producer accepts
-   whatever sequence comes first, and then has no place for the batch that was refused.
+4. OUT_OF_ORDER_SEQUENCE_NUMBER is a cascading failure while an earlier batch is unacknowledged. For the first
+   unacknowledged batch it means that the broker lost acknowledged data: that is final.
+5. A batch that is replaced by others (split because it is too large, or freed of rejected records) was not written, and nor
+   was any batch that left after it. Its replacements, and all that came after it, are stamped anew with the sequences
+   from its own on, once everything in flight has come back. If an earlier try may have been written (its answer was lost),
+   no record may be left out. What follows would get its sequences, and a broker that has the batch would take that for a
+   repetition, and drop it.
+6. Until a first batch is acknowledged, one is in flight. A new partition may reject it (NOT_LEADER_OR_FOLLOWER) and accept the
+   next one a moment later: a broker that does not know a producer accepts any first sequence, and then rejects the
+   batch that came before.
 """
 
 from __future__ import annotations
@@ -29,37 +29,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pykafka_wire.wire.errors import ProtocolError, WireError
+from pykafka_wire.wire.produce.identity import ProducerIdentity
 from pykafka_wire.wire.records.batches import EncodedBatch, stamp_producer
 from pykafka_wire.wire.topics import TopicPartition
 
 #: Sequences are non-negative int32 and wrap to 0 (DefaultRecordBatch.incrementSequence in Kafka's client).
 _SEQUENCES: Final = 1 << 31
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
-    """Who writes: what InitProducerId handed out. Without idempotence all is -1, and batches stay unstamped."""
-
-    producer_id: int = -1
-    producer_epoch: int = -1
-
-    @property
-    def idempotent(self) -> bool:
-        return self.producer_id >= 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionScope:
-    """The one transaction that a producer writes in.
-
-    Attributes:
-        identity: what InitProducerId handed out for the transactional id.
-        produce_cap: the highest version of Produce that its dialect allows, None for any.
-    """
-
-    transactional_id: str
-    identity: ProducerIdentity
-    produce_cap: int | None
 
 
 def next_sequence(sequence: int, n_records: int) -> int:
@@ -75,7 +50,7 @@ class QueuedBatch:
         expires_at: time of the end of its delivery timeout.
         ordinal: the place of its first record among all of its topic-partition; unlike `base_sequence` it never wraps.
         last_error: what the last try ended in.
-        may_be_written: a try, of it or of the batch that it was cut from, may be in the log without being acknowledged.
+        may_be_written: a try, of it or of the batch that it was split from, may be in the log without being acknowledged.
     """
 
     topic_partition: TopicPartition
@@ -111,7 +86,7 @@ class PartitionQueue:
     _begun: bool = False
     _sequence: int = 0
     _n_added: int = 0
-    #: Ordinal and sequence of the first batch that gave way (rule 5).
+    #: Ordinal and sequence of the first batch that was replaced (rule 5).
     _rewound: tuple[int, int] | None = None
 
     def add(self, encoded: EncodedBatch, expires_at: float) -> QueuedBatch:
@@ -125,8 +100,8 @@ class PartitionQueue:
         candidates = [*self.in_flight[:1], *([self.waiting[0]] if self.waiting else [])]
         return min(candidates, key=lambda batch: batch.ordinal, default=None)
 
-    def is_echo(self, batch: QueuedBatch) -> bool:
-        """Whether `batch` can be out of sequence because of another one before it (rule 4)."""
+    def is_cascading_failure(self, batch: QueuedBatch) -> bool:
+        """Whether `batch` may be out of sequence only because an earlier one failed (rule 4)."""
         return self._is_rewound(batch) or self.first_unacknowledged is not batch
 
     def ready(self, now: float) -> bool:
@@ -163,18 +138,18 @@ class PartitionQueue:
         """`batch` is in the log.
 
         Raises:
-            ProtocolError: it was not to be, for one before it is not (rule 5): its sequence would be given away again.
+            ProtocolError: an earlier batch was replaced, so this one's sequence will be used again (rule 5).
         """
         if batch.base_sequence >= 0 and self._is_rewound(batch):
             raise ProtocolError(
-                "the broker took a batch out of sequence, after it refused one before",
+                "the broker accepted a batch out of sequence, after it had rejected an earlier one",
                 topic=self.topic_partition.topic, partition=self.topic_partition.partition, api="Produce",
             )  # fmt: skip
         self._begun = True
         self._returned(batch)
 
     def replace(self, batch: QueuedBatch, pieces: Iterable[EncodedBatch]) -> None:
-        """`batch`, which was refused, gives way to `pieces` of the same records or fewer, or to none (rule 5)."""
+        """`batch`, which was rejected, is replaced by `pieces` of the same records or fewer, or by none (rule 5)."""
         self._returned(batch)
         ordinal = batch.ordinal
         for piece in pieces:
@@ -188,7 +163,7 @@ class PartitionQueue:
             self._rewound = batch.ordinal, max(batch.base_sequence, 0)
 
     def retry(self, batch: QueuedBatch, error: WireError, not_before: float) -> None:
-        """`batch` is to be sent once more, not before the given time, and before all that came after it."""
+        """`batch` is to be sent again, not before the given time, and before all that came after it."""
         self._returned(batch)
         batch.last_error = error
         self._retrying = True

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.wire.errors import ProtocolError, TransportError, broker_error
-from pykafka_wire.wire.produce.inflight import PartitionQueue, ProducerIdentity, next_sequence
+from pykafka_wire.wire.produce.identity import ProducerIdentity
+from pykafka_wire.wire.produce.partition_queue import PartitionQueue, next_sequence
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
@@ -137,7 +138,7 @@ def test_a_batch_that_gives_way_to_its_halves_changes_no_sequence_after_it() -> 
     second, third = queue.take(1, WRITER), queue.take(1, WRITER)
     queue.replace(second, [encoded(3), encoded(2)])
     assert not queue.ready(1.0)  # the third is on its way
-    assert queue.is_echo(third)
+    assert queue.is_cascading_failure(third)
     bytes_before = bytes(third.encoded.data)
     queue.retry(third, OUT_OF_ORDER, 0.0)
     again = [queue.take(1, WRITER) for _ in range(3)]
@@ -160,10 +161,10 @@ def test_a_batch_that_loses_all_its_records_leaves_its_sequence_to_the_next() ->
     queue.acknowledge(queue.take(1, WRITER))
     second, third = queue.take(1, WRITER), queue.take(1, WRITER)
     queue.replace(second, [])
-    assert queue.is_echo(third)  # though it is the first that is not acknowledged
+    assert queue.is_cascading_failure(third)  # though it is the first that is not acknowledged
     queue.retry(third, OUT_OF_ORDER, 0.0)
     assert producer_fields(queue.take(1, WRITER).encoded)[2] == 4
-    assert not queue.is_echo(third)
+    assert not queue.is_cascading_failure(third)
 
 
 def test_of_two_batches_that_give_way_the_first_says_where_sequences_go_on() -> None:

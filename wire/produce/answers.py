@@ -1,0 +1,258 @@
+"""What the answer to a Produce means for one batch: acknowledged, retried, replaced by other batches, or failed.
+
+Owns this decision for every answer, for one that did not come, and for the end of a batch's delivery timeout; and the errors that
+name the place, the rows and the remedy. It sends nothing and changes nothing:
+:mod:`~pykafka_wire.wire.produce.producer` acts on what is returned here,
+:mod:`~pykafka_wire.wire.produce.partition_queue` keeps the order.
+
+==================================================  =======================================================================
+answer                                              what it means
+==================================================  =======================================================================
+no error, DUPLICATE_SEQUENCE_NUMBER                 :class:`Acknowledged`
+MESSAGE_TOO_LARGE, of several records               :class:`Replaced` by halves, as Java's producer does
+MESSAGE_TOO_LARGE of one record, INVALID_RECORD,    :class:`Failed`; or, where rejected records are collected,
+INVALID_TIMESTAMP                                   :class:`Replaced` by the batch without them (KIP-467)
+OUT_OF_ORDER_SEQUENCE_NUMBER after another failure  :class:`Retried` (a cascading failure)
+CORRUPT_MESSAGE                                     :class:`Retried` twice, then :class:`Failed`
+other retriable codes                               :class:`Retried`, after a look for the leader where the code asks for it
+other codes                                         :class:`Failed`
+none: the connection broke, or time passed          :class:`Retried`; the batch may be in the log
+==================================================  =======================================================================
+
+A retry beyond ``retries`` or after ``delivery.timeout.ms`` is :class:`Failed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pykafka_wire.wire.error_codes import Action, error_info
+from pykafka_wire.wire.errors import (
+    BrokerError,
+    DeadlineExceededError,
+    ProtocolError,
+    RecordTooLargeError,
+    WireError,
+    broker_error,
+)
+from pykafka_wire.wire.produce.partition_queue import QueuedBatch
+from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_in_half, take_out
+from pykafka_wire.wire.protocol.messages.produce import PartitionProduceResponse
+from pykafka_wire.wire.records.batches import EncodedBatch
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
+
+_MESSAGE_TOO_LARGE: Final = 10
+#: What brokers have against a record, not against the batch, the producer or the place (KIP-467).
+_RECORD_ERRORS: Final = frozenset({"MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP"})
+#: These come after the batch was written to the leader's log.
+_AFTER_APPEND: Final = frozenset({"REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"})
+#: CORRUPT_MESSAGE may be a flipped bit on the way, which a resend heals; brokers before 2.5 (KIP-467) also answer it
+#: for a record that they will never take, such as one without a key in a compacted topic.
+_CORRUPT_TRIES: Final = 3
+#: Of a batch's rejected records, so many are named.
+_MOST_RECORD_ERRORS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The batch is in the log, at `base_offset` (-1 where the answer does not say)."""
+
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """The batch is to be sent again as it is.
+
+    Attributes:
+        may_be_written: it may be in the log, though it is not acknowledged.
+        find_leader: the broker that was asked may not lead the topic-partition any more.
+    """
+
+    error: WireError
+    may_be_written: bool
+    find_leader: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The batch was not written, and others take its place.
+
+    Attributes:
+        batches: of the same records or fewer, in the same order.
+        rejected: the records that are in none of them, if any.
+        too_large: the broker found the batch too large.
+    """
+
+    batches: list[EncodedBatch]
+    rejected: list[RejectedRecords]
+    too_large: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The batch cannot be delivered, and nothing may be written after it."""
+
+    error: WireError
+    cause: WireError | None = None
+
+
+Outcome = Acknowledged | Retried | Replaced | Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRules:
+    """The rules above under a producer's settings.
+
+    Attributes:
+        collects_rejected: records that no broker takes are taken out of their batches, and do not fail the producer.
+    """
+
+    settings: ClientSettings
+    collects_rejected: bool
+
+    def on_answer(
+        self,
+        batch: QueuedBatch,
+        answer: PartitionProduceResponse,
+        *,
+        is_cascading: bool,
+        now: float,
+        broker: int,
+        version: int,
+    ) -> Outcome:
+        """What an answer means.
+
+        Args:
+            is_cascading: an earlier batch's failure may have put this one out of sequence.
+            now: time of the clock that the batch's delivery timeout is on.
+            broker: node id of the broker that answered, for errors; likewise the request's `version`.
+        """
+        if error_info(answer.error_code).action is Action.SUCCESS:
+            return Acknowledged(answer.base_offset)
+        error = rejection_error(batch.topic_partition, batch.encoded, answer, broker=broker, version=version)
+        if error.name in _RECORD_ERRORS:
+            return self._on_record_error(batch, answer, error)
+        cascading = is_cascading and error.name == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+        corrupt_again = error.name == "CORRUPT_MESSAGE" and batch.attempts >= _CORRUPT_TRIES
+        if not (error.retriable or cascading) or corrupt_again:
+            return Failed(error)
+        # An answer that has an offset comes from a leader that wrote the batch, and lost its place after that.
+        may_be_written = answer.base_offset >= 0 or error.name in _AFTER_APPEND
+        find_leader = error.info.action is Action.REFRESH_METADATA
+        return self._retried(batch, now, Retried(error, may_be_written, find_leader))
+
+    def on_no_answer(self, batch: QueuedBatch, error: WireError, *, now: float, was_sent: bool) -> Outcome:
+        """What it means that a request had no answer that makes sense, or was not sent as a whole."""
+        if was_sent and isinstance(error, ProtocolError) and batch.attempts > 1:
+            return Failed(error)
+        return self._retried(batch, now, Retried(error, may_be_written=was_sent, find_leader=True))
+
+    def on_expiry(self, batch: QueuedBatch, last_error: WireError | None) -> Failed:
+        """The batch's delivery timeout has passed; `last_error` is what its last try ended in."""
+        error = DeadlineExceededError(
+            f"a batch of {batch.encoded.n_records} records was not acknowledged within the delivery timeout of "
+            f"{self.settings.delivery_timeout_ms} ms, {batch.attempts} tries",
+            topic=batch.topic_partition.topic,
+            partition=batch.topic_partition.partition,
+            api="Produce",
+            remedy=f"Last cause: {last_error}" if last_error else "",
+        )
+        return Failed(error, last_error)
+
+    def on_oversize(self, tp: TopicPartition, encoded: EncodedBatch) -> Replaced | Failed:
+        """A batch is larger than ``max.request.size`` and has a single record: it is not sent."""
+        limit_bytes = self.settings.max_request_size
+        error = too_large_error(tp, encoded, "max.request.size", limit_bytes=limit_bytes)
+        if not self.collects_rejected:
+            return Failed(error)
+        faults: dict[int, str | None] = dict.fromkeys(range(encoded.n_records))
+        rejected, rest = take_out(tp, encoded, faults, error, self.settings.compression_level)
+        return Replaced(rest, [rejected], too_large=True)
+
+    def _retried(self, batch: QueuedBatch, now: float, outcome: Retried) -> Retried | Failed:
+        if batch.attempts > self.settings.retries:
+            return Failed(outcome.error)
+        if now >= batch.expires_at:
+            return self.on_expiry(batch, outcome.error)
+        return outcome
+
+    def _on_record_error(self, batch: QueuedBatch, answer: PartitionProduceResponse, error: BrokerError) -> Outcome:
+        """The broker rejects records, and the whole batch with them."""
+        encoded, level = batch.encoded, self.settings.compression_level
+        faults = {each.batch_index: each.batch_index_error_message for each in answer.record_errors}
+        faults = {index: faults[index] for index in sorted(faults) if 0 <= index < encoded.n_records}
+        too_large = isinstance(error, RecordTooLargeError)
+        if encoded.n_records > 1 and (too_large or (self.collects_rejected and not faults)):
+            # Where the broker does not name the records, halves of halves find them.
+            return Replaced(split_in_half(encoded, level), [], too_large)
+        if not self.collects_rejected:
+            return Failed(error)
+        if batch.may_be_written and batch.base_sequence >= 0:
+            error.remedy = (
+                "An earlier try of this batch had no definite answer and may be in the log, so no record of it can be left "
+                "out: it is unknown which sequence numbers the broker has. Write the batch again with a new producer, as a task "
+                "that runs again does."
+            )
+            return Failed(error)
+        rejected, rest = take_out(batch.topic_partition, encoded, faults or {0: None}, error, level)
+        return Replaced(rest, [rejected], too_large)
+
+
+def rejection_error(
+    tp: TopicPartition, encoded: EncodedBatch, answer: PartitionProduceResponse, *, broker: int, version: int
+) -> BrokerError:
+    """The error for a broker's error code, with its message and the records that it names (KIP-467)."""
+    words = [answer.error_message or ""]
+    words += [
+        f"Record {record.batch_index} of the batch (row {encoded.first_row + record.batch_index}): "
+        f"{record.batch_index_error_message or 'rejected'}."
+        for record in answer.record_errors[:_MOST_RECORD_ERRORS]
+    ]
+    error = broker_error(
+        answer.error_code,
+        topic=tp.topic,
+        partition=tp.partition,
+        broker=broker,
+        api="Produce",
+        version=version,
+        detail=" ".join(word for word in words if word),
+    )
+    if isinstance(error, RecordTooLargeError):
+        return too_large_error(tp, encoded, "max.message.bytes", cause=error)
+    if error.name in ("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"):
+        error.remedy = (
+            "Acknowledged records of this producer are missing on the broker: it lost data (an unclean leader election), "
+            "or retention outran the producer. Nothing was written after the gap."
+        )
+    return error
+
+
+def too_large_error(
+    tp: TopicPartition,
+    encoded: EncodedBatch,
+    limit: str,
+    *,
+    limit_bytes: int | None = None,
+    cause: BrokerError | None = None,
+) -> RecordTooLargeError:
+    """A batch is larger than `limit`, a setting's name, allows; `cause` is the broker's error, None for our own check."""
+    last_row = encoded.first_row + encoded.n_records - 1
+    rows = f"row {last_row}" if encoded.n_records == 1 else f"rows {encoded.first_row} to {last_row}"
+    bound = limit if limit_bytes is None else f"{limit} ({limit_bytes})"
+    error = RecordTooLargeError(
+        cause.code if cause else _MESSAGE_TOO_LARGE,
+        topic=tp.topic,
+        partition=tp.partition,
+        broker=cause.broker if cause else None,
+        api="Produce",
+        version=cause.version if cause else None,
+        detail=(
+            f"The batch of {encoded.n_records} records ({rows}) has {len(encoded.data)} bytes, more than {bound} allows. "
+            f"{cause.detail if cause else ''}"
+        ).strip(),
+    )
+    error.remedy = f"Raise {limit}, or make the {'record' if encoded.n_records == 1 else 'batches'} smaller."
+    return error

@@ -1,0 +1,271 @@
+"""The requests to the coordinators of a transaction: begin it, add to it, commit offsets in it, end it.
+
+Owns InitProducerId with a transactional id, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit and EndTxn (KIP-98, KIP-447,
+KIP-890). Each can be repeated as it is; :mod:`~pykafka_wire.wire.cluster.cluster` does so. When they are made is decided
+in :mod:`~pykafka_wire.wire.transactions.transaction`. What depends on the protocol's version is in
+:mod:`~pykafka_wire.wire.transactions.versions`.
+
+A :class:`TransactionHandle` is all that these requests need. It can be pickled: a transaction may be begun by one process and
+ended by another one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
+from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
+from pykafka_wire.wire.groups.offsets import CommittedOffset
+from pykafka_wire.wire.produce.identity import ProducerIdentity
+from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykafka_wire.wire.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from pykafka_wire.wire.protocol.message import Message, Request
+from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.transactions.versions import TransactionVersion
+
+logger = logging.getLogger(__name__)
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+#: The last version of AddPartitionsToTxn that clients use; later ones are between brokers.
+_ADD_PARTITIONS_CAP: Final = 3
+#: Where several partitions are rejected, this code only says that another one was.
+_OPERATION_NOT_ATTEMPTED: Final = 55
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionHandle:
+    """What identifies an open transaction. Whoever has it may add to the transaction, and end it."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    version: TransactionVersion
+
+
+def init_transaction(cluster: Cluster, transactional_id: str, *, deadline: Deadline | None = None) -> TransactionHandle:
+    """A handle under a new epoch. Whoever used the id before is fenced, and its open transaction is over, when this returns.
+
+    Raises:
+        DeadlineExceededError: the transaction before has not ended.
+        BrokerError: the id may not be used, or ``transaction.timeout.ms`` is above the broker's maximum.
+    """
+    version = TransactionVersion.of(cluster)
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=cluster.settings.transaction_timeout_ms
+    )
+
+    def codes(response: InitProducerIdResponse) -> Iterable[int]:
+        return [response.error_code]
+
+    response = cluster.coordinator_request(
+        CoordinatorKind.TRANSACTION, transactional_id, lambda _: request, codes, deadline=deadline
+    )
+    if response.error_code:
+        raise broker_error(response.error_code, api="InitProducerId", detail=f"(transactional id {transactional_id!r})")
+    identity = ProducerIdentity(response.producer_id, response.producer_epoch)
+    logger.debug("transactional id %r: %s, %s", transactional_id, identity, version.name)
+    return TransactionHandle(transactional_id=transactional_id, identity=identity, version=version)
+
+
+class TransactionRequests:
+    """The requests about one transaction.
+
+    Attributes:
+        has_lost_answers: whether a request was sent and not answered. It may still arrive, even if a later try was answered.
+    """
+
+    def __init__(self, cluster: Cluster, handle: TransactionHandle) -> None:
+        self.has_lost_answers = False
+        self._cluster = cluster
+        self._handle = handle
+
+    def add_partitions(self, partitions: Sequence[TopicPartition], deadline: Deadline | None = None) -> None:
+        """Add topic-partitions that are written to next, where the version asks for it.
+
+        Raises:
+            BrokerError: one was rejected.
+        """
+        if not self._handle.version.adds_by_request:
+            return
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._handle.transactional_id,
+            v3_and_below_producer_id=self._handle.identity.producer_id,
+            v3_and_below_producer_epoch=self._handle.identity.producer_epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(name=topic, partitions=numbers)
+                for topic, numbers in partitions_by_topic(partitions).items()
+            ],
+        )
+
+        def results(response: AddPartitionsToTxnResponse) -> Iterable[tuple[str, int, int]]:
+            for topic in response.results_by_topic_v3_and_below:
+                for partition in topic.results_by_partition:
+                    yield topic.name, partition.partition_index, partition.partition_error_code
+
+        response = self._request(
+            lambda _: request,
+            lambda answer: (code for _, _, code in results(answer)),
+            version_cap=_ADD_PARTITIONS_CAP,
+            deadline=deadline,
+        )
+        rejected = [result for result in results(response) if result[2]]
+        for topic, partition, code in sorted(rejected, key=lambda result: result[2] == _OPERATION_NOT_ATTEMPTED):
+            raise broker_error(code, topic=topic, partition=partition, api="AddPartitionsToTxn")
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], deadline: Deadline | None = None
+    ) -> None:
+        """Commit offsets to a group within the transaction.
+
+        Raises:
+            BrokerError: an offset was rejected.
+        """
+        if self._handle.version.adds_by_request:
+            self._add_offsets(group, deadline)
+        request = TxnOffsetCommitRequest(
+            transactional_id=self._handle.transactional_id,
+            group_id=group,
+            producer_id=self._handle.identity.producer_id,
+            producer_epoch=self._handle.identity.producer_epoch,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=p,
+                            committed_offset=offsets[TopicPartition(topic, p)].offset,
+                            committed_leader_epoch=offsets[TopicPartition(topic, p)].leader_epoch,
+                            committed_metadata=offsets[TopicPartition(topic, p)].metadata,
+                        )
+                        for p in numbers
+                    ],
+                )
+                for topic, numbers in partitions_by_topic(offsets).items()
+            ],
+        )
+
+        def codes(response: TxnOffsetCommitResponse) -> Iterable[int]:
+            return (p.error_code for topic in response.topics for p in topic.partitions)
+
+        response = self._request(
+            self._in_version(request), codes, group=group, version_cap=self._cap(request), deadline=deadline
+        )
+        for topic in response.topics:
+            for p in topic.partitions:
+                if p.error_code:
+                    raise broker_error(
+                        p.error_code,
+                        topic=topic.name,
+                        partition=p.partition_index,
+                        api="TxnOffsetCommit",
+                        detail=f"(group {group!r})",
+                    )
+
+    def end(self, *, committed: bool, deadline: Deadline | None = None) -> None:
+        """Commit or abort, repeated with the same arguments until the answer is definite.
+
+        A repetition finds the transaction ended as it asks for, and the coordinator answers that it succeeded: the next
+        transaction has another epoch.
+
+        Raises:
+            ProducerFencedError: another producer uses the id, or the transaction timed out.
+            BrokerError: INVALID_TXN_STATE, the transaction has ended the other way.
+            DeadlineExceededError: the outcome is unknown.
+        """
+        request = EndTxnRequest(
+            transactional_id=self._handle.transactional_id,
+            producer_id=self._handle.identity.producer_id,
+            producer_epoch=self._handle.identity.producer_epoch,
+            committed=committed,
+        )
+
+        def codes(response: EndTxnResponse) -> Iterable[int]:
+            return [response.error_code]
+
+        response = self._request(self._in_version(request), codes, version_cap=self._cap(request), deadline=deadline)
+        if response.error_code:
+            raise broker_error(
+                response.error_code, api="EndTxn", detail=f"(transactional id {self._handle.transactional_id!r})"
+            )
+
+    def _add_offsets(self, group: str, deadline: Deadline | None) -> None:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self._handle.transactional_id,
+            producer_id=self._handle.identity.producer_id,
+            producer_epoch=self._handle.identity.producer_epoch,
+            group_id=group,
+        )
+
+        def codes(response: AddOffsetsToTxnResponse) -> Iterable[int]:
+            return [response.error_code]
+
+        response = self._request(lambda _: request, codes, deadline=deadline)
+        if response.error_code:
+            raise broker_error(response.error_code, api="AddOffsetsToTxn", detail=f"(group {group!r})")
+
+    def _request(
+        self,
+        build: Callable[[int], Request[ResponseT]],
+        codes: Callable[[ResponseT], Iterable[int]],
+        *,
+        group: str | None = None,
+        version_cap: int | None = None,
+        deadline: Deadline | None,
+    ) -> ResponseT:
+        """The answer of the transaction's coordinator, or of a group's."""
+        kind, key = (CoordinatorKind.TRANSACTION, self._handle.transactional_id)
+        if group is not None:
+            kind, key = CoordinatorKind.GROUP, group
+        n_unanswered = 0
+
+        def counted(node: int) -> Request[ResponseT]:
+            nonlocal n_unanswered
+            request = build(node)
+            n_unanswered += 1
+            return request
+
+        def codes_of_answer(response: ResponseT) -> Iterable[int]:
+            nonlocal n_unanswered
+            n_unanswered -= 1
+            return codes(response)
+
+        try:
+            return self._cluster.coordinator_request(
+                kind, key, counted, codes_of_answer, deadline=deadline, version_cap=version_cap
+            )
+        finally:
+            self.has_lost_answers |= n_unanswered > 0
+
+    def _cap(self, request: Request[Any]) -> int | None:  # Any: whatever it is answered with
+        return self._handle.version.request_versions(type(request))[1]
+
+    def _in_version(self, request: Request[ResponseT]) -> Callable[[int], Request[ResponseT]]:
+        """Builds `request` for coordinators that support it in the transaction's version."""
+        lowest = self._handle.version.request_versions(type(request))[0]
+
+        def build(node: int) -> Request[ResponseT]:
+            if not self._cluster.supports(node, type(request), lowest, purpose=COORDINATION):
+                raise UnsupportedVersionError(
+                    f"broker {node} does not support {type(request).name} v{lowest}, which {self._handle.version.name} needs",
+                    broker=node,
+                    api=type(request).name,
+                    remedy="All brokers must have the version that transaction.version was finalized for.",
+                )
+            return request
+
+        return build
