@@ -5,9 +5,9 @@
         producer.send_arrow("orders", table)
         producer.flush()
 
-Settings go by Kafka's names. Owns the collecting of single records; partitions are
-:mod:`~pykafka_wire.wire.produce.partitioner`'s, sending, retries and idempotence are
-:mod:`~pykafka_wire.wire.produce.producer`'s.
+Settings have Kafka's names. Owns the collecting of single records. Partitions are chosen in
+:mod:`~pykafka_wire.wire.produce.partitioner`; sending, retries and idempotence are in
+:mod:`~pykafka_wire.wire.produce.producer`.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ class _Rows:
 class RecordProducer:
     """Writes records; idempotent and with ``acks=all`` unless the settings say otherwise. Not thread-safe.
 
-    Records leave when about a megabyte has come together, and on :meth:`flush`, which alone says that they are written. A forked
-    child starts with a producer id of its own. If records were not flushed before the fork, they are the parent's to write,
-    and the child's copy fails until :meth:`reset`.
+    Records are sent when there is about a megabyte of them, and on :meth:`flush`; only when that returns are they written. A
+    forked child starts with a producer id of its own. If records were not flushed before the fork, they are the parent's to
+    write, and the child's copy fails until :meth:`reset`.
     """
 
     def __init__(self, settings: ClientSettings | Mapping[str, str]) -> None:
         """Opens nothing yet. Settings by Kafka's names, such as ``bootstrap.servers``, ``compression.type``, ``acks``.
 
         Raises:
-            SettingsError: ``transactional.id`` is set, and nothing here would be in a transaction.
+            SettingsError: ``transactional.id`` is set.
         """
         self._settings = settings if isinstance(settings, ClientSettings) else ClientSettings.from_options(settings)
         if self._settings.transactional_id is not None:
             raise SettingsError(
-                "transactional.id is set, and RecordProducer writes outside of transactions.",
+                "transactional.id is set, but RecordProducer writes outside of transactions.",
                 setting="transactional.id",
                 remedy="Leave it out, or use pykafka_wire.wire.transactions.transaction.",
             )
@@ -95,7 +95,7 @@ class RecordProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Queue one record. Without a partition the settings' partitioner chooses one, by default as Java's producer does.
+        """Queue one record. Without a partition ``partitioner.class`` chooses one, by default as Java's producer does.
 
         Raises:
             TypeError, ValueError: the record cannot be encoded; nothing of it was queued.
@@ -133,10 +133,10 @@ class RecordProducer:
 
     def send_arrow(self, topic: str, rows: Any) -> None:  # Any: pyarrow has no types
         """Queue the rows of a pa.Table or pa.RecordBatch: columns ``value`` and, where they exist, ``key``, ``headers``,
-        ``partition`` and ``timestamp`` (a timestamp, or int64 in ms). Text and bytes are both well.
+        ``partition`` and ``timestamp`` (a timestamp, or int64 in ms). Text and bytes are both accepted.
 
         Raises:
-            ValueError: there is no column ``value``.
+            ValueError: there is no column ``value``, or a timestamp before 1970.
             WireError: an earlier record has failed.
         """
         self._raise_failure()
@@ -163,11 +163,11 @@ class RecordProducer:
             self._append(topic, keys, values, headers, timestamps, partitions)
 
     def flush(self, timeout_ms: float | None = None) -> dict[TopicPartition, WriteResult]:
-        """Wait until every record is acknowledged; what was delivered since the last flush.
+        """Wait until every record is acknowledged; what was written since the last flush.
 
         Raises:
             DeadlineExceededError: ``timeout_ms``, or a record's ``delivery.timeout.ms``, has passed.
-            WireError: a record was refused. The producer has failed; :meth:`reset` starts afresh.
+            WireError: a record was rejected. The producer has failed; :meth:`reset` starts anew.
         """
         self._raise_failure()
         for topic in list(self._waiting):
@@ -175,7 +175,7 @@ class RecordProducer:
         return self._producer.flush(None if timeout_ms is None else Deadline.after_ms(timeout_ms))
 
     def reset(self) -> None:
-        """After an error: drop what is not acknowledged, and start afresh under a new producer id."""
+        """After an error: drop what is not acknowledged, and start anew under a new producer id."""
         self._fork_generation = forks.generation
         self._waiting.clear()
         self._error = None

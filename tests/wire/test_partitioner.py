@@ -152,7 +152,7 @@ def test_a_function_of_ones_own_places_rows_and_may_have_no_opinion() -> None:
     [
         ("too_few", "returned 1 partitions for 4 rows"),
         ("too_high", "returned partition 3 for t, which has 3"),
-        ("words", "no whole numbers"),
+        ("words", "not whole numbers"),
     ],
 )
 def test_what_a_function_must_not_return(name: str, said: str) -> None:

@@ -1,9 +1,9 @@
 """Which partition each row goes to, thousands of rows at a time.
 
-By default as Java's producer has it. A key belongs to one partition, ``(murmur2(key) & 0x7fffffff) % n``: records of one key
-must land in one partition whichever client wrote them. The hash is Java's murmur2 with the seed 0x9747b28c
-(org.apache.kafka.common.utils.Utils). Rows without a key stay with one partition for a batch's worth of bytes, then go to the
-next (KIP-480, KIP-794): few large batches instead of many small ones. ``partitioner.class`` has others.
+The default is that of Java's producer. A key belongs to one partition, ``(murmur2(key) & 0x7fffffff) % n``, so that records of one
+key are in one partition whichever client wrote them. The hash is Java's murmur2 with the seed 0x9747b28c
+(org.apache.kafka.common.utils.Utils). Rows without a key go to one partition for as many bytes as a batch has, then to the
+next one (KIP-480, KIP-794): this makes few large batches instead of many small ones. ``partitioner.class`` selects others.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _R: Final = 24
 _MASK: Final = 0xFFFFFFFF
-#: What one partition gets of rows without a key before the next one's turn, unless ``batch.size`` says so: four of Java's
-#: batches, for here thousands of rows are at hand at once.
+#: How many bytes of rows without a key go to one partition before the next one, unless ``batch.size`` is set: four of Java's
+#: batches, because here thousands of rows come at once.
 _STICKY_BYTES: Final = 64 * 1024
 _CLASS: Final = "partitioner.class"
 _ROUND_ROBIN: Final = "RoundRobinPartitioner"
@@ -43,11 +43,11 @@ PartitionFunction = Callable[[str, Any, Any, int], Any]
 
 
 class Partitioner:
-    """Places rows as ``partitioner.class`` and ``partitioner.ignore.keys`` have it. One for each task: it remembers where the
-    last row without a key went.
+    """Places rows by ``partitioner.class`` and ``partitioner.ignore.keys``. One for each task: it remembers where the last row
+    without a key went.
 
     Raises:
-        SettingsError: ``partitioner.class`` names nothing that can be had here.
+        SettingsError: ``partitioner.class`` is not available here.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -58,8 +58,8 @@ class Partitioner:
         self._round_robin = short == _ROUND_ROBIN
         self._ignores_keys = settings.partitioner_ignore_keys or short == _UNIFORM
         self._sticky_bytes = max(1, _STICKY_BYTES if settings.batch_size is None else settings.batch_size)
-        #: Topic -> the partition whose turn it is, and what it got so far: bytes, or rows when taken in turn.
-        self._turns: dict[str, tuple[int, int]] = {}
+        #: Topic -> the partition that gets the next row without a key, and its bytes so far (with round robin: rows).
+        self._current: dict[str, tuple[int, int]] = {}
         if ":" in name:
             self._function = load_callable(name, _CLASS)
         elif short not in (_ROUND_ROBIN, _DEFAULT, _UNIFORM):
@@ -77,12 +77,12 @@ class Partitioner:
             values: pa.BinaryArray with nulls.
 
         Raises:
-            SettingsError: the user's function gave something else than a partition for each row.
+            SettingsError: the user's function did not return a partition for each row.
         """
         if self._round_robin:
-            return self._in_turn(topic, np.ones(len(values), dtype=np.int64), 1, n_partitions)
+            return self._one_after_another(topic, np.ones(len(values), dtype=np.int64), 1, n_partitions)
         if self._function is not None:
-            partitions = self._ask(self._function, topic, keys, values, n_partitions)
+            partitions = self._call(self._function, topic, keys, values, n_partitions)
         elif keys is None or self._ignores_keys:
             partitions = np.full(len(values), -1, dtype=np.int32)
         else:
@@ -90,23 +90,23 @@ class Partitioner:
         left = np.flatnonzero(partitions < 0)
         if len(left):
             sizes = _n_bytes(values) if keys is None else _n_bytes(values) + _n_bytes(keys)
-            partitions[left] = self._in_turn(topic, sizes[left], self._sticky_bytes, n_partitions)
+            partitions[left] = self._one_after_another(topic, sizes[left], self._sticky_bytes, n_partitions)
         return partitions
 
-    def _in_turn(self, topic: str, sizes: Ints, turn: int, n_partitions: int) -> npt.NDArray[np.int32]:
-        """Partitions one after the other, each for `turn` of what `sizes` counts."""
-        first, begun = self._turns.get(topic) or (random.randrange(n_partitions), 0)
+    def _one_after_another(self, topic: str, sizes: Ints, share: int, n_partitions: int) -> npt.NDArray[np.int32]:
+        """Partitions one after another; each gets rows until their `sizes` add up to `share`."""
+        first, begun = self._current.get(topic) or (random.randrange(n_partitions), 0)
         ends = begun + np.cumsum(sizes)
-        n_turns, rest = divmod(int(ends[-1]), turn)
-        self._turns[topic] = (first + n_turns) % n_partitions, rest
-        if n_turns > len(sizes):  # as with batch.size=0: a turn may be a byte
-            return ((first + (ends - sizes) // turn) % n_partitions).astype(np.int32)
-        # The first row of each turn, instead of a division for each row.
-        firsts = np.searchsorted(ends - sizes, turn * np.arange(1, n_turns + 1))
+        n_shares, rest = divmod(int(ends[-1]), share)
+        self._current[topic] = (first + n_shares) % n_partitions, rest
+        if n_shares > len(sizes):  # as with batch.size=0: a share may be a byte
+            return ((first + (ends - sizes) // share) % n_partitions).astype(np.int32)
+        # The first row of each share, instead of a division for each row.
+        firsts = np.searchsorted(ends - sizes, share * np.arange(1, n_shares + 1))
         n_rows = np.diff(firsts, prepend=0, append=len(sizes))
-        return np.repeat(((first + np.arange(n_turns + 1)) % n_partitions).astype(np.int32), n_rows)
+        return np.repeat(((first + np.arange(n_shares + 1)) % n_partitions).astype(np.int32), n_rows)
 
-    def _ask(
+    def _call(
         self, function: PartitionFunction, topic: str, keys: Any, values: Any, n_partitions: int
     ) -> npt.NDArray[np.int32]:
         n_rows = len(values)
@@ -115,15 +115,15 @@ class Partitioner:
             array = given if isinstance(given, (pa.Array, pa.ChunkedArray)) else pa.array(given)
             partitions: npt.NDArray[np.int32] = np.array(pc.fill_null(array.cast(pa.int32()), -1))
         except (pa.ArrowException, TypeError) as error:
-            raise self._wrong(f"partitions that are no whole numbers ({error})") from error
+            raise self._invalid_result(f"partitions that are not whole numbers ({error})") from error
         if len(partitions) != n_rows:
-            raise self._wrong(f"{len(partitions)} partitions for {n_rows} rows")
+            raise self._invalid_result(f"{len(partitions)} partitions for {n_rows} rows")
         outside = (partitions < -1) | (partitions >= n_partitions)
         if outside.any():
-            raise self._wrong(f"partition {partitions[outside][0]} for {topic}, which has {n_partitions}")
+            raise self._invalid_result(f"partition {partitions[outside][0]} for {topic}, which has {n_partitions}")
         return partitions
 
-    def _wrong(self, what: str) -> SettingsError:
+    def _invalid_result(self, what: str) -> SettingsError:
         remedy = (
             "It takes (topic, keys, values, n_partitions) and returns a partition for each row, null for no opinion."
         )
