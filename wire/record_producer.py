@@ -98,8 +98,8 @@ class RecordProducer:
         """Queue one record. Without a partition ``partitioner.class`` chooses one, by default as Java's producer does.
 
         Raises:
-            TypeError, ValueError: the record cannot be encoded; nothing of it was queued.
-            WireError: an earlier record has failed.
+            TypeError, ValueError: the record cannot be encoded; it was not queued.
+            WireError: an earlier record has failed, or the topic's partitions are not available; the record was not queued.
         """
         if self._error is not None or self._fork_generation != forks.generation:
             self._raise_failure()
@@ -121,15 +121,18 @@ class RecordProducer:
             partition = -1
         elif not 0 <= partition <= _MAX_PARTITION:
             raise ValueError(f"partition must be between 0 and {_MAX_PARTITION}, not {partition!r}")
-        rows = self._waiting.setdefault(topic, _Rows())
+        rows = self._waiting.get(topic)
+        if rows is not None and (rows.n_bytes >= _COLLECT_BYTES or len(rows.values) >= _COLLECT_RECORDS):
+            self._encode_waiting(topic)  # may fail, so it comes first: a record whose send() failed is not queued
+            rows = None
+        if rows is None:
+            rows = self._waiting[topic] = _Rows()
         rows.keys.append(key)
         rows.values.append(value)
         rows.headers.append(row_headers)
         rows.timestamps.append(int(timestamp_ms))
         rows.partitions.append(int(partition))
         rows.n_bytes += n_bytes
-        if rows.n_bytes >= _COLLECT_BYTES or len(rows.values) >= _COLLECT_RECORDS:
-            self._encode_waiting(topic)
 
     def send_arrow(self, topic: str, rows: Any) -> None:  # Any: pyarrow has no types
         """Queue the rows of a pa.Table or pa.RecordBatch: columns ``value`` and, where they exist, ``key``, ``headers``,
