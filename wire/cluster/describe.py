@@ -66,7 +66,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction:
+class DescribedTransaction:
     """A transactional id as its coordinator sees it; ``started_ms`` is since the epoch, -1 where none is open."""
 
     transactional_id: str
@@ -183,7 +183,7 @@ def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = 
 
 def describe_transaction(
     cluster: Cluster, transactional_id: str, *, deadline: Deadline | None = None
-) -> Transaction | None:
+) -> DescribedTransaction | None:
     """The state of a transactional id; None where it was never used, or its coordinator has removed it.
 
     Raises:
@@ -206,7 +206,7 @@ def describe_transaction(
         return None
     if state.error_code:
         raise broker_error(state.error_code, api="DescribeTransactions", detail=f"({transactional_id!r})")
-    return Transaction(
+    return DescribedTransaction(
         transactional_id=transactional_id,
         state=state.transaction_state,
         producer_id=state.producer_id,
@@ -219,7 +219,7 @@ def describe_transaction(
 
 def list_transactions(
     cluster: Cluster, producer_ids: Sequence[int] = (), *, deadline: Deadline | None = None
-) -> list[Transaction]:
+) -> list[DescribedTransaction]:
     """Every transactional id that we may see, of all coordinators, by name; with ``producer_ids`` only theirs.
 
     Raises:

@@ -221,7 +221,7 @@ class Transaction:
         return error
 
 
-def last_known_state(cluster: Cluster, transactional_id: str) -> describe.Transaction | None:
+def last_known_state(cluster: Cluster, transactional_id: str) -> describe.DescribedTransaction | None:
     """The coordinator's description of a transactional id, for an error or a warning; None also where it is not available."""
     try:
         return describe.describe_transaction(cluster, transactional_id, deadline=Deadline.after_ms(_DESCRIBE_MS))
