@@ -108,11 +108,7 @@ class RecordProducer:
             value = _as_bytes(value, "value")
         if key is not None and type(key) is not bytes:
             key = _as_bytes(key, "key")
-        n_bytes = len(key or b"") + len(value or b"")
-        row_headers = None
-        if headers:
-            row_headers, n_header_bytes = _as_headers(headers)
-            n_bytes += n_header_bytes
+        row_headers = _as_headers(headers) if headers else None
         if timestamp_ms is None:
             timestamp_ms = _now_ms()
         elif not 0 <= timestamp_ms <= _MAX_TIMESTAMP_MS:
@@ -132,7 +128,7 @@ class RecordProducer:
         rows.headers.append(row_headers)
         rows.timestamps.append(int(timestamp_ms))
         rows.partitions.append(int(partition))
-        rows.n_bytes += n_bytes
+        rows.n_bytes += len(key or b"") + len(value or b"")
 
     def send_arrow(self, topic: str, rows: Any) -> None:  # Any: pyarrow has no types
         """Queue the rows of a pa.Table or pa.RecordBatch: columns ``value`` and, where they exist, ``key``, ``headers``,
@@ -289,19 +285,22 @@ def _as_bytes(content: object, what: str) -> bytes:
     raise TypeError(f"{what} must be bytes or None, not {type(content).__name__}: encode it first")
 
 
-def _as_headers(headers: Headers) -> tuple[list[dict[str, object]], int]:
-    """Headers as Arrow takes them, and their size."""
+def _as_headers(headers: Headers) -> list[dict[str, object]]:
+    """Headers as Arrow takes them."""
     row: list[dict[str, object]] = []
-    n_bytes = 0
     for name, content in headers:
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a header must be str, not {type(name).__name__}")
-        n_bytes += len(name.encode())  # raises where it has lone surrogates, which UTF-8 has no bytes for
-        if content is not None:
+        if type(name) is not str or not name.isascii():
+            _require_name(name)
+        if type(content) is not bytes and content is not None:
             content = _as_bytes(content, f"header {name!r}")
-            n_bytes += len(content)
         row.append({"key": name, "value": content})
-    return row, n_bytes
+    return row
+
+
+def _require_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a header must be str, not {type(name).__name__}")
+    name.encode()  # raises where it has lone surrogates, which UTF-8 cannot encode
 
 
 def _whole(column: Any) -> Any:
