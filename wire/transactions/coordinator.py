@@ -20,6 +20,7 @@ from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, Coordinator
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.groups.offsets import CommittedOffset
 from pykafka_wire.wire.produce.identity import ProducerIdentity
+from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -34,7 +35,6 @@ from pykafka_wire.wire.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.topics import TopicPartition
 from pykafka_wire.wire.transactions.versions import TransactionVersion
 

@@ -16,8 +16,8 @@ from enum import Enum
 from typing import Any, Final
 
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.protocol.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
 from pykafka_wire.wire.protocol.message import Request
+from pykafka_wire.wire.protocol.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
 
 _FEATURE: Final = "transaction.version"
 
