@@ -1,4 +1,4 @@
-"""Order and sequences under retries: the rules of wire/inflight.py, without a broker."""
+"""Order and sequences under retries: the rules of wire/produce/partition_queue.py, without a broker."""
 
 from __future__ import annotations
 

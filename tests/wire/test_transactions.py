@@ -360,7 +360,7 @@ def test_in_the_first_protocol_a_lost_produce_is_left_to_the_next_init(
         Transaction.begin(cluster, own_id).produce({tp: encode(b"connects")})
         transaction = Transaction.begin(cluster, own_id)
         with pytest.raises(WireError), transaction:
-            transaction._add_partitions([tp], None)  # so that the next answer to be lost is the Produce's
+            transaction._requests.add_partitions([tp])  # so that the next answer to be lost is the Produce's
             proxy.cut_answer_after(0)
             transaction._producer.append(out, 0, encode(b"lost"))
             transaction._producer.flush()
