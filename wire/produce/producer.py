@@ -380,6 +380,9 @@ class Producer:
             queue = self._queues[batch.topic_partition]
             if batch not in queue.in_flight:
                 continue  # done before an interruption
+            if not answer.error_code:  # as the rules have it, without their cost
+                self._acknowledge(batch, answer.base_offset)
+                continue
             cascading, now = queue.is_cascading_failure(batch), self._clock.now()
             outcome = self._rules.on_answer(
                 batch, answer, is_cascading=cascading, now=now, broker=sent.node, version=sent.future.version
