@@ -48,8 +48,8 @@ def topics(brokers: LocalCluster) -> list[str]:
     producer = confluent_kafka.Producer({"bootstrap.servers": brokers.bootstrap_servers})
     for nth in range(N_STORED):
         producer.produce("stored", bytes(500), partition=nth % 6)
-        if nth % 1_000 == 0:
-            producer.poll(0)
+        if nth % 10_000 == 0:  # librdkafka queues 100,000
+            producer.flush(60)
     assert producer.flush(120) == 0
     return names
 
