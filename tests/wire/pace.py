@@ -169,7 +169,7 @@ class Loads:
                 while not self.stopping.wait(0.1):
                     producer.send_arrow(topic, table)
                     with contextlib.suppress(DeadlineExceededError):  # what is left goes on with the next flush
-                        producer.flush(timeout_ms=100)
+                        producer.flush(timeout_ms=40)
                     for partition in self.partitions:
                         pace.add(partition, a_second // 10)
 
