@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final
 
+from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import (
@@ -60,6 +61,9 @@ OnPartitions = Callable[[tuple[TopicPartition, ...]], None]
 class Consumer:
     """Reads topic-partitions, alone or as a member of a group. Not thread-safe; a thread of its own sends the heartbeats.
 
+    A forked child cannot use a consumer that has subscribed: calls raise ForkedConsumerError, and :meth:`close` leaves the
+    group's member to the parent.
+
     Delivery is at least once: commits write positions, the offsets after the last records that poll returned. With
     ``enable.auto.commit`` (the default where there is a ``group.id``) later polls, a rebalance and :meth:`close` commit.
     """
@@ -86,6 +90,8 @@ class Consumer:
         self._lookup: tuple[Mapping[TopicPartition, int | None], BackgroundCall[Starts]] | None = None
         self._read: LiveRead | None = None
         self._member: HeartbeatThread | None = None
+        #: The generation of forks in which the member was made.
+        self._subscribed_in = 0
         self._is_assigned = False
         self._on_assigned: OnPartitions | None = None
         self._on_revoked: OnPartitions | None = None
@@ -116,6 +122,7 @@ class Consumer:
         state_machine = member_state_machine(self._settings, self._group(), names)
         member = GroupMember(self._cluster, state_machine)
         self._member = HeartbeatThread(member, self._settings, max_idle_ms=self._settings.max_poll_interval_ms)
+        self._subscribed_in = forks.generation
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._replace_assignment({})
 
@@ -134,6 +141,7 @@ class Consumer:
             WireError: the group refuses this member, a partition cannot be read, or an offset is out of range and
                 ``auto.offset.reset`` is none. The next poll continues after the last records that were returned.
         """
+        self._check_fork()
         deadline = Deadline.after_ms(timeout_ms)
         self._auto_commit_if_due()
         while True:
@@ -166,6 +174,7 @@ class Consumer:
             BrokerError: the coordinator refused it. After ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and REBALANCE_IN_PROGRESS
                 another member reads the records since the last commit again.
         """
+        self._check_fork()
         self._end_auto_commit(self._api_deadline())  # it must not overwrite this one
         wanted = self._positions if offsets is None else {tp: Position(offset) for tp, offset in offsets.items()}
         self._committed |= self._commit_call(wanted)(self._api_deadline())
@@ -208,6 +217,10 @@ class Consumer:
         self._close(commit=True, leave=leave)
 
     def _close(self, *, commit: bool, leave: bool) -> None:
+        if self._is_forked_member():
+            self._read = None
+            self._cluster.close()
+            return
         try:
             if commit and (self._is_assigned or self._member is None):
                 deadline = self._api_deadline().at_most_ms(_CLOSE_MS)
@@ -232,6 +245,13 @@ class Consumer:
         self._close(commit=error is None, leave=True)
 
     # --- inside ---------------------------------------------------------------------------------------------------------
+
+    def _is_forked_member(self) -> bool:
+        return self._member is not None and self._subscribed_in != forks.generation
+
+    def _check_fork(self) -> None:
+        if self._is_forked_member():
+            raise forks.forked_consumer_error(self._group())
 
     def _group(self) -> str:
         if self._settings.group_id is None:

@@ -166,6 +166,13 @@ class ForkedProducerError(WireError):
     """
 
 
+class ForkedConsumerError(WireError):
+    """A forked child uses a consumer of its parent, which is a member of a group.
+
+    Two processes with one member id would read the same partitions, and each would commit over the other.
+    """
+
+
 class RecordsNotWrittenError(WireError):
     """Encoding or queueing was interrupted: records that were handed over are neither queued nor written."""
 

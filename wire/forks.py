@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from pykafka_wire.wire.errors import ForkedProducerError
+from pykafka_wire.wire.errors import ForkedConsumerError, ForkedProducerError
 
 #: How many forks separate this process from the one that imported this module first. Changes in forked children only.
 generation: int = 0
@@ -33,6 +33,14 @@ def forked_transaction_error(transactional_id: str) -> ForkedProducerError:
     return ForkedProducerError(
         f"the transaction of transactional id {transactional_id!r} was begun before this process was forked",
         remedy="Only the process that began it may go on with it.",
+    )
+
+
+def forked_consumer_error(group: str) -> ForkedConsumerError:
+    """The error for a child whose parent is a member of a consumer group."""
+    return ForkedConsumerError(
+        f"this process was forked after its parent subscribed as a member of group {group!r}",
+        remedy="Make a consumer in the child: it becomes a member of its own.",
     )
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from pykafka_wire.wire import Consumer
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.errors import ForkedProducerError
+from pykafka_wire.wire.errors import ForkedConsumerError, ForkedProducerError
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.record_producer import RecordProducer
 from pykafka_wire.wire.topics import TopicPartition
@@ -133,3 +134,30 @@ def test_a_transaction_is_its_own_processs_alone(topic: Any, cluster: Cluster) -
         transaction.produce({tp: encode(numbered(10, 20))})
         transaction.commit()
     assert read(cluster, name)[:20] == numbered(0, 20)
+
+
+def test_a_member_of_a_group_is_its_parents(kafka: Any, topic: Any) -> None:
+    name = topic(partitions=1)
+    with RecordProducer(settings_of(kafka)) as producer:
+        for number in range(5):
+            producer.send(name, b"%d" % number)
+        producer.flush()
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"forked-{name}", "auto.offset.reset": "earliest"}
+    with Consumer({**settings, "enable.auto.commit": "false"}) as consumer:
+        consumer.subscribe([name])
+        polled: list[bytes | None] = []
+        while len(polled) < 5:
+            polled += [record.value for record in consumer.poll(500)]
+
+        def in_vain() -> None:
+            with pytest.raises(ForkedConsumerError, match="in the child"):
+                consumer.poll(100)
+            with pytest.raises(ForkedConsumerError, match="in the child"):
+                consumer.commit()
+            consumer.close()  # takes the parent's member out of no group
+
+        in_child(in_vain)
+        assert sorted(polled) == [b"0", b"1", b"2", b"3", b"4"]
+        consumer.commit()
+        assert consumer.committed() == {TopicPartition(name, 0): 5}
+        assert consumer.assignment == (TopicPartition(name, 0),)
