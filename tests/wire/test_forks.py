@@ -142,7 +142,11 @@ def test_a_member_of_a_group_is_its_parents(kafka: Any, topic: Any) -> None:
         for number in range(5):
             producer.send(name, b"%d" % number)
         producer.flush()
-    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"forked-{name}", "auto.offset.reset": "earliest"}
+    settings = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": f"forked-{name}",
+        "auto.offset.reset": "earliest",
+    }
     with Consumer({**settings, "enable.auto.commit": "false"}) as consumer:
         consumer.subscribe([name])
         polled: list[bytes | None] = []
