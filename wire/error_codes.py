@@ -1,8 +1,8 @@
-"""What each of Kafka's error codes means, and what it asks of a client.
+"""The meaning of each of Kafka's error codes, and how a client reacts to it.
 
-Owns the table of error codes (https://kafka.apache.org/protocol#protocol_error_codes, as Kafka 4.3.1 has it). It acts on
-none of them: retries, metadata refreshes and coordinator look-ups happen in one place, :mod:`pykafka_wire.wire.cluster.cluster`,
-driven by :class:`Action`.
+Owns the table of error codes (https://kafka.apache.org/protocol#protocol_error_codes, as of Kafka 4.3.1). It performs no
+action itself: :mod:`pykafka_wire.wire.cluster.cluster` alone retries, refreshes metadata and finds coordinators, by
+:class:`Action`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 
 class Action(Enum):
-    """What an error code asks of a client."""
+    """How a client reacts to an error code."""
 
     SUCCESS = "success"
     RETRY = "retry"
@@ -23,10 +23,10 @@ class Action(Enum):
 
 
 class ErrorInfo(NamedTuple):
-    """One error code: its name, Kafka's own ``retriable`` flag, what a client does, what it means and what helps.
+    """One error code: its name, Kafka's own ``retriable`` flag, the client's action, its meaning and the remedy.
 
     Attributes:
-        grace_ms: give up on retries after this time, well before the deadline; None means to go on to the deadline.
+        grace_ms: stop retrying after this time, well before the deadline; None means to retry until the deadline.
     """
 
     code: int
@@ -39,7 +39,7 @@ class ErrorInfo(NamedTuple):
 
 
 #: A topic that was just created is unknown to some brokers for a moment (metadata spreads in well under a second on a
-#: healthy cluster); one that never was must fail within seconds, not at the end of the default 60 s deadline.
+#: healthy cluster). A topic that does not exist must fail within seconds, not at the end of the default 60 s deadline.
 UNKNOWN_TOPIC_GRACE_MS: Final = 5_000
 
 _SUCCESS, _RETRY, _REFRESH = Action.SUCCESS, Action.RETRY, Action.REFRESH_METADATA
@@ -61,7 +61,7 @@ _TABLE: Final = (
     _Row(3, "UNKNOWN_TOPIC_OR_PARTITION", _YES, _REFRESH, "The broker does not host this topic-partition.",
          "Check the topic's name, that it exists, and the principal's Describe permission.", UNKNOWN_TOPIC_GRACE_MS),
     _Row(4, "INVALID_FETCH_SIZE", _NO, _FATAL, "The requested fetch size is invalid."),
-    _Row(5, "LEADER_NOT_AVAILABLE", _YES, _REFRESH, "The partition has no leader, an election may be under way."),
+    _Row(5, "LEADER_NOT_AVAILABLE", _YES, _REFRESH, "The partition has no leader. An election may be in progress."),
     _Row(6, "NOT_LEADER_OR_FOLLOWER", _YES, _REFRESH, "The broker is not the partition's leader, or holds no replica."),
     _Row(7, "REQUEST_TIMED_OUT", _YES, _RETRY, "The request timed out on the broker."),
     _Row(8, "BROKER_NOT_AVAILABLE", _NO, _FATAL, "The broker is not available."),
@@ -79,10 +79,10 @@ _TABLE: Final = (
          "Topic names have 1 to 249 characters out of a-z, A-Z, 0-9, '.', '_' and '-'."),
     _Row(18, "RECORD_LIST_TOO_LARGE", _NO, _FATAL, "The batches are larger than the topic's segment size.",
          "Lower batch.size, or raise the topic's segment.bytes."),
-    _Row(19, "NOT_ENOUGH_REPLICAS", _YES, _RETRY, "Fewer replicas are in sync than min.insync.replicas asks for."),
+    _Row(19, "NOT_ENOUGH_REPLICAS", _YES, _RETRY, "Fewer replicas are in sync than min.insync.replicas requires."),
     _Row(20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", _YES, _RETRY, "Written, but to fewer in-sync replicas than required."),
     _Row(21, "INVALID_REQUIRED_ACKS", _NO, _FATAL, "The value of acks is invalid."),
-    _Row(22, "ILLEGAL_GENERATION", _NO, _REJOIN, "The group has moved on to another generation."),
+    _Row(22, "ILLEGAL_GENERATION", _NO, _REJOIN, "The group has a newer generation."),
     _Row(23, "INCONSISTENT_GROUP_PROTOCOL", _NO, _FATAL, "The members of the group share no assignor or protocol type.",
          "Another kind of client uses this group id: choose another one."),
     _Row(24, "INVALID_GROUP_ID", _NO, _FATAL, "The group id is invalid."),
@@ -114,7 +114,7 @@ _TABLE: Final = (
          "A batch's sequence number is not the next one of its producer."),
     # The batch is in the log already: the first try of a resent batch had arrived.
     _Row(46, "DUPLICATE_SEQUENCE_NUMBER", _NO, _SUCCESS, "The broker has this batch already."),
-    _Row(47, "INVALID_PRODUCER_EPOCH", _NO, _FATAL, "The producer's epoch is an old one.",
+    _Row(47, "INVALID_PRODUCER_EPOCH", _NO, _FATAL, "The producer's epoch is outdated.",
          "A newer producer, or a transaction timeout, has fenced this one."),
     _Row(48, "INVALID_TXN_STATE", _NO, _FATAL, "The transaction is not in a state that allows this."),
     _Row(49, "INVALID_PRODUCER_ID_MAPPING", _NO, _FATAL, "The producer id does not belong to this transactional id."),
@@ -159,11 +159,11 @@ _TABLE: Final = (
     _Row(83, "ELIGIBLE_LEADERS_NOT_AVAILABLE", _YES, _REFRESH, "No eligible leader is available."),
     _Row(84, "ELECTION_NOT_NEEDED", _YES, _REFRESH, "The partition needs no election."),
     _Row(85, "NO_REASSIGNMENT_IN_PROGRESS", _NO, _FATAL, "No partition reassignment is in progress."),
-    _Row(86, "GROUP_SUBSCRIBED_TO_TOPIC", _NO, _FATAL, "The group is subscribed to the topic whose offsets are to go."),
+    _Row(86, "GROUP_SUBSCRIBED_TO_TOPIC", _NO, _FATAL, "The group is subscribed to the topic whose offsets are to be deleted."),
     _Row(87, "INVALID_RECORD", _NO, _FATAL, "A record failed the broker's validation.",
          "For a compacted topic give every record a key."),
     _Row(88, "UNSTABLE_OFFSET_COMMIT", _YES, _RETRY, "Offsets of an open transaction are pending."),
-    _Row(89, "THROTTLING_QUOTA_EXCEEDED", _YES, _RETRY, "A quota is used up for now."),
+    _Row(89, "THROTTLING_QUOTA_EXCEEDED", _YES, _RETRY, "A quota is exceeded."),
     _Row(90, "PRODUCER_FENCED", _NO, _FATAL, "A newer producer with the same transactional id has fenced this one."),
     _Row(91, "RESOURCE_NOT_FOUND", _NO, _FATAL, "The resource does not exist."),
     _Row(92, "DUPLICATE_RESOURCE", _NO, _FATAL, "The request names the same resource twice."),
@@ -174,13 +174,13 @@ _TABLE: Final = (
     _Row(97, "PRINCIPAL_DESERIALIZATION_FAILURE", _NO, _FATAL,
          "The principal could not be forwarded inside the cluster."),
     _Row(98, "SNAPSHOT_NOT_FOUND", _NO, _FATAL, "The snapshot does not exist."),
-    _Row(99, "POSITION_OUT_OF_RANGE", _NO, _FATAL, "The position lies outside of the snapshot."),
+    _Row(99, "POSITION_OUT_OF_RANGE", _NO, _FATAL, "The position is outside of the snapshot."),
     _Row(100, "UNKNOWN_TOPIC_ID", _YES, _REFRESH, "The broker does not host this topic id.",
-         "The topic may have been deleted, or deleted and made again.", UNKNOWN_TOPIC_GRACE_MS),
+         "The topic may have been deleted, or deleted and recreated.", UNKNOWN_TOPIC_GRACE_MS),
     _Row(101, "DUPLICATE_BROKER_REGISTRATION", _NO, _FATAL, "The broker id is in use."),
     _Row(102, "BROKER_ID_NOT_REGISTERED", _NO, _FATAL, "The broker id is not registered."),
     _Row(103, "INCONSISTENT_TOPIC_ID", _YES, _REFRESH, "The log's topic id is not the one in the request.",
-         "The topic may have been deleted and made again.", UNKNOWN_TOPIC_GRACE_MS),
+         "The topic may have been deleted and recreated.", UNKNOWN_TOPIC_GRACE_MS),
     _Row(104, "INCONSISTENT_CLUSTER_ID", _NO, _FATAL, "The cluster id is not the server's."),
     _Row(105, "TRANSACTIONAL_ID_NOT_FOUND", _NO, _FATAL, "The transactional id does not exist."),
     _Row(106, "FETCH_SESSION_TOPIC_ID_ERROR", _YES, _RETRY, "The fetch session mixes topic names and topic ids."),
@@ -190,16 +190,16 @@ _TABLE: Final = (
     _Row(110, "FENCED_MEMBER_EPOCH", _NO, _REJOIN, "The coordinator has fenced this member's epoch."),
     _Row(111, "UNRELEASED_INSTANCE_ID", _NO, _FATAL, "Another member still uses this group.instance.id."),
     _Row(112, "UNSUPPORTED_ASSIGNOR", _NO, _FATAL, "The group does not support the assignor or its version."),
-    _Row(113, "STALE_MEMBER_EPOCH", _NO, _REJOIN, "The member's epoch is stale, a heartbeat brings the new one."),
+    _Row(113, "STALE_MEMBER_EPOCH", _NO, _REJOIN, "The member's epoch is stale. The next heartbeat returns the new one."),
     _Row(114, "MISMATCHED_ENDPOINT_TYPE", _NO, _FATAL, "The request went to the wrong kind of endpoint.",
          "bootstrap.servers must name brokers, not controllers."),
     _Row(115, "UNSUPPORTED_ENDPOINT_TYPE", _NO, _FATAL, "The kind of endpoint is not supported."),
-    _Row(116, "UNKNOWN_CONTROLLER_ID", _NO, _FATAL, "The controller id is not known."),
+    _Row(116, "UNKNOWN_CONTROLLER_ID", _NO, _FATAL, "The controller id is unknown."),
     _Row(117, "UNKNOWN_SUBSCRIPTION_ID", _NO, _FATAL, "The telemetry subscription is invalid or outdated."),
     _Row(118, "TELEMETRY_TOO_LARGE", _NO, _FATAL, "The telemetry is larger than the broker accepts."),
-    _Row(119, "INVALID_REGISTRATION", _NO, _FATAL, "The controller finds the broker's registration invalid."),
+    _Row(119, "INVALID_REGISTRATION", _NO, _FATAL, "The broker's registration is invalid."),
     _Row(120, "TRANSACTION_ABORTABLE", _NO, _FATAL,
-         "The transaction has failed; once aborted, a new one may begin."),
+         "The transaction has failed. Abort it, then begin a new one."),
     _Row(121, "INVALID_RECORD_STATE", _NO, _FATAL, "The record cannot be acknowledged in its state."),
     _Row(122, "SHARE_SESSION_NOT_FOUND", _YES, _RETRY, "The broker has dropped the share session."),
     _Row(123, "INVALID_SHARE_SESSION_EPOCH", _YES, _RETRY, "The epoch of the share session is not the next one."),
@@ -208,12 +208,12 @@ _TABLE: Final = (
     _Row(126, "DUPLICATE_VOTER", _NO, _FATAL, "The voter is in the set already."),
     _Row(127, "VOTER_NOT_FOUND", _NO, _FATAL, "The voter is not in the set."),
     _Row(128, "INVALID_REGULAR_EXPRESSION", _NO, _FATAL, "The regular expression is invalid."),
-    # Metadata v13 (KIP-1102): the cluster's addresses are to be looked up from bootstrap.servers again.
-    _Row(129, "REBOOTSTRAP_REQUIRED", _NO, _REFRESH, "The client's metadata is stale, it is to bootstrap again."),
+    # Metadata v13 (KIP-1102): the client has to look up the cluster's brokers through bootstrap.servers again.
+    _Row(129, "REBOOTSTRAP_REQUIRED", _NO, _REFRESH, "The client's metadata is stale. It must bootstrap again."),
     _Row(130, "STREAMS_INVALID_TOPOLOGY", _NO, _FATAL, "The topology is invalid."),
     _Row(131, "STREAMS_INVALID_TOPOLOGY_EPOCH", _NO, _FATAL, "The topology's epoch is invalid."),
     _Row(132, "STREAMS_TOPOLOGY_FENCED", _NO, _FATAL, "The topology's epoch is outdated."),
-    _Row(133, "SHARE_SESSION_LIMIT_REACHED", _YES, _RETRY, "The broker holds no more share sessions."),
+    _Row(133, "SHARE_SESSION_LIMIT_REACHED", _YES, _RETRY, "The broker has reached its limit of share sessions."),
 )
 # fmt: on
 
@@ -222,10 +222,10 @@ ERRORS: Final[dict[int, ErrorInfo]] = {info.code: info for info in _TABLE}
 
 
 def error_info(code: int) -> ErrorInfo:
-    """The entry for `code`; for a code that this table lacks, a fatal one with a text of its own."""
+    """The entry for `code`; an unknown code counts as fatal."""
     info = ERRORS.get(code)
     if info is None:
         return ErrorInfo(
-            code, f"UNKNOWN_{code}", _NO, _FATAL, "An error code newer than this client.", "Upgrade pykafka-wire."
+            code, f"UNKNOWN_{code}", _NO, _FATAL, "This client does not know the error code.", "Upgrade pykafka-wire."
         )
     return info

@@ -1,9 +1,9 @@
-"""What can go wrong.
+"""The exceptions of :mod:`pykafka_wire.wire`.
 
-Owns the exception hierarchy of :mod:`pykafka_wire.wire`, and which class a broker's error code becomes; what each code asks
-for is said by :mod:`~pykafka_wire.wire.error_codes`.
+Owns the hierarchy, and the mapping from a broker's error code to a class. :mod:`~pykafka_wire.wire.error_codes` lists what
+each code means and how a client reacts to it.
 
-Every exception can be pickled with all its attributes, since it crosses Spark's process borders, and its text says what
+Every exception can be pickled with all its attributes, since it crosses Spark's process borders. Its text states what
 happened, where (topic-partition, offset, broker, API and version), and the remedy where there is one.
 """
 
@@ -18,8 +18,8 @@ from pykafka_wire.wire.error_codes import ErrorInfo, error_info
 class WireError(Exception):
     """Root of all errors of this package.
 
-    Attributes are keyword-only and None where they do not apply; :attr:`retriable` says whether the same call may
-    succeed when it is made again. The text begins with :attr:`label`, which stays the same when words improve.
+    Attributes are keyword-only and None where they do not apply. :attr:`retriable` is True if the same call may succeed
+    when it is repeated. The text begins with :attr:`label`, which stays the same when the wording changes.
     """
 
     retriable: bool = False
@@ -48,13 +48,13 @@ class WireError(Exception):
 
     @property
     def label(self) -> str:
-        """What to search for and to match alarms by: ``PYKAFKA_WIRE_NO_BROKER_AVAILABLE``, after the class's name."""
+        """A stable code for searches and alerts, from the class's name: ``PYKAFKA_WIRE_NO_BROKER_AVAILABLE``."""
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__.removesuffix("Error"))
         return f"PYKAFKA_WIRE_{words.upper()}"
 
     @property
     def where(self) -> str:
-        """The place, as ``orders-3, offset 12, broker 1, Fetch v13``; empty if nothing is known of it."""
+        """The place, as ``orders-3, offset 12, broker 1, Fetch v13``; empty if it is unknown."""
         parts = []
         if self.topic is not None:
             parts.append(self.topic if self.partition is None else f"{self.topic}-{self.partition}")
@@ -68,7 +68,7 @@ class WireError(Exception):
 
     @property
     def text(self) -> str:
-        """Message, place and remedy, for an error whose own text says its label."""
+        """Message, place and remedy, without the label."""
         text = f"{self.message} [{self.where}]" if self.where else self.message
         if not self.remedy:
             return text
@@ -82,7 +82,7 @@ class WireError(Exception):
 
 
 def _rebuild(cls: type[WireError], args: tuple[object, ...], attributes: dict[str, object]) -> WireError:
-    """The unpickled error. __init__ is passed over: subclasses differ in their arguments, all state is in __dict__."""
+    """The unpickled error. It skips __init__: subclasses differ in their arguments, and all state is in __dict__."""
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(attributes)
@@ -94,27 +94,27 @@ class ProtocolError(WireError):
 
 
 class CorruptBatchError(WireError):
-    """A record batch whose CRC, lengths or contents do not hold together."""
+    """A record batch whose CRC, lengths or contents are invalid."""
 
 
 class UnsupportedVersionError(WireError):
-    """The other side lacks an API, a version of it, or a record format that is needed."""
+    """The broker or this client lacks an API, an API version or a record format that the call needs."""
 
 
 class TransportError(WireError):
-    """Connecting, sending or receiving failed; nothing is known of the request's fate."""
+    """Connecting, sending or receiving failed. Whether the broker processed the request is unknown."""
 
     retriable = True
 
 
 class DeadlineExceededError(TransportError):
-    """The time allowed for a whole operation, retries included, is over."""
+    """An operation did not finish within its time limit, retries included."""
 
 
 class CorrelationError(ProtocolError, TransportError):
-    """An answer to another question than the one that is due: requests and answers have lost step on this connection.
+    """A response has another correlation id than the oldest request in flight: this connection can no longer be used.
 
-    Unlike other breaches of the protocol it says nothing about the message itself, so a new connection may do better.
+    Other protocol errors mean that the message itself is wrong. This one does not, so a retry on a new connection may succeed.
     """
 
 
@@ -143,11 +143,11 @@ class NoBrokerAvailableError(TransportError):
 
 
 class AuthenticationError(WireError):
-    """The broker refused our credentials, or failed to prove that it knows them. Never retried: accounts get locked."""
+    """The broker rejected the credentials, or could not prove that it knows them. Never retried: accounts get locked."""
 
 
 class SettingsError(WireError):
-    """A client setting that is missing, malformed or at odds with another.
+    """A client setting that is missing, malformed or in conflict with another.
 
     Attributes:
         setting: its name as the user wrote it, without a ``kafka.`` prefix.
@@ -161,8 +161,8 @@ class SettingsError(WireError):
 class ForkedProducerError(WireError):
     """A forked child uses a producer or a transaction of its parent, which holds unacknowledged records.
 
-    Two processes with one producer id and sequence would overwrite each other: the broker takes the second one's batch for a
-    repetition, acknowledges it, and drops it.
+    Two processes that share a producer id and sequence numbers lose records: the broker takes the second process's batch for
+    a duplicate, acknowledges it, and drops it.
     """
 
 
@@ -174,11 +174,11 @@ class ForkedConsumerError(WireError):
 
 
 class RecordsNotWrittenError(WireError):
-    """Encoding or queueing was interrupted: records that were handed over are neither queued nor written."""
+    """Encoding or queueing was interrupted: the records of this call are neither queued nor written."""
 
 
 class TopicRecreatedError(WireError):
-    """A topic was deleted and made again under the same name: offsets of the old one mean nothing in the new one.
+    """A topic was deleted and recreated under the same name: offsets of the old topic are invalid in the new one.
 
     Attributes:
         expected_id, found_id: the topic ids as text, where known.
@@ -193,7 +193,7 @@ class TopicRecreatedError(WireError):
         offset: int | None = None,
         expected_id: str | None = None,
         found_id: str | None = None,
-        remedy: str = "Start the query from a new checkpoint, or give its offsets anew.",
+        remedy: str = "Start the query from a new checkpoint, or set its starting offsets again.",
     ) -> None:
         super().__init__(message, topic=topic, partition=partition, offset=offset, remedy=remedy)
         self.expected_id = expected_id
@@ -201,12 +201,12 @@ class TopicRecreatedError(WireError):
 
 
 class LogEndError(WireError):
-    """A range ends beyond what its partition's leader serves: the log lost its tail, or a transaction stays open.
+    """A range ends beyond the last offset that the leader serves: the log was truncated, or a transaction is still open.
 
     Attributes:
-        position: the first offset that could not be had.
+        position: the first offset that could not be read.
         end_offset: the end of the range, exclusive.
-        high_watermark, last_stable_offset: as the last response gave them.
+        high_watermark, last_stable_offset: from the last response.
         log_end_offset: the end of the leader's log, None if unknown. Records below it exist, readable or not yet.
     """
 
@@ -233,10 +233,10 @@ class LogEndError(WireError):
 
 
 class LogTruncatedError(WireError):
-    """Records that were read before are gone: an unclean leader election cut the log below the position (KIP-320).
+    """Records that were read before are gone: an unclean leader election truncated the log below the position (KIP-320).
 
     Attributes:
-        diverging_epoch, diverging_offset: the last leader epoch that both logs share, and where it ends.
+        diverging_epoch, diverging_offset: the last leader epoch that both logs share, and its end offset.
     """
 
     def __init__(
@@ -261,8 +261,8 @@ class BrokerError(WireError):
 
     Attributes:
         code, name: Kafka's error code and its name, such as 1 and ``OFFSET_OUT_OF_RANGE``.
-        retriable: as Kafka's Java client classes the code.
-        detail: the broker's own words, where it sent some.
+        retriable: as Kafka's Java client classifies the code.
+        detail: the broker's own error message, if it sent one.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ class BrokerError(WireError):
 
 
 class UnknownTopicError(BrokerError):
-    """The topic, its id or the partition does not exist, or the broker does not know of it yet."""
+    """The topic, its id or the partition does not exist, or this broker does not know it yet."""
 
 
 class RecordTooLargeError(BrokerError):
@@ -311,14 +311,14 @@ class RecordTooLargeError(BrokerError):
 
 
 class ProducerFencedError(BrokerError):
-    """A newer producer with the same transactional id, or the coordinator after a timeout, has taken this one's place."""
+    """A newer producer with the same transactional id has fenced this one, or the coordinator has after a timeout."""
 
 
 class OffsetOutOfRangeError(BrokerError):
     """The offset is below the log start or above the end: retention, DeleteRecords, truncation, or another topic.
 
     Attributes:
-        log_start_offset, log_end_offset: the log as it stood right after the refusal, None where it could not be asked.
+        log_start_offset, log_end_offset: the log's bounds right after the error, None if they could not be read.
     """
 
     log_start_offset: int | None = None
@@ -347,7 +347,7 @@ def broker_error(
     version: int | None = None,
     detail: str | None = "",
 ) -> BrokerError:
-    """The exception for an error code that a broker answered with, of the most fitting class."""
+    """The exception for a broker's error code, of the most specific class."""
     cls = _BROKER_ERRORS.get(code, BrokerError)
     return cls(
         code,

@@ -1,9 +1,9 @@
 """Client settings under Kafka's own names: strings in, one frozen dataclass out, with errors that name the remedy.
 
-Owns which names have an effect, their types and defaults (those of Kafka 4.3's Java clients, unless a comment says why
-not); :mod:`~pykafka_wire.wire.unsupported_settings` has those that have none. A field of :class:`ClientSettings` is the row of
-a setting: its name with dots for underscores, its type, default and meaning. It opens no file and no socket: secrets given by
-reference stay references (:mod:`~pykafka_wire.wire.security.references`).
+Owns the supported names, their types and defaults. The defaults are those of Kafka 4.3's Java clients, unless a comment gives
+a reason. :mod:`~pykafka_wire.wire.unsupported_settings` lists the others. Each field of :class:`ClientSettings` declares one
+setting: its name (underscores for dots), type, default and meaning. This module opens no file and no socket: a secret given
+by reference stays a reference (:mod:`~pykafka_wire.wire.security.references`).
 https://kafka.apache.org/documentation/#consumerconfigs and #producerconfigs
 """
 
@@ -16,21 +16,21 @@ from typing import Any, Final
 
 from pykafka_wire.wire import setting_parsers as parsers
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.unsupported_settings import IGNORED, REFUSED
+from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What a field of ClientSettings says of its setting, beyond type and default."""
+    """What a field of ClientSettings declares beside type and default."""
 
     parse: Callable[[str], Any]  # Any: the field's type
-    where: str
+    scope: str
     meaning: str
     secret: bool = False
 
 
-def _row(parse: Callable[[str], Any], where: str, meaning: str, *, secret: bool = False) -> dict[str, _Row]:
-    return {"row": _Row(parse, where, meaning, secret)}
+def _row(parse: Callable[[str], Any], scope: str, meaning: str, *, secret: bool = False) -> dict[str, _Row]:
+    return {"row": _Row(parse, scope, meaning, secret)}
 
 
 _MS: Final = parsers.whole(0)
@@ -44,90 +44,90 @@ _STORES: Final = parsers.one_of("PEM", "PKCS12", "JKS")
 class ClientSettings:
     """Settings of one client, by Kafka's names with underscores; picklable and hashable. Its repr masks secrets.
 
-    ``None`` in a numeric field means that this client chooses. ``unknown`` holds the names that were given and that no
-    client here knows, ``ignored`` those of :data:`~pykafka_wire.wire.unsupported_settings.IGNORED`.
+    ``None`` in a numeric field means that this client chooses. ``unknown`` holds the given names that do not exist,
+    ``ignored`` those of :data:`~pykafka_wire.wire.unsupported_settings.IGNORED`.
     """
 
     # fmt: off
     bootstrap_servers: tuple[parsers.Address, ...] = field(metadata=_row(parsers.addresses, "all", "`host:port,host:port`; tried in turn until one answers"))
-    client_id: str = field(default="pykafka-wire", metadata=_row(parsers.text, "all", "how brokers call this client in logs and quotas"))
+    client_id: str = field(default="pykafka-wire", metadata=_row(parsers.text, "all", "the name of this client in brokers' logs and quotas"))
     client_rack: str = field(default="", metadata=_row(parsers.text, "reads", "read from a replica in this rack where there is one"))
     security_protocol: str = field(default="PLAINTEXT", metadata=_row(parsers.one_of(*_SECURITY), "all", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`"))
-    request_timeout_ms: int = field(default=30_000, metadata=_row(parsers.whole(1), "all", "for one request and its answer, in ms"))
-    default_api_timeout_ms: int = field(default=60_000, metadata=_row(parsers.whole(1), "all", "for a call with all its retries, in ms"))
-    # Java's default is 10 s; a dead first address of a bootstrap list would then hold a start for as long.
-    socket_connection_setup_timeout_ms: int = field(default=4_000, metadata=_row(parsers.whole(1), "all", "for connecting and the handshakes, in ms"))
-    connections_max_idle_ms: int = field(default=540_000, metadata=_row(parsers.whole(-1), "all", "a connection idle for longer is not used again, in ms; -1 for ever"))
-    metadata_max_age_ms: int = field(default=300_000, metadata=_row(_MS, "all", "metadata is asked for anew after this long, in ms"))
+    request_timeout_ms: int = field(default=30_000, metadata=_row(parsers.whole(1), "all", "time limit of one request and its response, in ms"))
+    default_api_timeout_ms: int = field(default=60_000, metadata=_row(parsers.whole(1), "all", "time limit of a call with all its retries, in ms"))
+    # Java's default is 10 s; a dead first address in bootstrap.servers would then delay every start by 10 s.
+    socket_connection_setup_timeout_ms: int = field(default=4_000, metadata=_row(parsers.whole(1), "all", "time limit of connecting and the handshakes, in ms"))
+    connections_max_idle_ms: int = field(default=540_000, metadata=_row(parsers.whole(-1), "all", "a connection that was idle for longer is not used again, in ms; -1: no limit"))
+    metadata_max_age_ms: int = field(default=300_000, metadata=_row(_MS, "all", "metadata is refreshed after this time, in ms"))
     metadata_recovery_strategy: str = field(default="rebootstrap", metadata=_row(parsers.one_of("rebootstrap", "none"), "all", "whether to start over from `bootstrap.servers` when no known broker answers"))
-    metadata_recovery_rebootstrap_trigger_ms: int = field(default=300_000, metadata=_row(_MS, "all", "how long no broker must have answered for that, in ms"))
+    metadata_recovery_rebootstrap_trigger_ms: int = field(default=300_000, metadata=_row(_MS, "all", "how long no broker must have answered before that, in ms"))
     retry_backoff_ms: int = field(default=100, metadata=_row(_MS, "all", "the first pause before a retry, in ms; each next one is twice as long"))
     retry_backoff_max_ms: int = field(default=1_000, metadata=_row(_MS, "all", "the longest pause before a retry, in ms"))
     receive_buffer_bytes: int | None = field(default=None, metadata=_row(parsers.whole(-1), "all", "the socket's receive buffer; -1 or none: the system's choice"))
     send_buffer_bytes: int | None = field(default=None, metadata=_row(parsers.whole(-1), "all", "the socket's send buffer; -1 or none: the system's choice"))
-    fetch_max_bytes: int | None = field(default=None, metadata=_row(_BYTES, "reads", "most bytes of one Fetch response; none: chosen by the read"))
+    fetch_max_bytes: int | None = field(default=None, metadata=_row(_BYTES, "reads", "maximum size of one Fetch response, in bytes; none: the read chooses"))
     fetch_max_wait_ms: int = field(default=500, metadata=_row(_MS, "reads", "how long a broker may wait for records, in ms"))
-    max_partition_fetch_bytes: int | None = field(default=None, metadata=_row(_BYTES, "reads", "most bytes of one topic-partition in it; none: chosen by the read"))
+    max_partition_fetch_bytes: int | None = field(default=None, metadata=_row(_BYTES, "reads", "maximum size of one topic-partition in it, in bytes; none: the read chooses"))
     check_crcs: bool = field(default=True, metadata=_row(parsers.boolean, "reads", "check the CRC of every record batch"))
-    isolation_level: str = field(default="read_uncommitted", metadata=_row(parsers.one_of("read_uncommitted", "read_committed"), "reads", "`read_committed` leaves out aborted and open transactions"))
-    acks: str = field(default="all", metadata=_row(parsers.one_of("all", "-1", "1", "0"), "writes", "which replicas must have a batch before it counts as written"))
+    isolation_level: str = field(default="read_uncommitted", metadata=_row(parsers.one_of("read_uncommitted", "read_committed"), "reads", "`read_committed` skips aborted and open transactions"))
+    acks: str = field(default="all", metadata=_row(parsers.one_of("all", "-1", "1", "0"), "writes", "which replicas must have a batch before the broker acknowledges it"))
     compression_type: str = field(default="none", metadata=_row(parsers.one_of("none", "gzip", "snappy", "lz4", "zstd"), "writes", "`none`, `gzip`, `snappy`, `lz4` or `zstd`"))
     compression_gzip_level: int | None = field(default=None, metadata=_row(parsers.whole(-1, 9), "writes", "level of gzip; none: this client's choice"))
     compression_lz4_level: int | None = field(default=None, metadata=_row(parsers.whole(1, 17), "writes", "level of lz4; none: this client's choice"))
     compression_zstd_level: int | None = field(default=None, metadata=_row(parsers.whole(-131_072, 22), "writes", "level of zstd; none: this client's choice"))
-    max_request_size: int = field(default=1_048_576, metadata=_row(_BYTES, "writes", "most bytes of one record batch and of one topic-partition's part of a request"))
-    # Java's defaults, 16384 and 5, suit records that come one by one; here they come in Arrow batches of thousands.
-    batch_size: int | None = field(default=None, metadata=_row(_MS, "writes", "most bytes of one record batch before compression, and of rows without a key before the next partition's turn; none: this client's choice"))
-    linger_ms: int | None = field(default=None, metadata=_row(_MS, "writes", "what was not sent for so long goes out when the next Arrow batch has come, in ms; none: when a request is full, or the rows end"))
-    partitioner_class: str | None = field(default=None, metadata=_row(parsers.text, "writes", "`RoundRobinPartitioner`, or `module:function` (see README, Write); none: the key's hash, as Java's"))
-    partitioner_ignore_keys: bool = field(default=False, metadata=_row(parsers.boolean, "writes", "place rows with a key as if they had none"))
-    buffer_memory: int = field(default=33_554_432, metadata=_row(_BYTES, "writes", "bytes that may wait for acknowledgement"))
-    delivery_timeout_ms: int = field(default=120_000, metadata=_row(parsers.whole(1), "writes", "for a batch with all its retries, in ms"))
-    retries: int = field(default=2**31 - 1, metadata=_row(_MS, "writes", "how often a batch is sent again at most"))
-    max_in_flight_requests_per_connection: int = field(default=5, metadata=_row(parsers.whole(1), "writes", "unanswered Produce requests to one broker"))
+    max_request_size: int = field(default=1_048_576, metadata=_row(_BYTES, "writes", "maximum size of one record batch, and of one topic-partition's part of a request, in bytes"))
+    # Java's defaults, 16384 and 5, suit records that arrive one by one; here they arrive in Arrow batches of thousands.
+    batch_size: int | None = field(default=None, metadata=_row(_MS, "writes", "maximum size of one record batch before compression, in bytes; also how many bytes of rows without a key go to one partition before the next; none: this client's choice"))
+    linger_ms: int | None = field(default=None, metadata=_row(_MS, "writes", "records that have waited for this time are sent when the next Arrow batch arrives, in ms; none: they are sent when a request is full, or the rows end"))
+    partitioner_class: str | None = field(default=None, metadata=_row(parsers.text, "writes", "`RoundRobinPartitioner`, or `module:function` (see README, Write); none: the key's hash, as Java's clients do"))
+    partitioner_ignore_keys: bool = field(default=False, metadata=_row(parsers.boolean, "writes", "choose partitions as if no row had a key"))
+    buffer_memory: int = field(default=33_554_432, metadata=_row(_BYTES, "writes", "maximum size of the batches that wait for acknowledgement, in bytes"))
+    delivery_timeout_ms: int = field(default=120_000, metadata=_row(parsers.whole(1), "writes", "time limit of a batch with all its retries, in ms"))
+    retries: int = field(default=2**31 - 1, metadata=_row(_MS, "writes", "maximum number of retries of a batch"))
+    max_in_flight_requests_per_connection: int = field(default=5, metadata=_row(parsers.whole(1), "writes", "maximum number of unanswered Produce requests to one broker"))
     enable_idempotence: bool = field(default=True, metadata=_row(parsers.boolean, "writes", "no duplicates and no reordering when a batch is sent again"))
     transactional_id: str | None = field(default=None, metadata=_row(parsers.text, "writes", "the producer's identity over restarts"))
-    transaction_timeout_ms: int = field(default=60_000, metadata=_row(parsers.whole(1), "writes", "a coordinator aborts a transaction open for longer, in ms"))
+    transaction_timeout_ms: int = field(default=60_000, metadata=_row(parsers.whole(1), "writes", "the coordinator aborts a transaction that is open for longer, in ms"))
     group_id: str | None = field(default=None, metadata=_row(parsers.text, "reads", "the consumer group"))
     group_instance_id: str | None = field(default=None, metadata=_row(parsers.text, "groups", "static membership: the member's identity over restarts"))
-    session_timeout_ms: int = field(default=45_000, metadata=_row(parsers.whole(1), "groups", "a member silent for longer is left out, in ms"))
+    session_timeout_ms: int = field(default=45_000, metadata=_row(parsers.whole(1), "groups", "the coordinator removes a member that is silent for longer, in ms"))
     heartbeat_interval_ms: int = field(default=3_000, metadata=_row(parsers.whole(1), "groups", "time between heartbeats, in ms"))
-    max_poll_interval_ms: int = field(default=300_000, metadata=_row(parsers.whole(1), "groups", "time between polls after which a member counts as stuck, in ms"))
-    partition_assignment_strategy: tuple[str, ...] = field(default=("range",), metadata=_row(parsers.strategies, "groups", "`range`, `roundrobin` or both, or Java's class names for them; others are passed over"))
-    auto_offset_reset: str = field(default="latest", metadata=_row(parsers.one_of("earliest", "latest", "none"), "groups", "where to start where the group has committed nothing"))
+    max_poll_interval_ms: int = field(default=300_000, metadata=_row(parsers.whole(1), "groups", "maximum time between polls; after it the member leaves the group, in ms"))
+    partition_assignment_strategy: tuple[str, ...] = field(default=("range",), metadata=_row(parsers.strategies, "groups", "`range`, `roundrobin` or both, or Java's class names for them; others are skipped"))
+    auto_offset_reset: str = field(default="latest", metadata=_row(parsers.one_of("earliest", "latest", "none"), "groups", "where to start if the group has committed no offset"))
     enable_auto_commit: bool = field(default=True, metadata=_row(parsers.boolean, "groups", "commit positions while polling"))
     auto_commit_interval_ms: int = field(default=5_000, metadata=_row(_MS, "groups", "time between such commits, in ms"))
     sasl_mechanism: str | None = field(default=None, metadata=_row(parsers.one_of(*_MECHANISMS), "SASL", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER` or `GSSAPI`"))
-    sasl_jaas_config: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "a login module with its options, as Java's clients have it", secret=True))
-    sasl_username: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the user, for PLAIN and SCRAM; goes before the JAAS line's"))
+    sasl_jaas_config: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "a login module with its options, in the syntax of Java's clients", secret=True))
+    sasl_username: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the user, for PLAIN and SCRAM; overrides the JAAS line's"))
     sasl_password: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "its password", secret=True))
-    sasl_kerberos_service_name: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the first part of the brokers' principal; `kafka` where nothing says otherwise"))
-    sasl_oauthbearer_token_provider: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "`module:function` that returns a token, or a token and when it expires"))
-    sasl_oauthbearer_config: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the text that the token provider is called with", secret=True))
-    sasl_oauthbearer_token_endpoint_url: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "where tokens are had for client credentials (`https:`), or the file that holds one (`file:`)", secret=True))
-    sasl_oauthbearer_client_credentials_client_id: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the client's id there; goes before the JAAS line's `clientId`"))
+    sasl_kerberos_service_name: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the first part of the brokers' principal; `kafka` by default"))
+    sasl_oauthbearer_token_provider: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "`module:function` that returns a token, or a token and its expiry time"))
+    sasl_oauthbearer_config: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the argument of the token provider, a text", secret=True))
+    sasl_oauthbearer_token_endpoint_url: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the endpoint that issues tokens for client credentials (`https:`), or a file that holds a token (`file:`)", secret=True))
+    sasl_oauthbearer_client_credentials_client_id: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the client's id at that endpoint; overrides the JAAS line's `clientId`"))
     sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "its secret", secret=True))
-    sasl_oauthbearer_scope: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the scope to ask for there"))
+    sasl_oauthbearer_scope: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the scope to request at that endpoint"))
     sasl_oauthbearer_extensions: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "SASL extensions, `name=value,name=value` (KIP-342)"))
-    sasl_oauthbearer_header_urlencode: bool = field(default=False, metadata=_row(parsers.boolean, "SASL", "percent-encode id and secret in the Authorization header, as RFC 6749 has it"))
-    sasl_oauthbearer_allow_http_loopback: bool = field(default=False, metadata=_row(parsers.boolean, "SASL", "for tests: take an endpoint without TLS on this machine"))
-    sasl_login_read_timeout_ms: int = field(default=10_000, metadata=_row(parsers.whole(1), "SASL", "for an answer of the token endpoint, in ms"))
-    sasl_login_refresh_window_factor: float = field(default=0.8, metadata=_row(parsers.share(0.5, 1.0), "SASL", "the share of a token's life after which a new one is got"))
-    ssl_truststore_type: str | None = field(default=None, metadata=_row(_STORES, "TLS", "`PEM`, `PKCS12` or `JKS`; the content tells which, and one in Java's own format is refused with the command that converts it"))
-    ssl_truststore_location: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "file with the certificates to trust; none: the system's"))
+    sasl_oauthbearer_header_urlencode: bool = field(default=False, metadata=_row(parsers.boolean, "SASL", "percent-encode id and secret in the Authorization header, as RFC 6749 specifies"))
+    sasl_oauthbearer_allow_http_loopback: bool = field(default=False, metadata=_row(parsers.boolean, "SASL", "for tests: allow an endpoint without TLS on this machine"))
+    sasl_login_read_timeout_ms: int = field(default=10_000, metadata=_row(parsers.whole(1), "SASL", "time limit of a request to the token endpoint, in ms"))
+    sasl_login_refresh_window_factor: float = field(default=0.8, metadata=_row(parsers.share(0.5, 1.0), "SASL", "the share of a token's lifetime after which it is refreshed"))
+    ssl_truststore_type: str | None = field(default=None, metadata=_row(_STORES, "TLS", "`PEM`, `PKCS12` or `JKS`; the format is detected from the content; a store in Java's own format is rejected, with the command that converts it"))
+    ssl_truststore_location: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "file with the trusted certificates; none: the system's"))
     ssl_truststore_password: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "its password", secret=True))
-    ssl_truststore_certificates: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "the certificates to trust, as PEM", secret=True))
-    ssl_keystore_type: str | None = field(default=None, metadata=_row(_STORES, "TLS", "`PEM`, `PKCS12` or `JKS`; the content tells which, and one in Java's own format is refused with the command that converts it"))
+    ssl_truststore_certificates: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "the trusted certificates, as PEM", secret=True))
+    ssl_keystore_type: str | None = field(default=None, metadata=_row(_STORES, "TLS", "`PEM`, `PKCS12` or `JKS`; the format is detected from the content; a store in Java's own format is rejected, with the command that converts it"))
     ssl_keystore_location: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "file with the client's key and certificates"))
     ssl_keystore_password: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "its password", secret=True))
     ssl_keystore_certificate_chain: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "the client's certificates, as PEM", secret=True))
     ssl_keystore_key: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "the client's key, as PEM", secret=True))
     ssl_key_password: str | None = field(default=None, metadata=_row(parsers.text, "TLS", "the key's password", secret=True))
-    ssl_endpoint_identification_algorithm: str = field(default="https", metadata=_row(parsers.identification, "TLS", "`https` checks that certificates name the host; empty does not, and warns"))
+    ssl_endpoint_identification_algorithm: str = field(default="https", metadata=_row(parsers.identification, "TLS", "`https` checks that the certificate is for the host; empty disables the check and logs a warning"))
     ssl_enabled_protocols: tuple[str, ...] = field(default=("TLSv1.2", "TLSv1.3"), metadata=_row(parsers.tls_versions, "TLS", "`TLSv1.2`, `TLSv1.3` or both"))
     ssl_cipher_suites: tuple[str, ...] = field(default=(), metadata=_row(parsers.comma_separated, "TLS", "cipher suites by Java's or OpenSSL's names; none: OpenSSL's choice"))
-    # Not one of Kafka's: TLS proves a broker's name, this says which names may be a broker's at all.
-    allowed_hosts: tuple[str, ...] = field(default=(), metadata=_row(parsers.comma_separated, "all", "globs such as `*.kafka.example.com`; no connection to a broker advertised under another host; none: any"))
+    # Not a setting of Kafka's: TLS proves a broker's host name; this setting limits which host names are accepted.
+    allowed_hosts: tuple[str, ...] = field(default=(), metadata=_row(parsers.comma_separated, "all", "globs such as `*.kafka.example.com`; a broker advertised under any other host is not connected to; none: any host"))
     trace: str = field(default="", metadata=_row(parsers.text, "all", "`stderr`, `stdout` or a file: one line for each request and response"))
     # fmt: on
     unknown: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class ClientSettings:
         """Settings from strings under Kafka's names, without any prefix, in whatever case.
 
         Raises:
-            SettingsError: a value does not fit its setting, or two settings contradict each other.
+            SettingsError: a value is invalid for its setting, or two settings contradict each other.
         """
         values: dict[str, Any] = {}
         unknown: list[str] = []
@@ -150,8 +150,8 @@ class ClientSettings:
                 text = raw if setting.secret else raw.strip()  # a blank may be part of a password
                 if text.strip() or name == "ssl.endpoint.identification.algorithm":
                     values[setting.field] = setting.parse(text)
-            elif name in REFUSED:
-                _refuse(name, raw.strip())
+            elif name in REJECTED:
+                _reject(name, raw.strip())
             else:
                 (ignored if name in IGNORED else unknown).append(name)
         if "bootstrap_servers" not in values:
@@ -163,7 +163,7 @@ class ClientSettings:
         return settings
 
     def _check(self, given: set[str]) -> None:
-        # As Java's producer: idempotence that was asked for is not given up in silence.
+        # As Java's producer: idempotence that the user set is never disabled silently.
         for name, value, wanted in (("acks", self.acks, "all"), ("retries", self.retries, "above 0")):
             if "enable_idempotence" in given and self.enable_idempotence and value in ("0", "1", 0):
                 raise SettingsError(
@@ -179,7 +179,7 @@ class ClientSettings:
             )
         if self.enable_idempotence and self.acks in ("all", "-1") and self.max_in_flight_requests_per_connection > 5:
             raise SettingsError(
-                "max.in.flight.requests.per.connection is above 5, and brokers keep order and find duplicates for 5.",
+                "max.in.flight.requests.per.connection is above 5, and brokers keep the order and detect duplicates of at most 5 requests in flight.",
                 setting="max.in.flight.requests.per.connection",
                 remedy="Lower it, or set enable.idempotence to false.",
             )
@@ -208,13 +208,15 @@ class ClientSettings:
         found = []
         if self.sasl_mechanism in ("PLAIN", "OAUTHBEARER") and self.security_protocol == "SASL_PLAINTEXT":
             what = "the password" if self.sasl_mechanism == "PLAIN" else "the token"
-            found.append(f"sasl.mechanism={self.sasl_mechanism} without TLS: whoever sees the network sees {what}")
+            found.append(
+                f"sasl.mechanism={self.sasl_mechanism} without TLS: anyone who can read the network traffic can read {what}"
+            )
         if self.uses_tls and not self.ssl_endpoint_identification_algorithm:
             found.append(
-                "ssl.endpoint.identification.algorithm is empty: nobody checks that a certificate names its host"
+                "ssl.endpoint.identification.algorithm is empty: the host name in a broker's certificate is not checked"
             )
         if self.sasl_oauthbearer_allow_http_loopback:
-            found.append("sasl.oauthbearer.allow.http.loopback is for tests: client secrets may go out without TLS")
+            found.append("sasl.oauthbearer.allow.http.loopback is for tests: client secrets may be sent without TLS")
         if not self.uses_sasl and (self.sasl_mechanism or self.sasl_jaas_config or self.sasl_password):
             found.append(f"sasl.* settings have no effect with security.protocol={self.security_protocol}")
         if not self.uses_tls and (self.ssl_truststore_location or self.ssl_truststore_certificates):
@@ -233,29 +235,29 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: Kafka's name, the field that holds it, its default as a user would write it, and what it means.
+    """One setting: Kafka's name, the field that holds it, its default as a user would write it, and its meaning.
 
-    ``where`` says what it counts for: all, reads, writes, groups, SASL or TLS.
+    ``scope`` is what the setting applies to: all, reads, writes, groups, SASL or TLS.
     """
 
     name: str
     field: str
     default: str
-    where: str
+    scope: str
     meaning: str
     secret: bool
     _parse: Callable[[str], Any]
 
     def parse(self, text: str) -> Any:
-        """The value of a text. Raises SettingsError that names the setting, the value unless it is secret, and the remedy."""
+        """The parsed value. The SettingsError that it may raise names the setting, the value unless it is secret, and the remedy."""
         try:
             return self._parse(text)
         except ValueError as error:
-            shown = "has a value that does not fit" if self.secret else f"is {text!r}"
+            shown = "has an invalid value" if self.secret else f"is {text!r}"
             raise SettingsError(f"{self.name} {shown}.", setting=self.name, remedy=str(error)) from None
 
 
-def _written(value: object) -> str:
+def _default_text(value: object) -> str:
     if value is MISSING:
         return "required"
     if isinstance(value, bool):
@@ -270,8 +272,8 @@ SETTINGS: Final[tuple[Setting, ...]] = tuple(
     Setting(
         each.name.replace("_", "."),
         each.name,
-        _written(each.default),
-        each.metadata["row"].where,
+        _default_text(each.default),
+        each.metadata["row"].scope,
         each.metadata["row"].meaning,
         each.metadata["row"].secret,
         each.metadata["row"].parse,
@@ -283,26 +285,26 @@ _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 
 
 def settings_table(prefix: str = "kafka.") -> str:
-    """The settings as a Markdown table, below it the names that are accepted and change nothing, and those that are refused."""
+    """Markdown tables of the settings, of those that are ignored, and of those that are rejected."""
     lines = ["| Setting | Default | For | Meaning |", "|---|---|---|---|"]
     for each in SETTINGS:
         secret = " (secret)" if each.secret else ""
-        lines.append(f"| `{prefix}{each.name}` | {each.default} | {each.where} | {each.meaning}{secret} |")
-    lines += ["", "Accepted, and without effect:", "", "| Setting | Why |", "|---|---|"]
+        lines.append(f"| `{prefix}{each.name}` | {each.default} | {each.scope} | {each.meaning}{secret} |")
+    lines += ["", "Accepted without effect:", "", "| Setting | Why |", "|---|---|"]
     lines += [f"| `{prefix}{name}` | {reason} |" for name, reason in IGNORED.items()]
     lines += [
         "",
-        "Refused, for going on without them would not do what was asked for:",
+        "Rejected, since ignoring them would do something else than you asked for:",
         "",
         "| Setting | Instead |",
         "|---|---|",
     ]
-    lines += [f"| `{prefix}{name}` | {refused.remedy} |" for name, refused in REFUSED.items()]
+    lines += [f"| `{prefix}{name}` | {rejected.remedy} |" for name, rejected in REJECTED.items()]
     return "\n".join(lines) + "\n"
 
 
 def unknown_settings(settings: ClientSettings) -> str:
-    """The unknown names, each with the nearest known one; empty if there are none."""
+    """The unknown names, each with the most similar known one; empty if there are none."""
     known = [*_BY_NAME, *IGNORED]
     parts = []
     for name in settings.unknown:
@@ -311,7 +313,7 @@ def unknown_settings(settings: ClientSettings) -> str:
     return ", ".join(parts)
 
 
-def _refuse(name: str, value: str) -> None:
-    refused = REFUSED[name]
-    if value and not value.endswith(refused.harmless or ("\0",)):
-        raise SettingsError(f"{name} cannot be set here.", setting=name, remedy=refused.remedy)
+def _reject(name: str, value: str) -> None:
+    rejected = REJECTED[name]
+    if value and not value.endswith(rejected.accepted_values or ("\0",)):
+        raise SettingsError(f"{name} is not supported.", setting=name, remedy=rejected.remedy)

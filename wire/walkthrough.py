@@ -1,7 +1,7 @@
-"""Kafka's protocol from the handshake to leaving a group, one step after the other, with the trace of each.
+"""Kafka's protocol step by step, from the handshake to leaving a group, with the trace of each step.
 
-Every step is one call of this package's own client, in the order in which a consumer's and a producer's lives go; the lines
-between the sentences are the trace's (:mod:`~pykafka_wire.wire.connection.trace`). ``pykafka-wire walkthrough`` and
+Each step is one call of this package's own client, in the order of a producer's and a consumer's life cycle. The lines
+between the sentences come from the trace (:mod:`~pykafka_wire.wire.connection.trace`). ``pykafka-wire walkthrough`` and
 ``examples/protocol_walkthrough.py`` run it.
 """
 
@@ -32,21 +32,21 @@ from pykafka_wire.wire.topics import OffsetRange, TopicPartition
 
 
 def run_walkthrough(settings: ClientSettings) -> None:
-    """Walk through the protocol on a cluster, printing to standard output. Makes a topic and a group of its own, deletes
-    the topic in the end.
+    """Walk through the protocol on a cluster, printing to standard output. Creates a topic and a group, and deletes the
+    topic at the end.
 
     Raises:
-        WireError: a step failed; what was printed before shows how far it came.
+        WireError: a step failed; the output shows which.
     """
     settings = replace(settings, trace="stdout")
-    walk = _Walk()
-    walk.handshakes(settings)
+    steps = _Steps()
+    steps.handshakes(settings)
     with Cluster(settings) as cluster:
-        walk.all_but_handshakes(cluster)
+        steps.on_cluster(cluster)
 
 
-class _Walk:
-    """The steps, numbered as they come."""
+class _Steps:
+    """The numbered steps."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -57,26 +57,24 @@ class _Walk:
     def handshakes(self, settings: ClientSettings) -> None:
         trace = Trace(settings.trace)
         for host, port in settings.bootstrap_servers:
-            how = f"SASL {settings.sasl_mechanism} proves who we are" if settings.uses_sasl else "without SASL"
-            self._step(f"Handshake with {host}:{port}: ApiVersions settles the version of every request; {how}.")
+            how = f"SASL {settings.sasl_mechanism} authenticates this client" if settings.uses_sasl else "without SASL"
+            self._step(f"Handshake with {host}:{port}: ApiVersions selects the version of every request; {how}.")
             connection = Connection(host, port, settings, trace, f"{host}:{port}")
             connection.open(Deadline.after_ms(settings.request_timeout_ms))
             connection.close()
 
-    def all_but_handshakes(self, cluster: Cluster) -> None:
-        self._step(
-            "Metadata: whichever broker answers names all brokers of the cluster, at the addresses to use from now on."
-        )
+    def on_cluster(self, cluster: Cluster) -> None:
+        self._step("Metadata: any broker lists all brokers of the cluster, with the addresses to use from now on.")
         brokers = cluster.brokers()
         self._result(f"brokers {', '.join(map(str, brokers.values()))}; the controller is {cluster.controller()}")
 
         self._step(
-            "CreateTopics: the controller makes a topic with two partitions, and replicas on two brokers if it has them."
+            "CreateTopics: the controller creates a topic with two partitions, replicated on two brokers if there are two."
         )
         create_topics(cluster, {self._topic: (2, min(2, len(brokers)))})
 
         self._step(
-            "Metadata of the topic: who leads each partition, in which leader epoch; a topic id where brokers have ids."
+            "Metadata of the topic: the leader and leader epoch of each partition, and the topic id if brokers support ids."
         )
         cluster.topics([self._topic])
         for tp in self._partitions:
@@ -86,12 +84,12 @@ class _Walk:
             member = self._join(cluster)
             self._consume(cluster, member)
         finally:
-            self._step("DeleteTopics: nothing of this walk is left behind.")
+            self._step("DeleteTopics: the walkthrough leaves no topic behind.")
             delete_topics(cluster, [self._topic])
 
     def _produce(self, cluster: Cluster) -> None:
         self._step(
-            "Produce: one message to each partition explicitly, to its leader; InitProducerId first, so that none is doubled."
+            "Produce: one record to each partition, sent to its leader; InitProducerId first, so that retries write no duplicates."
         )
         producer = Producer(cluster)
         for tp in self._partitions:
@@ -104,16 +102,16 @@ class _Walk:
                 max_batch_bytes=cluster.settings.max_request_size,
             )
             producer.append(tp.topic, tp.partition, batches)
-        for tp, delivered in sorted(producer.flush().items()):
-            self._result(f"{tp}: in the log at offset {delivered.first_offset}")
+        for tp, result in sorted(producer.flush().items()):
+            self._result(f"{tp}: in the log at offset {result.first_offset}")
 
     def _join(self, cluster: Cluster) -> GroupMember:
-        self._step("FindCoordinator: one broker keeps the group's members and offsets.")
+        self._step("FindCoordinator: one broker manages the group's members and offsets.")
         self._result(f"broker {cluster.coordinator(CoordinatorKind.GROUP, self._group)}")
 
         self._step(
-            "JoinGroup, on a connection of its own, since it is answered only when all members have joined; "
-            "the first answer is just a member id to join with (KIP-394)."
+            "JoinGroup, on a separate connection, since the broker responds only when all members have joined; "
+            "the first response only assigns a member id (KIP-394)."
         )
         member = GroupMember(cluster, member_state_machine(cluster.settings, self._group, (self._topic,)))
         while member.state_machine.state is MemberState.UNJOINED:
@@ -122,22 +120,22 @@ class _Walk:
             f"generation {member.state_machine.identity.generation}, this member leads: {member.state_machine.is_leader}"
         )
 
-        self._step("SyncGroup: the leader sends the assignment, and every member receives its part.")
+        self._step("SyncGroup: the group's leader sends the assignment, and every member receives its partitions.")
         self._result(f"assigned {', '.join(map(str, member.join()))}")
         return member
 
     def _consume(self, cluster: Cluster, member: GroupMember) -> None:
-        self._step("OffsetFetch: where has the group got to?")
+        self._step("OffsetFetch: the offsets that the group has committed.")
         committed = fetch_offsets(cluster, self._group, self._partitions)
         self._result(
             ", ".join(f"{tp} at {offset.offset}" for tp, offset in committed.items()) or "nothing is committed"
         )
 
-        self._step("ListOffsets, to each leader: then where do the logs begin, and where do they end?")
+        self._step("ListOffsets, to each leader: the first and the end offset of each log.")
         starts = list_offsets(cluster, dict.fromkeys(self._partitions, EARLIEST))
         ends = list_offsets(cluster, dict.fromkeys(self._partitions, LATEST))
 
-        self._step("Fetch from each leader, on a connection of its own, since an answer may be large or late.")
+        self._step("Fetch from each leader, on a separate connection, since a response may be large or slow.")
         ranges = [
             OffsetRange(
                 topic=tp.topic, partition=tp.partition, start_offset=starts[tp].offset, end_offset=ends[tp].offset
@@ -151,22 +149,24 @@ class _Walk:
             for index, offset, value in zip(records.slice_index, records.offset, records.value, strict=True):
                 self._result(f"{ranges[index].topic_partition} offset {offset}: {value.as_py().decode()!r}")
         self._step(
-            "The position after the last record is the high watermark that came with it: end of partition reached."
+            "The position after the last record equals the high watermark of the response: the end of the partition is reached."
         )
         for index, position in sorted(positions.items()):
             self._result(f"{ranges[index].topic_partition}: position {position}, end {ranges[index].end_offset}")
 
-        self._step("OffsetCommit: the next offsets to read, signed with member id and generation.")
+        self._step("OffsetCommit: the next offsets to read, with the member id and the generation.")
         identity = member.state_machine.identity
         offsets = {ranges[index].topic_partition: CommittedOffset(position) for index, position in positions.items()}
         commit_offsets(
             cluster, self._group, offsets, generation=identity.generation, member_id=identity.member_id
         )  # fmt: skip
 
-        self._step("Heartbeat: the coordinator learns that the member is alive; its answer would announce a rebalance.")
+        self._step(
+            "Heartbeat: tells the coordinator that the member is alive; an error response would announce a rebalance."
+        )
         self._result("still in the group" if member.heartbeat() else "the group is rebalancing")
 
-        self._step("LeaveGroup: the others need not wait for a session timeout to take the partitions over.")
+        self._step("LeaveGroup: the other members get the partitions without waiting for the session timeout.")
         member.leave()
 
     def _step(self, sentence: str) -> None:

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.table import OPTIONS
 from pykafka_wire.wire.settings import SETTINGS
-from pykafka_wire.wire.unsupported_settings import IGNORED, REFUSED
+from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
 
 Mode = Literal["stream", "batch", "sink"]
 
@@ -125,8 +125,10 @@ def _unknown(name: str, mode: Mode, known: Mapping[str, object]) -> str:
             raise OptionError(
                 f"unknown option {name!r}: Kafka's settings need the prefix kafka., so use kafka.{lowered}."
             )
-    if lowered in REFUSED:
-        raise OptionError(f"unknown option {name!r}: Kafka's settings need the prefix kafka. {REFUSED[lowered].remedy}")
+    if lowered in REJECTED:
+        raise OptionError(
+            f"unknown option {name!r}: Kafka's settings need the prefix kafka. {REJECTED[lowered].remedy}"
+        )
     reason = REFUSED_IN_SPARK.get(lowered) or IGNORED.get(lowered)
     if reason is not None:
         return f"The option {name} is ignored: {reason}"
@@ -154,4 +156,4 @@ def _nearest(lowered: str, mode: Mode) -> str | None:
 
 
 def _settings_of(where: tuple[str, ...]) -> list[str]:
-    return [setting.name for setting in SETTINGS if setting.where in where]
+    return [setting.name for setting in SETTINGS if setting.scope in where]

@@ -17,7 +17,7 @@ from pykafka_wire.options.names import PREFIX, REFUSED_IN_SPARK, SPARKS_OWN, Mod
 from pykafka_wire.options.starting_offsets import UNITS_MS
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.settings import SETTINGS, ClientSettings, unknown_settings
-from pykafka_wire.wire.unsupported_settings import IGNORED, REFUSED
+from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _SETTING_NAMES: Final = re.compile(
     r"(?<![\w.])(?:"
     + "|".join(
         re.escape(name)
-        for name in sorted([*(each.name for each in SETTINGS), *IGNORED, *REFUSED], key=len, reverse=True)
+        for name in sorted([*(each.name for each in SETTINGS), *IGNORED, *REJECTED], key=len, reverse=True)
         if "." in name
     )
     + r"|(?:ssl|sasl)(?:\.\w+)*\.\*)(?!\.?\w)"

@@ -31,7 +31,7 @@ from pykafka_wire.wire.errors import CorruptBatchError, SettingsError
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.settings import SETTINGS, ClientSettings
 from pykafka_wire.wire.transactions.transaction import Transaction
-from pykafka_wire.wire.unsupported_settings import IGNORED, REFUSED
+from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
 from tests.wire import test_bootstrap, test_kerberos, test_produce_faults, test_producer, test_security
 from tests.wire.effects import ROWS, TIMEOUT_S, Rig, row, seconds
 from tests.wire.secured import Secured
@@ -428,7 +428,7 @@ def test_what_is_listed_as_ignored_changes_nothing(name: str) -> None:
     assert replace(made, ignored=()) == ClientSettings.from_options(base)
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REJECTED)
 def test_what_is_listed_as_refused_is_an_error_with_a_remedy(name: str) -> None:
     with pytest.raises(SettingsError) as caught:
         ClientSettings.from_options({"bootstrap.servers": "b:9092", name: "com.example.Mine"})
