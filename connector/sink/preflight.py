@@ -1,4 +1,4 @@
-"""Checks on the driver before any task runs: brokers, topics and the partitioner."""
+"""Checks on the driver, of what would fail every task: brokers, topics and the partitioner."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pykafka_wire.wire.produce.partitioner import Partitioner
 
 _log = logging.getLogger(__name__)
 
-#: The time for a micro-batch's check, beyond the time for which a new topic may be unknown to some brokers.
-_CHECK_MS: Final = UNKNOWN_TOPIC_GRACE_MS + 3_000
+#: The time for a micro-batch's check: for the first contact, and for the topics, a new one of which some brokers may not know yet.
+_CONTACT_MS: Final = 3_000
+_TOPICS_MS: Final = UNKNOWN_TOPIC_GRACE_MS + 3_000
 
 
 def check_batch_write(options: SinkOptions) -> None:
@@ -33,23 +34,36 @@ def check_batch_write(options: SinkOptions) -> None:
 
 
 def check_stream_write(options: SinkOptions) -> None:
-    """As :func:`check_batch_write`, for a writer that Spark builds anew for every micro-batch.
+    """As :func:`check_batch_write`, for a writer that Spark builds anew for every micro-batch. Only definite errors are raised.
 
-    Spark reuses the processes, so metadata that is fresh enough is not requested again. A cluster that has never answered
-    this process fails the query, even where the micro-batch has no rows and its tasks would never connect. Once it has
-    answered, an outage is left to the tasks and their retries: only definite errors are raised here.
+    An outage is left to the tasks and their retries. This process cannot know whether the query has written before: Spark starts
+    a new one after a minute without a micro-batch. In a process that lives on, metadata that is fresh enough is not requested again.
+
+    Raises:
+        UnknownTopicError: a topic does not exist.
+        AuthenticationError: each task would try the same credentials again, and accounts get locked.
+        SettingsError: the partitioner cannot be imported.
     """
     Partitioner(options.client)
     cluster = shared_cluster(options.client)
-    cluster.brokers()
-    if topics := _named_topics(options):
-        deadline = Deadline.after_ms(_CHECK_MS)
-        try:
+    try:
+        cluster.brokers(deadline=Deadline.after_ms(_CONTACT_MS))
+        if topics := _named_topics(options):
+            deadline = Deadline.after_ms(_TOPICS_MS)
             cluster.topics(topics, max_age_ms=options.client.metadata_max_age_ms, deadline=deadline)
-        except (UnknownTopicError, AuthenticationError, SettingsError):
-            raise  # each task would try the same credentials again, and accounts get locked
-        except WireError as error:
-            _log.debug("The topics %s could not be checked before the tasks: %s", topics, error)
+    except (UnknownTopicError, AuthenticationError, SettingsError):
+        raise
+    except WireError as error:
+        _log.debug("Brokers and topics could not be checked before the tasks: %s", error)
+
+
+def check_brokers(options: SinkOptions) -> None:
+    """Check that the brokers answer, after a new query's first micro-batch had no rows: none of its tasks has connected.
+
+    Raises:
+        WireError: no broker answers.
+    """
+    shared_cluster(options.client).brokers()
 
 
 def _named_topics(options: SinkOptions) -> list[str]:

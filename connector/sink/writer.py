@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.sink.arrow_input import rows_to_arrow
+from pykafka_wire.sink.preflight import check_brokers
 from pykafka_wire.sink.task_writer import TaskWriter, WrittenTask
 from pykafka_wire.spark_workers import SentToWorkers
 
@@ -58,6 +59,7 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._task_writer = TaskWriter(options, schema)
+        self._options = options
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
@@ -68,7 +70,13 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         return self._task_writer.write(batches)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Logs the totals: the records are in Kafka already."""
+        """Logs the totals: the records are in Kafka already.
+
+        Raises:
+            WireError: no broker answers a new query, whose first micro-batch was empty; Spark would log it as done.
+        """
+        if batchId == 0 and not any(isinstance(message, WrittenTask) and message.n_records for message in messages):
+            check_brokers(self._options)
         _log_totals(messages, f"Micro-batch {batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

@@ -141,9 +141,9 @@ class MetadataCache:
         if near:
             error.remedy = f"Did you mean {' or '.join(near)}? {error.remedy}"
 
-    def brokers(self) -> dict[int, Broker]:
+    def brokers(self, *, deadline: Deadline | None = None) -> dict[int, Broker]:
         """The brokers that the last metadata named, by node id; asks where none is known yet."""
-        return self._nodes(self._total())
+        return self._nodes(deadline or self._total())
 
     def leader(self, tp: TopicPartition, *, deadline: Deadline | None = None) -> tuple[int, int]:
         """Broker id and leader epoch (-1 if unknown) of a topic-partition's leader; waits for one to be elected.

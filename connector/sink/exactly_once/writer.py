@@ -34,7 +34,6 @@ class ExactlyOnceStreamWriter(KafkaStreamWriter):
         self._max_bytes = exactly_once.max_bytes or default_max_bytes()
         _warn_of_result_limit(os.getpid())
         self._task_writer = EncodingTaskWriter(options, schema, self._max_bytes)
-        self._client = options.client
         self._exactly_once = exactly_once
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -43,7 +42,7 @@ class ExactlyOnceStreamWriter(KafkaStreamWriter):
         Raises:
             ExactlyOnceError: it was not written, or its outcome is unknown; the text says which, and why.
         """
-        cluster = shared_cluster(self._client)
+        cluster = shared_cluster(self._options.client)
         MicroBatchCommit(cluster, self._exactly_once, batchId, max_bytes=self._max_bytes).run(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

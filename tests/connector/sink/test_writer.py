@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -13,13 +15,16 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire import PykafkaWireDataSource
 from pykafka_wire.options.sink import parse_sink_options
-from pykafka_wire.sink.preflight import check_batch_write, check_stream_write
+from pykafka_wire.sink.preflight import check_batch_write
+from pykafka_wire.sink.task_writer import WrittenTask
 from pykafka_wire.wire.errors import NoBrokerAvailableError, UnknownTopicError
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 T0_MS = 1_700_000_000_000
+#: Options of a write to brokers that are not there.
+NOBODY = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "500"}
 
 
 def write(frame: Any, kafka: Any, **options: str) -> None:
@@ -440,10 +445,32 @@ def test_a_stream_to_brokers_that_are_not_there_fails_before_its_first_batch(que
 
 
 def test_a_topic_column_does_not_keep_a_write_from_checking_its_brokers() -> None:
-    options = parse_sink_options({"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "500"})
-    for check in (check_batch_write, check_stream_write):
-        with pytest.raises(NoBrokerAvailableError):
-            check(options)
+    with pytest.raises(NoBrokerAvailableError):
+        check_batch_write(parse_sink_options(NOBODY))
+
+
+@pytest.mark.parametrize("to", [{}, {"topic": "orders"}], ids=["column", "option"])
+def test_an_outage_does_not_end_a_stream_before_its_tasks_have_retried(to: dict[str, str]) -> None:
+    """Spark plans a micro-batch in a new process after a minute without one: that the brokers are unknown there means nothing."""
+    schema = StructType().add("value", "string").add("topic", "string")
+    writer = PykafkaWireDataSource(NOBODY | to).streamWriter(schema, False)
+    with pytest.raises(NoBrokerAvailableError):
+        writer.commit([WrittenTask(n_records=0, n_bytes=0)], 0)  # a new query's, and empty: no task has connected
+    writer.commit([WrittenTask(n_records=0, n_bytes=0)], 7)
+    writer.commit([WrittenTask(n_records=0, n_bytes=0), WrittenTask(n_records=1, n_bytes=9)], 0)
+
+
+def test_what_is_in_kafka_is_committed_though_nothing_can_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records are there. A commit that fails makes Spark write them again."""
+    monkeypatch.setitem(sys.modules, "pyspark.sql.worker.python_streaming_sink_runner", sys)  # commits run under it
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        broker.setblocking(False)
+        options = {"kafka.bootstrap.servers": f"127.0.0.1:{broker.getsockname()[1]}", "topic": "orders"}
+        options["kafka.default.api.timeout.ms"] = "500"
+        writer = PykafkaWireDataSource(options).streamWriter(StructType().add("value", "string"), False)
+        writer.commit([WrittenTask(n_records=1, n_bytes=9)], 0)
+        with pytest.raises(BlockingIOError):
+            broker.accept()  # nobody has asked it anything
 
 
 def test_a_marker_topic_that_does_not_exist_fails_before_any_task(kafka: Any, topic: Any) -> None:
