@@ -37,7 +37,7 @@ def check_stream_write(options: SinkOptions) -> None:
     """As :func:`check_batch_write`, for a writer that Spark builds anew for every micro-batch. Only definite errors are raised.
 
     An outage is left to the tasks and their retries. This process cannot know whether the query has written before: Spark starts
-    a new one after a minute without a micro-batch. In a process that lives on, metadata that is fresh enough is not requested again.
+    a new one after a minute without a micro-batch. In one that lives on, metadata that is fresh enough is not requested again.
 
     Raises:
         UnknownTopicError: a topic does not exist.
