@@ -25,7 +25,7 @@ from kafka import TopicPartition as KafkaPythonPartition
 from rig import Rig
 from runs import Contender, Run
 
-from pykafka_wire.wire import topics as wire_topics
+from pykafka_wire.wire import topic_partitions as wire_topics
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.fetch.range_read import fetch_ranges

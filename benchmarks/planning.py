@@ -18,7 +18,7 @@ from runs import Contender, Run
 
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.schema import source_schema
-from pykafka_wire.source.batch import KafkaBatchReader
+from pykafka_wire.source.batch_reader import KafkaBatchReader
 
 #: One record of metadata each; a controller takes at most 10,000 in one request.
 _PARTITIONS_PER_TOPIC = 1_000

@@ -27,10 +27,10 @@ from rig import Rig
 
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.schema import arrow_schema, source_schema
-from pykafka_wire.source import read
-from pykafka_wire.source.batch import KafkaBatchReader
+from pykafka_wire.source import task_reader
+from pykafka_wire.source.batch_reader import KafkaBatchReader
 from pykafka_wire.source.input_partition import KafkaInputPartition
-from pykafka_wire.wire.fetch import fetched
+from pykafka_wire.wire.fetch import fetched_records
 
 
 class Phases:
@@ -62,7 +62,7 @@ def batches(options: dict[str, str]) -> Iterator[Any]:
     parsed = parse_source_options(options, "batch")
     for partition in KafkaBatchReader(parsed, schema).partitions():
         assert isinstance(partition, KafkaInputPartition)
-        yield from read.read_ranges(parsed, partition.ranges, arrow_schema(schema))
+        yield from task_reader.read_ranges(parsed, partition.ranges, arrow_schema(schema))
 
 
 def drain(options: dict[str, str], write: Callable[[Any, Any], None]) -> int:
@@ -82,15 +82,15 @@ def write_ipc(sink: Any, batch: Any) -> None:
 def measure(options: dict[str, str], console: Console) -> None:
     """One plain pass with phases, printed in records per second and shares."""
     phases = Phases()
-    originals = fetched.decode, read.record_batch  # type: ignore[attr-defined]  # replaced where it is used
-    fetched.decode = phases.timed("decoding", originals[0])  # type: ignore[attr-defined]
-    read.record_batch = phases.timed("building batches", originals[1])
+    originals = fetched_records.decode, task_reader.record_batch  # type: ignore[attr-defined]  # replaced where it is used
+    fetched_records.decode = phases.timed("decoding", originals[0])  # type: ignore[attr-defined]
+    task_reader.record_batch = phases.timed("building batches", originals[1])
     try:
         wall, cpu = time.perf_counter(), time.process_time()
         n_records = drain(options, phases.timed("Arrow IPC", write_ipc))
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     finally:
-        fetched.decode, read.record_batch = originals  # type: ignore[attr-defined]
+        fetched_records.decode, task_reader.record_batch = originals  # type: ignore[attr-defined]
     known_wall, known_cpu = (sum(spent[i] for spent in phases.seconds.values()) for i in (0, 1))
     phases.add("waiting and receiving", wall - known_wall, cpu - known_cpu)
     console.print(f"{n_records:,} records in {wall:.2f} s: {n_records / wall / 1e6:.2f} million/s, {cpu:.2f} s of CPU")

@@ -26,7 +26,7 @@ from pykafka_wire.local.java import ensure_java, export_java_home
 from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _TIMEOUT_S = 60
 #: The listener for TLS.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pykafka_wire.datasource import PykafkaWireDataSource
-    from pykafka_wire.listener import LagListener
+    from pykafka_wire.lag_listener import LagListener
 
 __version__ = "0.1.0"
 __all__ = ["LagListener", "PykafkaWireDataSource", "__version__"]
@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
             raise _spark_missing(error) from error
         return PykafkaWireDataSource
     if name == "LagListener":
-        from pykafka_wire.listener import LagListener
+        from pykafka_wire.lag_listener import LagListener
 
         return LagListener
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

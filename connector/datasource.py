@@ -37,7 +37,7 @@ class PykafkaWireDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader for ``schema``, which may name a subset of the columns."""
-        from pykafka_wire.source.batch import KafkaBatchReader
+        from pykafka_wire.source.batch_reader import KafkaBatchReader
 
         options = parse_source_options(self.options, "batch")
         log_warnings(options.warnings)
@@ -45,8 +45,8 @@ class PykafkaWireDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming reader for ``schema``, fit for the running Spark version."""
-        from pykafka_wire.source.planning.admission import HAS_ADMISSION_CONTROL
-        from pykafka_wire.source.stream import KafkaStreamReader, KafkaStreamReaderWithoutLimits
+        from pykafka_wire.source.planning.spark_read_limits import HAS_ADMISSION_CONTROL
+        from pykafka_wire.source.stream_reader import KafkaStreamReader, KafkaStreamReaderWithoutLimits
 
         options = parse_source_options(self.options, "stream")
         if HAS_ADMISSION_CONTROL:

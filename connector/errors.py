@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, Final
 
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 
 class ConnectorError(Exception):

@@ -14,7 +14,7 @@ import tempfile
 from pyspark.sql import SparkSession
 
 from pykafka_wire import LagListener
-from pykafka_wire.listener import QueryLag
+from pykafka_wire.lag_listener import QueryLag
 
 
 def show(lag: QueryLag) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from pykafka_wire.local import (
     JarResolutionError,
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.wire.secured import Secured
+
+# How long an example takes says more of the machine than of the code.
+hypothesis_settings.register_profile("no deadline", deadline=None)
+hypothesis_settings.load_profile("no deadline")
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 BROKER_FIXTURES = {"kafka", "kafka_cluster", "kafka_tv1", "transaction_version_brokers", "topic"}

@@ -85,8 +85,8 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     # Record batches.
     "a CRC is wrong: fetched once more, then an error with its place": (
-        "wire/test_fetched.py::test_a_corrupt_batch_is_fetched_once_more_and_the_others_are_handed_out",
-        "wire/test_fetched.py::test_a_batch_that_is_corrupt_twice_fails_with_its_place",
+        "wire/test_fetched_records.py::test_a_corrupt_batch_is_fetched_once_more_and_the_others_are_handed_out",
+        "wire/test_fetched_records.py::test_a_batch_that_is_corrupt_twice_fails_with_its_place",
     ),
     "a batch is of an unknown format: it is refused": (
         "wire/test_decode.py::test_unknown_formats_are_refused_clearly",

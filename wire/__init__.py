@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pykafka_wire.wire.fetch.polled import Polled, Record
     from pykafka_wire.wire.record_producer import RecordProducer
     from pykafka_wire.wire.settings import ClientSettings
-    from pykafka_wire.wire.topics import TopicPartition
+    from pykafka_wire.wire.topic_partitions import TopicPartition
 
 __all__ = [
     "EARLIEST",
@@ -44,7 +44,7 @@ _MODULES: Final = {
     "Polled": "fetch.polled",
     "Record": "fetch.polled",
     "RecordProducer": "record_producer",
-    "TopicPartition": "topics",
+    "TopicPartition": "topic_partitions",
     "WireError": "errors",
 }
 

@@ -31,18 +31,18 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
-from pykafka_wire.wire.fetch.fetched import FetchedRecords
+from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
 from pykafka_wire.wire.fetch.live_read import LiveRead
 from pykafka_wire.wire.fetch.polled import Polled
 from pykafka_wire.wire.fetch.positions import Position
 from pykafka_wire.wire.groups.background_call import BackgroundCall
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
 from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
 from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, Identity, MemberState
-from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -1,14 +1,11 @@
-"""Time limits and pauses: a deadline on the monotonic clock, which no change of the wall clock shortens or lengthens, a clock that
-can be stopped, and the growing pauses between tries. It knows no broker and no error code."""
+"""Time limits: a deadline on the monotonic clock, which no change of the wall clock shortens or lengthens, and a
+clock that can be paused. It knows no broker."""
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from dataclasses import dataclass
-
-from pykafka_wire.wire.settings import ClientSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +70,3 @@ class WorkingClock:
     def deadline(self, at: float) -> Deadline:
         """A moment of this clock as a deadline, if there is no pause until then."""
         return Deadline(at + self._away_s)
-
-
-class Backoff:
-    """Pauses between tries: exponential from ``retry.backoff.ms`` to ``retry.backoff.max.ms``, with jitter of a fifth,
-    so that clients that failed together do not come back together (KIP-580)."""
-
-    def __init__(self, settings: ClientSettings) -> None:
-        # As Java's clients: where the first pause is above the longest, every pause is the longest.
-        self.first_ms = settings.retry_backoff_ms
-        self._most_ms = settings.retry_backoff_max_ms
-
-    def delay_ms(self, n_failures: int) -> float:
-        """The pause after the ``n_failures``-th failure in a row, counted from 1."""
-        pause: float = min(self._most_ms, self.first_ms * 2.0 ** min(max(0, n_failures - 1), 30))
-        return pause * random.uniform(0.8, 1.2)

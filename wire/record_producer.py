@@ -32,7 +32,7 @@ from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 #: Single records are encoded together: at so many bytes of keys and values, or so many records, without waiting for flush.

@@ -20,15 +20,15 @@ from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
 from pykafka_wire.wire.groups.member_state import MemberState
-from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 
 def run_walkthrough(settings: ClientSettings) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final, Literal
 
-from pykafka_wire.wire.cluster.metadata import Broker
+from pykafka_wire.wire.cluster.metadata_view import Broker
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import tls_failure

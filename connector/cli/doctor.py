@@ -19,11 +19,11 @@ from pykafka_wire.cli.connection import connection_options, output, settings
 from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import Operation, describe_group, describe_transaction, topic_operations
-from pykafka_wire.wire.cluster.metadata import TopicMetadata
+from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import similar_names
+from pykafka_wire.wire.topic_partitions import similar_names
 
 #: For each request inside the cluster, with its retries.
 _CLUSTER_MS: Final = 8_000

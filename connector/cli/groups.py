@@ -22,8 +22,8 @@ from pykafka_wire.cli.topics import partitions_of
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import describe_group
-from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Looks that the sparkline shows: a terminal is 80 columns wide.
 _HISTORY: Final = 60

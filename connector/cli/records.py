@@ -22,7 +22,7 @@ from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.record_producer import RecordProducer
 from pykafka_wire.wire.records.decode import Columns
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from io import BufferedReader

@@ -8,7 +8,7 @@ from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.times import format_timestamp, parse_time
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition, topic_id_text
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, topic_id_text
 
 
 @click.command()

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any
 
 from pykafka_wire.local.cluster import free_ports
+from pykafka_wire.local.external_cluster import NamedCluster
 from pykafka_wire.local.jars import KAFKA_VERSION
-from pykafka_wire.local.named import NamedCluster
 from pykafka_wire.local.process import LocalClusterError
 from pykafka_wire.local.settings import CONTROLLER, HOST, common_properties
 

@@ -2,7 +2,8 @@
 
 A name near one that applies is refused, with that name; any other unknown name is ignored with a warning, since programs
 written for Spark's own connector carry such options. The connector's own options are listed in
-:mod:`pykafka_wire.options.table`; the values of client settings, ``kafka.*``, are checked by :mod:`pykafka_wire.wire.settings`.
+:mod:`pykafka_wire.options.definitions`; the values of client settings, ``kafka.*``, are checked by
+:mod:`pykafka_wire.wire.settings`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options.table import OPTIONS
+from pykafka_wire.options.definitions import OPTIONS
 from pykafka_wire.wire.settings import SETTINGS
 from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
 

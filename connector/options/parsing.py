@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pykafka_wire.errors import OptionError
+from pykafka_wire.options.definitions import default_of
 from pykafka_wire.options.names import PREFIX, REFUSED_IN_SPARK, SPARKS_OWN, Mode, check_names
 from pykafka_wire.options.starting_offsets import UNITS_MS
 from pykafka_wire.wire.errors import SettingsError
@@ -55,8 +56,11 @@ class OptionValues:
         value = self.given.get(name.lower(), "").strip()
         return value or None
 
-    def boolean(self, name: str, default: bool) -> bool:
-        value = (self.text(name) or str(default)).lower()
+    def text_or_default(self, name: str) -> str:
+        return self.text(name) or default_of(name)
+
+    def boolean(self, name: str) -> bool:
+        value = self.text_or_default(name).lower()
         if value not in ("true", "false"):
             raise OptionError(f"{name} is {value!r}: use true or false.")
         return value == "true"
@@ -69,17 +73,15 @@ class OptionValues:
             raise OptionError(f"{name} is {value!r}: use a whole number above zero.")
         return int(value)
 
-    def duration_ms(self, name: str, default: int) -> int:
-        value = self.text(name)
-        if value is None:
-            return default
+    def duration_ms(self, name: str) -> int:
+        value = self.text_or_default(name)
         match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)?", value.lower())
         if match is None:
             raise OptionError(f"{name} is {value!r}: use a number with a unit, such as 500ms, 30s, 15m, 2h or 1d.")
         return int(match[1]) * UNITS_MS[match[2] or "ms"]
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        value = (self.text(name) or choices[0]).lower()
+        value = self.text_or_default(name).lower()
         if value not in choices:
             raise OptionError(f"{name} is {value!r}: use {' or '.join(choices)}.")
         return value

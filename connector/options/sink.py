@@ -101,7 +101,7 @@ def _exactly_once(values: OptionValues, client: ClientSettings, topic: str | Non
     return ExactlyOnceOptions(
         transactional_id=client.transactional_id,
         marker_topic=marker_topic,
-        fail_on_missing_marker=values.boolean("failOnMissingMarker", True),
+        fail_on_missing_marker=values.boolean("failOnMissingMarker"),
         keep_on_marker_mismatch=values.choice("onMarkerMismatch", ("fail", "skip")) == "skip",
         max_bytes=values.positive("maxTransactionBytes"),
     )
@@ -117,7 +117,7 @@ def _dead_letter_topic(values: OptionValues, client: ClientSettings, topic: str 
         raise OptionError("onRecordError=divert needs deadLetterTopic: the topic for rejected records.")
     if asked == topic:
         raise OptionError(f"deadLetterTopic is {asked}, the topic that rejects the records: name another one.")
-    if (values.text("deliveryGuarantee") or "").lower() == "exactly-once":
+    if values.text_or_default("deliveryGuarantee").lower() == "exactly-once":
         raise OptionError(
             "onRecordError=divert cannot be combined with deliveryGuarantee=exactly-once, which writes all of a micro-batch or "
             "nothing: remove one of them."

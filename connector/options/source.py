@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pykafka_wire.errors import OptionError
+from pykafka_wire.options.definitions import default_of
 from pykafka_wire.options.parsing import OptionValues
 from pykafka_wire.options.starting_offsets import (
     OffsetSpec,
@@ -17,7 +18,7 @@ from pykafka_wire.options.starting_offsets import (
     parse_timestamp_spec,
 )
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
             -1, "startingOffsets", "a batch read that starts at latest reads nothing: use earliest or offsets"
         )
         ending.refuse(-2, "endingOffsets", "a batch read that ends at earliest reads nothing: use latest or offsets")
-    fail_on_data_loss = values.boolean("failOnDataLoss", True)
+    fail_on_data_loss = values.boolean("failOnDataLoss")
     ledger = values.text("dataLossLedger")
     if ledger is not None and fail_on_data_loss:
         raise OptionError(
@@ -91,7 +92,7 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
         raise OptionError(
             "startingOffsets=group needs kafka.group.id: the consumer group whose committed offsets the read starts from."
         )
-    commits = values.boolean("commitOffsets", True)
+    commits = values.boolean("commitOffsets")
     minimum, maximum = values.positive("minOffsetsPerTrigger"), values.positive("maxOffsetsPerTrigger")
     if minimum is not None and maximum is not None and minimum > maximum:
         raise OptionError(
@@ -102,27 +103,28 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
         subscription=subscription,
         starting_offsets=starting,
         ending_offsets=ending,
-        include_headers=values.boolean("includeHeaders", False),
-        filter_pushdown=values.boolean("filterPushdown", False),
+        include_headers=values.boolean("includeHeaders"),
+        filter_pushdown=values.boolean("filterPushdown"),
         fail_on_data_loss=fail_on_data_loss,
         data_loss_ledger=ledger,
         max_offsets_per_trigger=maximum,
         max_bytes_per_trigger=values.positive("maxBytesPerTrigger"),
         min_offsets_per_trigger=minimum,
-        max_trigger_delay_ms=values.duration_ms("maxTriggerDelay", 15 * 60 * 1000),
+        max_trigger_delay_ms=values.duration_ms("maxTriggerDelay"),
         min_partitions=values.positive("minPartitions"),
         max_records_per_partition=values.positive("maxRecordsPerPartition"),
         group_id=group_id,
-        group_id_prefix=values.text("groupIdPrefix") or "pykafka-wire",
+        group_id_prefix=values.text_or_default("groupIdPrefix"),
         commit_offsets=commits,
         static_membership=_static_membership(values, client, commits),
-        poll_timeout_ms=values.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
+        poll_timeout_ms=values.positive("kafkaConsumer.pollTimeoutMs")
+        or int(default_of("kafkaConsumer.pollTimeoutMs")),
         warnings=tuple(values.warnings),
     )
 
 
 def _static_membership(values: OptionValues, client: ClientSettings, commits: bool) -> bool:
-    value = (values.text("groupMembership") or "none").lower()
+    value = values.text_or_default("groupMembership").lower()
     if value not in ("none", "static"):
         raise OptionError(f"groupMembership is {value!r}: use none or static.")
     if value == "static" and not commits:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: ListOffsets' numbers for the ends of the log; offset JSON uses them, too (the JVM connector's convention).
 LATEST = -1

@@ -19,7 +19,7 @@ from pykafka_wire.wire.produce.partitioner import Partitioner
 from pykafka_wire.wire.records.arrays import to_arrow, to_numpy, validity
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.encode import encode_batches
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Uncompressed bytes of one record batch: below the brokers' default message.max.bytes (1 MiB and 12 bytes) with room
 #: for the batch's header, and large enough that per-batch costs vanish.

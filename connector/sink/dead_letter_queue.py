@@ -34,7 +34,7 @@ from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.split_batches import RejectedRecords
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.encode import encode_batches
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.sink.arrow_input import rows_to_arrow
 from pykafka_wire.sink.preflight import check_brokers
 from pykafka_wire.sink.task_writer import TaskWriter, WrittenTask
-from pykafka_wire.spark_workers import SentToWorkers
+from pykafka_wire.worker_pickling import SentToWorkers
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter

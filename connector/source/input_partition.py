@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql.datasource import InputPartition
 
-from pykafka_wire.wire.topics import OffsetRange
+from pykafka_wire.wire.topic_partitions import OffsetRange
 
 
 class KafkaInputPartition(InputPartition):

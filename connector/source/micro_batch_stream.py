@@ -2,7 +2,7 @@
 
 Owns what the query knows between two micro-batches, and the order of things: take a snapshot of the logs
 (:mod:`~pykafka_wire.source.planning.log_snapshot`), plan (:mod:`~pykafka_wire.source.planning.micro_batch`), report losses,
-commit. The methods' contracts with Spark are :mod:`~pykafka_wire.source.stream`'s.
+commit. The methods' contracts with Spark are :mod:`~pykafka_wire.source.stream_reader`'s.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from pykafka_wire.checkpoint_offsets import QueryOffsets, nest_by_topic
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
-from pykafka_wire.offsets import QueryOffsets, nest_by_topic
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions
-from pykafka_wire.source.planning.admission import MinimumOffsets, reads_all_available
+from pykafka_wire.source.planning.batch_tasks import plan_input_partitions, skip_aged_out
 from pykafka_wire.source.planning.log_snapshot import LogSnapshots
-from pykafka_wire.source.planning.micro_batch import Limits, LogSnapshot, MicroBatchPlan, plan_micro_batch
+from pykafka_wire.source.planning.micro_batch import LogSnapshot, MicroBatchPlan, plan_micro_batch
 from pykafka_wire.source.planning.offset_lookups import resolve_offsets
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes, fit_bytes, ranges_between
+from pykafka_wire.source.planning.spark_read_limits import reads_all_available
 from pykafka_wire.source.planning.subscribed_topics import topic_ids_of
-from pykafka_wire.source.planning.tasks import plan_input_partitions, skip_aged_out
+from pykafka_wire.source.planning.trigger_limits import Limits, MinimumOffsets
 from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.progress.group_commits import GroupCommitter
 from pykafka_wire.source.progress.hanging_transactions import HangingTransactionWatch
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.metadata import TopicMetadata
+from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
 from pykafka_wire.wire.process_clients import shared_cluster
-from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
 

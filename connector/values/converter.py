@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, OptionError, PoisonError, ValueFormatError
-from pykafka_wire.spark_workers import SentToWorkers
 from pykafka_wire.values.arrow_conversion import BinaryText, conversion_to, from_arrow
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.arrays import validity as validity_of
+from pykafka_wire.worker_pickling import SentToWorkers
 
 OnError = Literal["fail", "null", "divert"]
 _POLICIES: Final = ("fail", "null", "divert")

@@ -13,7 +13,7 @@ import uuid
 from typing import Any
 
 from pykafka_wire.wire.protocol.fields import Struct
-from pykafka_wire.wire.topics import ZERO_UUID
+from pykafka_wire.wire.topic_partitions import ZERO_UUID
 from tests.conformance.kafka import KafkaField, KafkaMessage
 
 Tree = dict[str, Any]

@@ -17,7 +17,7 @@ from pykafka_wire.errors import (
     WriteError,
     describe_loss,
 )
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 CODES = {
     OptionError: "PYKAFKA_WIRE_OPTION",

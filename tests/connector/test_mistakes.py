@@ -22,14 +22,14 @@ from pyspark.errors import ParseException
 from pyspark.sql.types import StructType
 
 from pykafka_wire import PykafkaWireDataSource
+from pykafka_wire.checkpoint_offsets import QueryOffsets
 from pykafka_wire.errors import ConnectorError, DataLossError
-from pykafka_wire.offsets import QueryOffsets
 from pykafka_wire.source.progress.group_commits import GroupCommitter
-from pykafka_wire.source.stream import KafkaStreamReader
+from pykafka_wire.source.stream_reader import KafkaStreamReader
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.wire.secured import PASSWORDS, Secured
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from pykafka_wire.errors import OptionError
+from pykafka_wire.options.definitions import OPTIONS
 from pykafka_wire.options.sink import ExactlyOnceOptions, parse_sink_options
 from pykafka_wire.options.source import SourceOptions, parse_source_options
-from pykafka_wire.options.table import OPTIONS
 from pykafka_wire.wire.records.compression import Codec
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 BROKERS = {"kafka.bootstrap.servers": "localhost:9092"}
 ORDERS = BROKERS | {"subscribe": "orders"}

@@ -19,7 +19,7 @@ from pykafka_wire.options.starting_offsets import (
     parse_timestamp,
     parse_timestamp_spec,
 )
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 T0 = TopicPartition("topic", 0)
 T1 = TopicPartition("topic", 1)

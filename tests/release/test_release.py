@@ -160,7 +160,7 @@ def test_with_the_extras_what_they_bring_works(
     name = topic(3)
     assert name in run(python.with_name("pykafka-wire"), "topics", "--bootstrap", kafka.bootstrap_servers, **settings)
     code = """
-from pykafka_wire.values.libraries import library
+from pykafka_wire.values.optional_libraries import library
 for name in ("fastavro", "jsonschema", "google.protobuf", "urllib3", "cryptography"):
     library(name, "a test")
 """

@@ -22,7 +22,7 @@ from pykafka_wire.wire.protocol.messages.group import (
     SyncGroupResponse,
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import CLOSE, VERSIONS, FakeBroker, versions_response
 
 

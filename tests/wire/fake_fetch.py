@@ -21,7 +21,7 @@ from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import OffsetRange
+from pykafka_wire.wire.topic_partitions import OffsetRange
 from tests.wire.fake_broker import FakeBroker
 
 N_RECORDS = 10

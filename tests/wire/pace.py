@@ -23,7 +23,7 @@ from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.record_producer import RecordProducer
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 
 class Pace:

@@ -23,7 +23,7 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
 from pykafka_wire.wire.protocol.messages.find_coordinator import (
     Coordinator,
@@ -44,7 +44,7 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker, frame_of, versions_response
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))

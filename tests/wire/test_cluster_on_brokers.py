@@ -12,11 +12,11 @@ from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.jars import release
 from pykafka_wire.wire.cluster.cluster import ANY, Cluster
 from pykafka_wire.wire.errors import UnknownTopicError
-from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, likely_release
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 from tests.broker_features import BROKERS, lacking
 from tests.wire.test_cluster import ends
 

@@ -24,7 +24,7 @@ from pykafka_wire.wire.protocol.fields import (
     uuid128,
 )
 from pykafka_wire.wire.protocol.message import Message
-from pykafka_wire.wire.topics import ZERO_UUID
+from pykafka_wire.wire.topic_partitions import ZERO_UUID
 
 
 class Inner(Struct):

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from pykafka_wire.wire.deadline import Backoff, Deadline, WorkingClock
+from pykafka_wire.wire.backoff import Backoff
+from pykafka_wire.wire.deadline import Deadline, WorkingClock
 from pykafka_wire.wire.settings import ClientSettings
 
 SETTINGS = ClientSettings(bootstrap_servers=(("h", 1),), retry_backoff_ms=100, retry_backoff_max_ms=1000)

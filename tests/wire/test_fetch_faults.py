@@ -28,7 +28,7 @@ from pykafka_wire.wire.protocol.messages.list_offsets import (
     OffsetForLeaderTopicResult,
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import CLOSE, Close, FakeBroker, Handler, Mangled, Reply
 from tests.wire.fake_fetch import N_RECORDS, VALUES, answer, asked_of, batch_at, client, range_of, two_brokers
 

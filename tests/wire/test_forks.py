@@ -14,7 +14,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import ForkedConsumerError, ForkedProducerError
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.record_producer import RecordProducer
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.wire.test_producer import encode, numbered, read, settings_of
 

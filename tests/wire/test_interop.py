@@ -30,7 +30,7 @@ from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction
 
 pytestmark = pytest.mark.broker

@@ -10,11 +10,11 @@ import pytest
 from pykafka_wire.wire.consumer import Consumer
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import LogTruncatedError
-from pykafka_wire.wire.fetch.fetched import FetchedRecords
+from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
 from pykafka_wire.wire.fetch.live_read import LiveRead
 from pykafka_wire.wire.fetch.positions import Position
 from pykafka_wire.wire.protocol.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.fake_fetch import N_RECORDS, VALUES, answer, asked_of, batch_at, client, two_brokers
 from tests.wire.oracle import control_batch

@@ -21,7 +21,7 @@ from pykafka_wire.wire.protocol.messages.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING, MEMBER_ID_REQUIRED, FENCED = 22, 25, 27, 79, 82
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

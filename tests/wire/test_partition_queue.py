@@ -14,7 +14,7 @@ from pykafka_wire.wire.produce.partition_queue import PartitionQueue, next_seque
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 WRITER = ProducerIdentity(4711, 3)
 LOST = TransportError("connection reset")

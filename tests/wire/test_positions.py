@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.wire.fetch.positions import RangeProgress, scan_batches
-from pykafka_wire.wire.topics import OffsetRange
+from pykafka_wire.wire.topic_partitions import OffsetRange
 
 
 def batch_head(base_offset: int, last_offset_delta: int, *, n_bytes: int = 61, magic: int = 2, epoch: int = 4) -> bytes:

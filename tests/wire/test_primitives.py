@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pykafka_wire.wire.errors import ProtocolError
 from pykafka_wire.wire.protocol import primitives
-from pykafka_wire.wire.topics import ZERO_UUID
+from pykafka_wire.wire.topic_partitions import ZERO_UUID
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ import pytest
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProtocolError, WireError
-from pykafka_wire.wire.produce.answers import rejection_error
 from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.produce.response_handler import rejection_error
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.protocol.messages.produce import (
@@ -29,7 +29,7 @@ from pykafka_wire.wire.protocol.messages.produce import (
 )
 from pykafka_wire.wire.records.batches import read_header
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import CLOSE, FakeBroker, Mangled, Reply
 from tests.wire.oracle import decode_batches
 from tests.wire.test_producer import encode, numbered, read, settings_of
@@ -237,7 +237,7 @@ def test_batches_appended_with_too_few_replicas_are_not_appended_again(
         codes.append(answer.error_code)
         return rejection_error(tp, encoded, answer, **where)
 
-    monkeypatch.setattr("pykafka_wire.wire.produce.answers.rejection_error", noted)
+    monkeypatch.setattr("pykafka_wire.wire.produce.response_handler.rejection_error", noted)
     with Cluster(settings_of(brokers, delivery_timeout_ms=240_000)) as cluster:
         producer = Producer(cluster)
         producer.append("after-append", 0, encode(numbered(0, 100)))

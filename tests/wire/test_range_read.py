@@ -29,7 +29,7 @@ from pykafka_wire.wire.errors import (
 from pykafka_wire.wire.fetch.range_read import DEFAULT_END_WAIT_MS, FetchCounters, FetchedRecords, fetch_ranges
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition, topic_id_text
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition, topic_id_text
 from tests.broker_features import lacking
 from tests.wire.cutting_proxy import CuttingProxy
 

@@ -7,8 +7,9 @@ import time
 import pytest
 
 from pykafka_wire.wire import error_codes
+from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.retries import Graces, tries
-from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,
     BrokerError,

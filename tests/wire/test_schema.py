@@ -19,7 +19,7 @@ from pykafka_wire.wire.protocol.messages.header import RequestHeader, ResponseHe
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykafka_wire.wire.protocol.messages.produce import PartitionProduceData
 from pykafka_wire.wire.protocol.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
-from pykafka_wire.wire.topics import ZERO_UUID
+from pykafka_wire.wire.topic_partitions import ZERO_UUID
 from tests.conformance import kafka
 
 CLASSES: dict[str, type[Message]] = {

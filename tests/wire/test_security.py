@@ -29,7 +29,7 @@ from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 from tests.wire.secured import CLIENT_ID, CLIENT_SECRET, ODD_PASSWORD, PASSWORDS, REAUTH_MS, Secured, unsecured_token
 
 pytestmark = pytest.mark.broker

@@ -13,7 +13,7 @@ from pykafka_wire.wire.produce.split_batches import split_in_half, take_out
 from pykafka_wire.wire.records.batches import EncodedBatch, read_header, stamp_producer
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.oracle import Record, decode_batches
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

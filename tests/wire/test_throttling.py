@@ -14,7 +14,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import DeadlineExceededError
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.produce.producer import Producer
-from pykafka_wire.wire.topics import OffsetRange
+from pykafka_wire.wire.topic_partitions import OffsetRange
 from tests.wire.test_producer import VALUE_ONLY, encode, numbered, read, settings_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.needs("quotas set through brokers")]

@@ -26,7 +26,7 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.groups.offsets import CommittedOffset, fetch_offsets
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.find_coordinator import (
     Coordinator,
@@ -43,7 +43,7 @@ from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionRequests
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.broker_features import lacking

@@ -31,7 +31,7 @@ from pykafka_wire.wire.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: In place of a timestamp: the end of the log (with read_committed its last stable offset), its first offset that still
 #: exists, and the record with the highest timestamp (KIP-734).

@@ -11,11 +11,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool
-from pykafka_wire.wire.cluster.metadata import Broker, brokers_of
+from pykafka_wire.wire.cluster.metadata_view import Broker, brokers_of
 from pykafka_wire.wire.cluster.retries import tries
 from pykafka_wire.wire.connection.connection import Connection
-from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError, NoBrokerAvailableError, ProtocolError, TransportError
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykafka_wire.wire.settings import ClientSettings

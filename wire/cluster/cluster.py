@@ -2,7 +2,7 @@
 
 Owns routing and retries: every retry of a whole request happens here, driven by the table in
 :mod:`~pykafka_wire.wire.error_codes`. (The fetcher and the producer retry what only they can: positions and sequences.) What
-is known of topics and brokers is :mod:`~pykafka_wire.wire.cluster.metadata_cache`'s.
+is known of topics and brokers is :mod:`~pykafka_wire.wire.cluster.metadata_refresh`'s.
 
 In the order of Kafka's guide to clients: try the bootstrap servers in turn, each name's every address too, until
 one answers; ask it for metadata; route each request to the leader or coordinator that it concerns; on an error refresh the
@@ -17,13 +17,14 @@ from enum import IntEnum
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
+from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.connection_pool import GENERAL
-from pykafka_wire.wire.cluster.metadata import Broker
-from pykafka_wire.wire.cluster.metadata_cache import MetadataCache
+from pykafka_wire.wire.cluster.metadata_refresh import MetadataRefresher
+from pykafka_wire.wire.cluster.metadata_view import Broker
 from pykafka_wire.wire.cluster.retries import Graces, gave_up, tries
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.response_future import ResponseFuture
-from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import Action, error_info
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -36,7 +37,7 @@ from pykafka_wire.wire.errors import (
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 __all__ = ["ANY", "CONTROLLER", "Backoff", "Cluster", "CoordinatorKind", "Deadline", "ResponseFuture"]
 
@@ -60,7 +61,7 @@ class CoordinatorKind(IntEnum):
     TRANSACTION = 1
 
 
-class Cluster(MetadataCache):
+class Cluster(MetadataRefresher):
     """One client of one cluster. Opens connections when they are first needed; threads may share it.
 
     After a fork the child keeps what is known of the cluster and opens connections of its own.

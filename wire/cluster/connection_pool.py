@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
-from pykafka_wire.wire.cluster.metadata import Broker
+from pykafka_wire.wire.cluster.metadata_view import Broker
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline

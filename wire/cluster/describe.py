@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Final
 
 from pykafka_wire.wire.cluster.cluster import ANY, Cluster, CoordinatorKind, Deadline, partitions_by_topic
-from pykafka_wire.wire.cluster.metadata import TopicMetadata, topic_of
+from pykafka_wire.wire.cluster.metadata_view import TopicMetadata, topic_of
 from pykafka_wire.wire.errors import BrokerError, TransportError, WireError, broker_error
 from pykafka_wire.wire.protocol.fields import NO_OPERATIONS
 from pykafka_wire.wire.protocol.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
@@ -26,7 +26,7 @@ from pykafka_wire.wire.protocol.messages.transaction_admin import (
     ListTransactionsRequest,
     TopicRequest,
 )
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: From version 6 a group that does not exist is an error, and says nothing of permissions.
 _LAST_DESCRIBE_WITH_DEAD: Final = 5

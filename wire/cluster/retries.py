@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
-from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.backoff import Backoff
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import (
     BrokerError,

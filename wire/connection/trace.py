@@ -23,7 +23,7 @@ from pykafka_wire.wire.connection.state_machine import Received, Sent, StateMach
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.protocol.fields import Struct
-from pykafka_wire.wire.topics import topic_id_text
+from pykafka_wire.wire.topic_partitions import topic_id_text
 
 _logger = logging.getLogger(__name__)
 

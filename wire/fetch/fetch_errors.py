@@ -22,7 +22,7 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.protocol.messages.fetch import PartitionData
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition, topic_id_text
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition, topic_id_text
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.fetch.fetched import Chunk, FetchCounters, FetchedRecords
+from pykafka_wire.wire.fetch.fetched_records import Chunk, FetchCounters, FetchedRecords
 from pykafka_wire.wire.fetch.positions import Position, RangeProgress
 from pykafka_wire.wire.fetch.range_read import DEFAULT_MAX_BYTES, DEFAULT_MAX_PARTITION_BYTES, RangeRead
 from pykafka_wire.wire.fetch.response_handler import LEAST_PAUSE_S, RequestedPartition, ResponseHandler, SentFetch
 from pykafka_wire.wire.protocol.messages.fetch import PartitionData
 from pykafka_wire.wire.records.decode import Columns
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 _PURPOSE: Final = "live"
 _NO_END: Final = 2**63 - 1

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pykafka_wire.wire.fetch.fetched import FetchedRecords, partition_column, topic_column
+from pykafka_wire.wire.fetch.fetched_records import FetchedRecords, partition_column, topic_column
 from pykafka_wire.wire.records.arrays import to_arrow
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 
 class Record(NamedTuple):

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster.retries import Graces
 from pykafka_wire.wire.records.batches import LOG_OVERHEAD, MAGIC, least_length, whole_batches
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 _HEAD: Final = Struct(">qiiB")
 _LAST_OFFSET_DELTA: Final = Struct(">i")

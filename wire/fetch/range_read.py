@@ -24,12 +24,12 @@ from pykafka_wire.wire.cluster.connection_opener import ConnectionOpener
 from pykafka_wire.wire.connection.response_future import first_to_arrive
 from pykafka_wire.wire.errors import BrokerError, NoBrokerAvailableError, ProtocolError, TransportError, broker_error
 from pykafka_wire.wire.fetch.fetch_errors import recreated_error
-from pykafka_wire.wire.fetch.fetched import Chunk, ChunkDecoder, FetchCounters, FetchedRecords
+from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkDecoder, FetchCounters, FetchedRecords
 from pykafka_wire.wire.fetch.positions import RangeProgress
 from pykafka_wire.wire.fetch.response_handler import TOPIC_ID_VERSION, RequestedPartition, ResponseHandler, SentFetch
 from pykafka_wire.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pykafka_wire.wire.records.decode import Columns
-from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
 #: Most bytes of one answer and of one partition in it. An answer is decoded as a whole, so this is also the unit of
 #: memory: about two answers per leader are held.

@@ -2,7 +2,7 @@
 
 Owns that decision, apart from sending: which batches count as read, when a range's end is missing, which errors are retried
 after which pause, and when a range has failed. Requests are made by :mod:`~pykafka_wire.wire.fetch.range_read`, records are
-decoded by :mod:`~pykafka_wire.wire.fetch.fetched`, the texts of errors are in :mod:`~pykafka_wire.wire.fetch.fetch_errors`.
+decoded by :mod:`~pykafka_wire.wire.fetch.fetched_records`, the texts of errors are in :mod:`~pykafka_wire.wire.fetch.fetch_errors`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
-from pykafka_wire.wire.cluster.cluster import Backoff, Cluster, Deadline, ResponseFuture
+from pykafka_wire.wire.backoff import Backoff
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline, ResponseFuture
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.error_codes import Action
 from pykafka_wire.wire.errors import (
@@ -34,7 +35,7 @@ from pykafka_wire.wire.fetch.fetch_errors import (
     truncated_error,
     with_log_bounds,
 )
-from pykafka_wire.wire.fetch.fetched import Chunk, ChunkPart, FetchCounters
+from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkPart, FetchCounters
 from pykafka_wire.wire.fetch.positions import RangeProgress, scan_batches
 from pykafka_wire.wire.protocol.messages.fetch import FetchResponse, PartitionData
 from pykafka_wire.wire.records.batch_framing import RecordSlice

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.fetch.positions import scan_batches
 from pykafka_wire.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
 #: Four batches of Java's default batch.size tell enough; the first batch of all comes whole, whatever its size (KIP-74).
 _SAMPLE_BYTES: Final = 65_536

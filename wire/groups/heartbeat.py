@@ -11,7 +11,8 @@ import logging
 import threading
 import time
 
-from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.backoff import Backoff
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import NoBrokerAvailableError, TransportError, WireError, broker_error
 from pykafka_wire.wire.groups.member import LEAVE_TIMEOUT_MS, GroupMember
 from pykafka_wire.wire.groups.member_state import ILLEGAL_GENERATION, MemberState, MemberStateMachine

@@ -25,7 +25,7 @@ from pykafka_wire.wire.protocol.messages.group import (
     SyncGroupResponse,
 )
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 

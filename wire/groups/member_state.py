@@ -52,7 +52,7 @@ from pykafka_wire.wire.protocol.messages.group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 PROTOCOL_TYPE: Final = "consumer"
 #: Of subscriptions and assignments. Java's consumers write 3, which adds the rack, and read 1 as well.

@@ -2,7 +2,7 @@
 
 Owns, per topic-partition, the queue of batches, their base sequences, and what a retry does to the order. It does no
 I/O and knows nothing of leaders, requests or error codes, so that its rules can be tested alone. What an answer means is decided
-in :mod:`~pykafka_wire.wire.produce.answers`. The rules:
+in :mod:`~pykafka_wire.wire.produce.response_handler`. The rules:
 
 1. A batch gets its producer id, epoch and base sequence when it is first taken, and keeps all three: a retry resends
    identical bytes, which the broker recognises (KIP-98).
@@ -31,7 +31,7 @@ from typing import Final
 from pykafka_wire.wire.errors import ProtocolError, WireError
 from pykafka_wire.wire.produce.identity import ProducerIdentity
 from pykafka_wire.wire.records.batches import EncodedBatch, stamp_producer
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Sequences are non-negative int32 and wrap to 0 (DefaultRecordBatch.incrementSequence in Kafka's client).
 _SEQUENCES: Final = 1 << 31

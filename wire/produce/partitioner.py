@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.records.arrays import to_numpy, validity
 from pykafka_wire.wire.records.varints import Ints
-from pykafka_wire.wire.security.references import load_callable
+from pykafka_wire.wire.security.secret_references import load_callable
 from pykafka_wire.wire.settings import ClientSettings
 
 _SEED: Final = 0x9747B28C

@@ -1,7 +1,7 @@
 """Writes encoded record batches to their leaders: idempotent, pipelined, many topic-partitions in one request.
 
 Owns sending Produce requests, waiting for their answers, and memory. What an answer means is decided in
-:mod:`~pykafka_wire.wire.produce.answers`, order and sequences are kept in
+:mod:`~pykafka_wire.wire.produce.response_handler`, order and sequences are kept in
 :mod:`~pykafka_wire.wire.produce.partition_queue`, leaders and connections in :mod:`~pykafka_wire.wire.cluster.cluster`. A retry
 is followed in three files: `_receive` here gets the answer, `AnswerRules.on_answer` decides, `PartitionQueue.retry` puts the
 batch back in its place.
@@ -23,7 +23,8 @@ from collections.abc import Iterable
 from typing import Final, NoReturn
 
 from pykafka_wire.wire import forks
-from pykafka_wire.wire.cluster.cluster import Backoff, Cluster, Deadline
+from pykafka_wire.wire.backoff import Backoff
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.retries import Graces
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.errors import (
@@ -34,16 +35,16 @@ from pykafka_wire.wire.errors import (
     TransportError,
     WireError,
 )
-from pykafka_wire.wire.produce.answers import Acknowledged, AnswerRules, Failed, Outcome, Replaced, Retried
 from pykafka_wire.wire.produce.batch_limits import BatchLimits
 from pykafka_wire.wire.produce.identity import ProducerIdentity, TransactionScope, request_identity
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue, QueuedBatch
 from pykafka_wire.wire.produce.request import InFlightProduce, InFlightRequests, choose_queues, produce_request
+from pykafka_wire.wire.produce.response_handler import Acknowledged, AnswerRules, Failed, Outcome, Replaced, Retried
 from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_to_size
 from pykafka_wire.wire.produce.write_results import ProducerCounters, WriteResult, WriteResults
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 Owns the shape of the two messages (https://kafka.apache.org/protocol#The_Messages_Produce). They name topics by name before
 version 13 and by id from then on (KIP-516). What an answer means is decided in
-:mod:`~pykafka_wire.wire.produce.answers`.
+:mod:`~pykafka_wire.wire.produce.response_handler`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pykafka_wire.wire.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 
 #: The first version that names topics by id (KIP-516).
 _TOPIC_ID_VERSION: Final = 13

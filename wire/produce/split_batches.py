@@ -1,7 +1,7 @@
 """Encoded batches split: in half, or into the records that a broker rejects and the others.
 
 Owns the splitting, which decodes the batch and encodes its parts again. That costs as much as both, and is rare. When a batch is
-split is decided in :mod:`~pykafka_wire.wire.produce.answers`.
+split is decided in :mod:`~pykafka_wire.wire.produce.response_handler`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pykafka_wire.wire.records.compression import codec_of
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.records.varints import Ints
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _EVERYTHING: Final = Columns(headers=True, timestamp_type=False)
 _NO_LIMIT: Final = 2**31 - 1

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from pykafka_wire.wire.protocol.primitives import Piece, n_bytes
-from pykafka_wire.wire.topics import ZERO_UUID
+from pykafka_wire.wire.topic_partitions import ZERO_UUID
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from pykafka_wire.wire.errors import ProtocolError
-from pykafka_wire.wire.topics import ZERO_UUID
+from pykafka_wire.wire.topic_partitions import ZERO_UUID
 
 Buffer: TypeAlias = bytes | memoryview
 Piece: TypeAlias = bytes | bytearray | memoryview

@@ -38,7 +38,7 @@ from typing import Any, Final
 
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError, WireError
 from pykafka_wire.wire.security import jaas
-from pykafka_wire.wire.security.references import load_callable, resolve
+from pykafka_wire.wire.security.secret_references import load_callable, resolve
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from typing import Final
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
 from pykafka_wire.wire.security import jaas
 from pykafka_wire.wire.security.mechanism import SaslMechanism
-from pykafka_wire.wire.security.references import resolve
 from pykafka_wire.wire.security.scram import HASHES, Scram
+from pykafka_wire.wire.security.secret_references import resolve
 from pykafka_wire.wire.settings import ClientSettings
 
 # RFC 6750, section 2.1, and RFC 7628, section 3.1. A token with any other character could carry a second attribute.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.security.references import resolve
+from pykafka_wire.wire.security.secret_references import resolve
 from pykafka_wire.wire.settings import ClientSettings
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
-from pykafka_wire.wire.groups.offsets import CommittedOffset
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
 from pykafka_wire.wire.produce.identity import ProducerIdentity
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -35,7 +35,7 @@ from pykafka_wire.wire.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.versions import TransactionVersion
 
 logger = logging.getLogger(__name__)

@@ -22,12 +22,12 @@ from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster import describe
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProducerFencedError, WireError
-from pykafka_wire.wire.groups.offsets import CommittedOffset
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
 from pykafka_wire.wire.produce.identity import ProducerIdentity, TransactionScope
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.write_results import WriteResult
 from pykafka_wire.wire.records.batches import EncodedBatch
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionRequests, init_transaction
 from pykafka_wire.wire.transactions.versions import TransactionVersion
 

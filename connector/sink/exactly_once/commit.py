@@ -39,9 +39,9 @@ from pykafka_wire.sink.exactly_once.task import EncodedTask
 from pykafka_wire.wire.cluster.admin import describe_broker_configs
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.groups.offsets import fetch_offsets
+from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
 from pykafka_wire.wire.records.batches import EncodedBatch
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction, last_known_state
 
 _log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ import json
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pykafka_wire.wire.groups.offsets import CommittedOffset
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
 
 VERSION: Final = 1
 #: Other programs' metadata are quoted in errors up to this length.

@@ -23,7 +23,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.produce.batch_limits import BatchLimits
 from pykafka_wire.wire.records.batches import EncodedBatch
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Spark sets these for the tasks of a micro-batch; the write() of a streaming writer gets neither as an argument.
 _QUERY_ID: Final = "sql.streaming.queryId"

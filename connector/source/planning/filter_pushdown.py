@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: Above every offset.

@@ -10,16 +10,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from pykafka_wire.offsets import QueryOffsets
+from pykafka_wire.checkpoint_offsets import QueryOffsets
 from pykafka_wire.options.source import SourceOptions
-from pykafka_wire.source.planning.micro_batch import LogSnapshot, Offsets, known_offsets, shortened_logs, truncated_logs
+from pykafka_wire.source.planning.micro_batch import LogSnapshot, known_offsets, shortened_logs, truncated_logs
 from pykafka_wire.source.planning.offset_lookups import earliest_offsets, latest_offsets, topic_partitions
 from pykafka_wire.source.planning.subscribed_topics import TOPIC_DENIED, FoundTopics, SubscribedTopics, topic_ids_of
+from pykafka_wire.source.planning.trigger_limits import Offsets
 from pykafka_wire.wire.cluster.admin import ListedOffset, offsets_for_leader_epoch
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.metadata import TopicMetadata
+from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
 from pykafka_wire.wire.errors import BrokerError, UnknownTopicError
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 ResultT = TypeVar("ResultT")
 

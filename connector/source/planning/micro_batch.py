@@ -7,19 +7,17 @@ taken under the limits, and the offset that Spark logs for it. It asks nothing o
 
 from __future__ import annotations
 
-import math
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from pykafka_wire.checkpoint_offsets import DroppedTopic, QueryOffsets
 from pykafka_wire.errors import Loss
-from pykafka_wire.offsets import DroppedTopic, QueryOffsets
+from pykafka_wire.source.planning.trigger_limits import Limits, Offsets, apply_limits
 from pykafka_wire.source.progress.data_loss import LostRange
 from pykafka_wire.wire.cluster.admin import ListedOffset
-from pykafka_wire.wire.topics import TopicPartition
-
-Offsets = Mapping[TopicPartition, int]
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Topic-partitions of dropped topics that a checkpoint remembers, the latest ones: each takes some 20 bytes of every offset
 #: file. A topic that is dropped although a second broker did not know it either is rare.
@@ -48,23 +46,6 @@ class LogSnapshot:
     high_watermarks: Offsets = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
     vanished: tuple[TopicPartition, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How much a micro-batch may take.
-
-    Attributes:
-        last_offsets: where AvailableNow ends; None for other triggers. Logs that it does not name are not read.
-        admits: whether a micro-batch of so many offsets may go now (``minOffsetsPerTrigger``).
-        max_offsets: ``maxOffsetsPerTrigger``.
-        fit_bytes: lowers the ends of a micro-batch to ``maxBytesPerTrigger``, given its starts and its ends.
-    """
-
-    last_offsets: Offsets | None = None
-    admits: Callable[[int], bool] | None = None
-    max_offsets: int | None = None
-    fit_bytes: Callable[[Offsets, Offsets], dict[TopicPartition, int]] | None = None
 
 
 class FoundLoss(NamedTuple):
@@ -107,7 +88,7 @@ def plan_micro_batch(
     if last is not None:
         ends = {tp: max(starts[tp], min(end, last.get(tp, 0))) for tp, end in ends.items()}
     is_waiting = ends == starts
-    ends = _limit(starts, ends, limits)
+    ends = apply_limits(starts, ends, limits)
     plan_end = None
     # A shortened log is remembered at once: it may grow past the checkpoint's offset again.
     if ends != starts or shortened:
@@ -160,37 +141,6 @@ def shortened_logs(known: Offsets, snapshot: LogSnapshot) -> dict[TopicPartition
     return shorter | truncated_logs(known, snapshot)
 
 
-def share_offsets(start: Offsets, latest: Offsets, max_offsets: int) -> dict[TopicPartition, int]:
-    """Ends of a micro-batch of about ``max_offsets`` offsets, shared out by each topic-partition's lag.
-
-    A share below one offset is rounded up, so that a small topic-partition never starves beside a large one
-    (SPARK-26718); the batch can exceed the limit by at most one offset per topic-partition.
-    """
-    lags = {tp: end - start[tp] for tp, end in latest.items() if end > start[tp]}
-    total = sum(lags.values())
-    if total <= max_offsets:
-        return dict(latest)
-    ends = {}
-    for tp, end in latest.items():
-        share = max_offsets * (lags.get(tp, 0) / total)
-        ends[tp] = min(end, start[tp] + (math.ceil(share) if share < 1 else math.floor(share)))
-    return ends
-
-
-def share_bytes(
-    start: Offsets, ends: Offsets, max_bytes: int, bytes_per_offset: Callable[[str], float]
-) -> dict[TopicPartition, int]:
-    """Ends of a micro-batch of about ``max_bytes``, none beyond ``ends``; as :func:`share_offsets`, in estimated bytes.
-
-    Each topic-partition with a lag gives at least one offset, so that a record larger than the limit is read, too.
-    """
-    total = sum((end - start[tp]) * bytes_per_offset(tp.topic) for tp, end in ends.items())
-    if total <= max_bytes:
-        return dict(ends)
-    share = max_bytes / total
-    return {tp: min(end, start[tp] + max(1, math.floor((end - start[tp]) * share))) for tp, end in ends.items()}
-
-
 def _find_losses(
     checkpoint: QueryOffsets, snapshot: LogSnapshot, known: Offsets, truncated: Offsets, shortened: Offsets
 ) -> list[FoundLoss]:
@@ -228,17 +178,6 @@ def _find_losses(
         FoundLoss(Loss.OFFSETS_CHANGED, [(tp, end, known[tp]) for tp, end in shortened.items() if tp not in truncated]),
     ]
     return [each for each in found if each.ranges]
-
-
-def _limit(starts: Offsets, ends: dict[TopicPartition, int], limits: Limits) -> dict[TopicPartition, int]:
-    n_new = sum(end - starts[tp] for tp, end in ends.items())
-    if limits.admits is not None and not limits.admits(n_new):
-        return dict(starts)
-    if limits.max_offsets is not None:
-        ends = share_offsets(starts, ends, limits.max_offsets)
-    if limits.fit_bytes is not None and n_new:
-        ends = limits.fit_bytes(starts, ends)
-    return ends
 
 
 def _end_of(

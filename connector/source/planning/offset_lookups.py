@@ -15,9 +15,9 @@ from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.starting_offsets import EARLIEST, LATEST, OffsetSpec
 from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.metadata import TopicMetadata
-from pykafka_wire.wire.groups.offsets import fetch_offsets
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
+from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _log = logging.getLogger(__name__)
 

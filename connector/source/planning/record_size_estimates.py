@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from pykafka_wire.source.planning.micro_batch import Offsets, share_bytes
+from pykafka_wire.source.planning.trigger_limits import Offsets, share_bytes
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.sampling import sample_batches
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
 

@@ -14,14 +14,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pykafka_wire.offsets import QueryOffsets
+from pykafka_wire.checkpoint_offsets import QueryOffsets
 from pykafka_wire.options.source import Subscription
 from pykafka_wire.source.planning.offset_lookups import find_topics
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import topics_by_broker
-from pykafka_wire.wire.cluster.metadata import TopicMetadata
+from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
 from pykafka_wire.wire.errors import BrokerError, UnknownTopicError
-from pykafka_wire.wire.topics import ZERO_UUID
+from pykafka_wire.wire.topic_partitions import ZERO_UUID
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import DataLossError, LedgerError, Loss, OptionError, describe_loss
 from pykafka_wire.options.source import SourceOptions
-from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition, topic_id_text
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, topic_id_text
 
 _log = logging.getLogger(__name__)
 

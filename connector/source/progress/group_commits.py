@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pykafka_wire.offsets import QueryOffsets
+from pykafka_wire.checkpoint_offsets import QueryOffsets
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, WireError
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.groups.member_state import Identity
-from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from pykafka_wire.wire.cluster.admin import LATEST, ListedOffset, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import open_transactions
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _log = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, OptionError, PoisonError
 from pykafka_wire.values.arrow_conversion import BinaryText, conversion_to
-from pykafka_wire.values.avro.bounds import Bounds
-from pykafka_wire.values.avro.decode import decode_framed
+from pykafka_wire.values.avro.column_decoder import decode_framed
+from pykafka_wire.values.avro.input_limits import Bounds
 from pykafka_wire.values.avro.lanes import Flags
 from pykafka_wire.values.avro.logical_types import renamed
 from pykafka_wire.values.avro.plan import Plan
-from pykafka_wire.values.avro.steps import Step
-from pykafka_wire.values.libraries import library
+from pykafka_wire.values.avro.scalar_steps import Step
+from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_and_payload

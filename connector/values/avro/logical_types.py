@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pykafka_wire.errors import PoisonError
 from pykafka_wire.values import numbers
-from pykafka_wire.values.libraries import library
+from pykafka_wire.values.optional_libraries import library
 
 _PREFIX: Final = "pykafka-wire-"
 _UTC: Final = datetime.timezone.utc

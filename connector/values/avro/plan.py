@@ -2,7 +2,7 @@
 
 Owns Avro's schema resolution (https://avro.apache.org/docs/1.12.0/specification/#schema-resolution) as far as it is done in
 columns. What is not, and what a value of the schema cannot be in the wanted type, becomes a step under which lanes fail:
-:class:`~pykafka_wire.values.avro.steps.Unreadable`.
+:class:`~pykafka_wire.values.avro.scalar_steps.Unreadable`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pykafka_wire.values.avro import nested, steps
-from pykafka_wire.values.avro.steps import Step
+from pykafka_wire.values.avro import nested_steps, scalar_steps
+from pykafka_wire.values.avro.scalar_steps import Step
 from pykafka_wire.wire.records.arrays import binary_array
 
 Schema = Any  # as fastavro parses it: a name, a list (union) or a dict
@@ -59,13 +59,13 @@ class Plan:
         """
         written = _definition(written, self._written)
         read = None if read is None else _definition(read, self._read)
-        unreadable = steps.Unreadable(pa.null() if wanted is None else wanted)
+        unreadable = scalar_steps.Unreadable(pa.null() if wanted is None else wanted)
         self._n_steps += 1
         if self._n_steps > _MAX_STEPS:
             return unreadable
         if isinstance(written, list):
             branches = [self.step(each, read, wanted, inside) for each in written]
-            return nested.Union(branches, pa.null() if wanted is None else wanted)
+            return nested_steps.Union(branches, pa.null() if wanted is None else wanted)
         if isinstance(read, list):
             # The specification takes the first branch that matches, Java one that needs no promotion: done here where both
             # come to the same.
@@ -79,7 +79,7 @@ class Plan:
         if wanted is None:
             return self._skipping(written, kind, inside)
         if kind == "null":
-            return steps.Null(wanted)
+            return scalar_steps.Null(wanted)
         if kind == "record":
             return self._record(written, read, wanted, inside)
         if kind in ("array", "map"):
@@ -88,39 +88,39 @@ class Plan:
             symbols = tuple(written["symbols"])
             if not pa.types.is_string(wanted) or (read is not None and not set(symbols) <= set(read["symbols"])):
                 return unreadable
-            return steps.Choice(binary_array([each.encode() for each in symbols]).view(pa.string()))
+            return scalar_steps.Choice(binary_array([each.encode() for each in symbols]).view(pa.string()))
         return _scalar(written, written if read is None else read, wanted) or unreadable
 
     def _skipping(self, written: Schema, kind: str, inside: frozenset[str]) -> Step:
         if kind == "record":
             if written["name"] in inside:
-                return steps.Unreadable(pa.null())
+                return scalar_steps.Unreadable(pa.null())
             inside |= {written["name"]}
             fields = [(self.step(field["type"], None, None, inside), -1) for field in written["fields"]]
-            return nested.Record(fields, (), pa.struct([]))
+            return nested_steps.Record(fields, (), pa.struct([]))
         if kind in ("array", "map"):
             item = self.step(written["items" if kind == "array" else "values"], None, None, inside)
-            key = steps.Text(pa.string(), True) if kind == "map" else None
-            return nested.Items(item, pa.null(), key)
+            key = scalar_steps.Text(pa.string(), True) if kind == "map" else None
+            return nested_steps.Items(item, pa.null(), key)
         if kind == "fixed":
-            return steps.Fixed(written["size"])
+            return scalar_steps.Fixed(written["size"])
         made: dict[str, Step] = {
-            "null": steps.Null(pa.null()),
-            "boolean": steps.Boolean(),
-            "float": steps.Floating("<f4", pa.float32()),
-            "double": steps.Floating("<f8", pa.float64()),
-            "bytes": steps.Text(pa.binary(), False),
-            "string": steps.Text(pa.binary(), False),
+            "null": scalar_steps.Null(pa.null()),
+            "boolean": scalar_steps.Boolean(),
+            "float": scalar_steps.Floating("<f4", pa.float32()),
+            "double": scalar_steps.Floating("<f8", pa.float64()),
+            "bytes": scalar_steps.Text(pa.binary(), False),
+            "string": scalar_steps.Text(pa.binary(), False),
         }
-        return made.get(kind) or steps.integer(pa.int64(), 64)
+        return made.get(kind) or scalar_steps.integer(pa.int64(), 64)
 
     def _record(self, written: Schema, read: Schema | None, wanted: pa.DataType, inside: frozenset[str]) -> Step:
         if not pa.types.is_struct(wanted) or written["name"] in inside:
-            return steps.Unreadable(wanted)
+            return scalar_steps.Unreadable(wanted)
         inside |= {written["name"]}
         names = [field.name for field in wanted]
         if len(set(names)) != len(names):
-            return steps.Unreadable(wanted)
+            return scalar_steps.Unreadable(wanted)
         found: list[tuple[Step, int]] = []
         left = dict.fromkeys(names)
         readers = None if read is None else _reader_fields(written, read)
@@ -135,20 +135,20 @@ class Plan:
             else:
                 # Skipped, but what the reader's schema has must still be resolvable: others decide where it is not plain.
                 if reader is not None and not self._is_resolvable(field["type"], reader["type"]):
-                    return steps.Unreadable(wanted)
+                    return scalar_steps.Unreadable(wanted)
                 found.append((self.step(field["type"], None, None, inside), -1))
         absent: list[tuple[Step, int]] = []
         defaults = {} if read is None else {each["name"]: each for each in read["fields"]}
         if readers is not None:
             matched = {each["name"] for each in readers.values()}
             if any("default" not in each for name, each in defaults.items() if name not in matched):
-                return steps.Unreadable(wanted)
+                return scalar_steps.Unreadable(wanted)
         for name in left:
             place = names.index(name)
             column = wanted.field(place).type
-            made = self._default(defaults[name], column) if name in defaults else steps.Null(column)
+            made = self._default(defaults[name], column) if name in defaults else scalar_steps.Null(column)
             absent.append((made, place))
-        return nested.Record(tuple(found), tuple(absent), wanted)
+        return nested_steps.Record(tuple(found), tuple(absent), wanted)
 
     def _is_resolvable(self, written: Schema, read: Schema) -> bool:
         """Whether every value of ``written`` is one of ``read``, by their names alone; False where it takes more to know."""
@@ -162,25 +162,25 @@ class Plan:
         if _kind(first) not in ("null", "boolean", "int", "long", "float", "double", "string", "enum") or _logical(
             first
         ):
-            return steps.Unreadable(wanted)
+            return scalar_steps.Unreadable(wanted)
         if field["default"] is None:
-            return steps.Null(wanted)
+            return scalar_steps.Null(wanted)
         try:
-            return steps.Constant(self._constant(field["default"], wanted))
+            return scalar_steps.Constant(self._constant(field["default"], wanted))
         except Exception:  # the default does not fit the column: whoever reads row by row says how
-            return steps.Unreadable(wanted)
+            return scalar_steps.Unreadable(wanted)
 
     def _items(self, written: Schema, read: Schema | None, wanted: pa.DataType, inside: frozenset[str]) -> Step:
         if _kind(written) == "array":
             if not pa.types.is_list(wanted):
-                return steps.Unreadable(wanted)
+                return scalar_steps.Unreadable(wanted)
             inner = None if read is None else read["items"]
-            return nested.Items(self.step(written["items"], inner, wanted.value_type, inside), wanted)
+            return nested_steps.Items(self.step(written["items"], inner, wanted.value_type, inside), wanted)
         if not pa.types.is_map(wanted) or not pa.types.is_string(wanted.key_type):
-            return steps.Unreadable(wanted)
+            return scalar_steps.Unreadable(wanted)
         inner = None if read is None else read["values"]
         item = self.step(written["values"], inner, wanted.item_type, inside)
-        return nested.Items(item, wanted, steps.Text(pa.string(), True))
+        return nested_steps.Items(item, wanted, scalar_steps.Text(pa.string(), True))
 
 
 def _scalar(written: Schema, read: Schema, wanted: pa.DataType) -> Step | None:
@@ -190,42 +190,42 @@ def _scalar(written: Schema, read: Schema, wanted: pa.DataType) -> Step | None:
     if logical != _logical(written) or (logical and kind != target):
         return None
     if kind == "boolean":
-        return steps.Boolean() if is_a.is_boolean(wanted) else None
+        return scalar_steps.Boolean() if is_a.is_boolean(wanted) else None
     if kind in ("int", "long"):
         return _whole(kind, target, logical, wanted)
     if kind in ("float", "double"):
-        return steps.Floating("<f4" if kind == "float" else "<f8", wanted) if is_a.is_floating(wanted) else None
+        return scalar_steps.Floating("<f4" if kind == "float" else "<f8", wanted) if is_a.is_floating(wanted) else None
     if logical == "decimal":
         if not is_a.is_decimal(wanted) or wanted.bit_width != 128 or wanted.scale != written.get("scale", 0):
             return None
-        return steps.DecimalNumber(wanted, written["size"] if kind == "fixed" else None)
+        return scalar_steps.DecimalNumber(wanted, written["size"] if kind == "fixed" else None)
     if kind == "fixed":
         plain = is_a.is_binary(wanted) and not logical and written["size"] == read["size"]
-        return steps.Fixed(written["size"]) if plain else None
+        return scalar_steps.Fixed(written["size"]) if plain else None
     if logical == "uuid":
-        return steps.uuid_text() if kind == "string" and is_a.is_string(wanted) else None
+        return scalar_steps.uuid_text() if kind == "string" and is_a.is_string(wanted) else None
     if logical or (kind == "bytes" and target == "bytes" and not is_a.is_binary(wanted)):
         return None
     is_text = "string" in (kind, target)
     if is_a.is_string(wanted) and is_text:
-        return steps.Text(wanted, True)
-    return steps.Text(wanted, is_text) if is_a.is_binary(wanted) else None
+        return scalar_steps.Text(wanted, True)
+    return scalar_steps.Text(wanted, is_text) if is_a.is_binary(wanted) else None
 
 
 def _whole(kind: str, target: str, logical: str, wanted: pa.DataType) -> Step | None:
     is_a = pa.types
     bits = 32 if kind == "int" else 64
     if logical == "date":
-        return steps.date() if kind == "int" and is_a.is_date32(wanted) else None
+        return scalar_steps.date() if kind == "int" and is_a.is_date32(wanted) else None
     if logical in ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros"):
         fits = kind == "long" and is_a.is_timestamp(wanted) and wanted.unit == "us"
-        return steps.timestamp(wanted, millis=logical.endswith("millis")) if fits else None
+        return scalar_steps.timestamp(wanted, millis=logical.endswith("millis")) if fits else None
     if logical:
         return None
     if is_a.is_signed_integer(wanted) and target in ("int", "long"):
-        return steps.integer(wanted, bits)
+        return scalar_steps.integer(wanted, bits)
     # As a float a whole number is rounded twice, to 64 bits and then to 32, where the reader's schema has it so.
-    return steps.integer(wanted, bits) if is_a.is_float64(wanted) and target != "float" else None
+    return scalar_steps.integer(wanted, bits) if is_a.is_float64(wanted) and target != "float" else None
 
 
 def _definition(schema: Schema, named: Named) -> Schema:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
 from pykafka_wire.values.arrow_conversion import BinaryText
 from pykafka_wire.values.json.writing import json_text
-from pykafka_wire.values.libraries import library
+from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_and_payload

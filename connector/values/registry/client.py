@@ -14,10 +14,10 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
-from pykafka_wire.values.libraries import library
+from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.security.references import resolve
+from pykafka_wire.wire.security.secret_references import resolve
 
 _JSON: Final = "application/vnd.schemaregistry.v1+json, application/json"
 #: Schemas are documents that people write; Confluent's own limit is the broker's message size, 1 MB.

@@ -17,9 +17,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.groups.offsets import fetch_offsets
+from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 SERVERS, SOURCE, TARGET, FOLDER, REMOTE = sys.argv[1:]  # the last one empty in a classic session
 VERSION = tuple(int(number) for number in pyspark.__version__.split(".")[:2])

@@ -28,7 +28,7 @@ from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction
 
 N_TASKS = 2

@@ -23,9 +23,9 @@ from pykafka_wire.sink.exactly_once.task import EncodedTask
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import describe_transaction
 from pykafka_wire.wire.errors import ProducerFencedError
-from pykafka_wire.wire.groups.offsets import CommittedOffset
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

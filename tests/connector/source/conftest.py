@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType
 
 from pykafka_wire.options.source import parse_source_options
-from pykafka_wire.source.stream import KafkaStreamReader
+from pykafka_wire.source.stream_reader import KafkaStreamReader
 
 SCHEMA = StructType().add("partition", IntegerType()).add("offset", LongType()).add("value", BinaryType())
 

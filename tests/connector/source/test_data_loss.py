@@ -21,7 +21,7 @@ from pykafka_wire.errors import DataLossError, Loss
 from pykafka_wire.source.planning import log_snapshot, subscribed_topics
 from pykafka_wire.wire.errors import UnknownTopicError
 from pykafka_wire.wire.process_clients import shared_cluster
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 pytestmark = pytest.mark.broker
 

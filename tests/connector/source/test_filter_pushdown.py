@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 CONF = "spark.sql.python.filterPushdown.enabled"
 #: 2023-11-14T22:13:20Z

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import topic_id_text
+from pykafka_wire.wire.topic_partitions import topic_id_text
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as Place
 
-from pykafka_wire.offsets import QueryOffsets
+from pykafka_wire.checkpoint_offsets import QueryOffsets
 from pykafka_wire.source.progress.group_commits import GroupCommitter
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -38,7 +38,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponseTopics,
 )
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker
 
 DAY_S = 24 * 3600.0

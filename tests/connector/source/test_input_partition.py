@@ -8,7 +8,7 @@ import uuid
 from pyspark.sql.datasource import InputPartition
 
 from pykafka_wire.source.input_partition import KafkaInputPartition
-from pykafka_wire.wire.topics import OffsetRange
+from pykafka_wire.wire.topic_partitions import OffsetRange
 
 
 def range_of(partition: int) -> OffsetRange:

@@ -435,7 +435,7 @@ def test_a_task_skips_a_topic_only_where_no_broker_knows_it(
             raise error  # as one broker answers that lags behind
         yield from ()
 
-    monkeypatch.setattr("pykafka_wire.source.read.fetch_ranges", fetch_ranges)
+    monkeypatch.setattr("pykafka_wire.source.task_reader.fetch_ranges", fetch_ranges)
     with pytest.raises(type(error)):
         list(one.reader.read(planned[0]))
     assert ledger(tmp_path) == []

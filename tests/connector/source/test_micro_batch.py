@@ -11,18 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pykafka_wire.checkpoint_offsets import DroppedTopic, QueryOffsets
 from pykafka_wire.errors import Loss
-from pykafka_wire.offsets import DroppedTopic, QueryOffsets
 from pykafka_wire.source.planning import micro_batch
-from pykafka_wire.source.planning.micro_batch import (
-    Limits,
-    LogSnapshot,
-    plan_micro_batch,
-    share_bytes,
-    share_offsets,
-)
+from pykafka_wire.source.planning.micro_batch import LogSnapshot, plan_micro_batch
+from pykafka_wire.source.planning.trigger_limits import Limits, share_bytes, share_offsets
 from pykafka_wire.wire.cluster.admin import ListedOffset
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 IDS = {"a": uuid.UUID(int=10), "b": uuid.UUID(int=11)}

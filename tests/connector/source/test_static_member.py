@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructType
 
 from pykafka_wire.options.source import parse_source_options
-from pykafka_wire.source.stream import KafkaStreamReader
+from pykafka_wire.source.stream_reader import KafkaStreamReader
 
 pytestmark = pytest.mark.broker
 

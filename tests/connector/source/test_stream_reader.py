@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StructType
 
 from pykafka_wire.errors import DataLossError, Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import parse_source_options
-from pykafka_wire.source.stream import KafkaStreamReader
+from pykafka_wire.source.stream_reader import KafkaStreamReader
 from pykafka_wire.wire.record_producer import RecordProducer
 
 pytestmark = pytest.mark.broker

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.errors import DataLossError, Loss, OptionError
-from pykafka_wire.source.stream import KafkaStreamReaderWithoutLimits
+from pykafka_wire.source.stream_reader import KafkaStreamReaderWithoutLimits
 
 pytestmark = pytest.mark.broker
 

@@ -17,7 +17,7 @@ import pytest
 
 from pykafka_wire.errors import PoisonError
 from pykafka_wire.values.arrow_conversion import conversion_to
-from pykafka_wire.values.avro.decode import bounds, decode, decode_framed
+from pykafka_wire.values.avro.column_decoder import bounds, decode, decode_framed
 from pykafka_wire.values.avro.plan import Plan
 from tests.connector.values.avro_samples import Samples
 

@@ -17,7 +17,7 @@ def test_only_a_worker_that_spark_keeps_is_spared_collections(kept: str) -> None
         from pyspark import cloudpickle
         from pyspark.sql.types import BinaryType, StructField, StructType
         from pykafka_wire.options.source import parse_source_options
-        from pykafka_wire.source.batch import KafkaBatchReader
+        from pykafka_wire.source.batch_reader import KafkaBatchReader
 
         options = parse_source_options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}, "batch")
         reader = KafkaBatchReader(options, StructType([StructField("value", BinaryType())]))

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.source.read import _may_come_back
+from pykafka_wire.source.task_reader import _may_come_back
 from pykafka_wire.wire.errors import LogEndError, OffsetOutOfRangeError, WireError
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
-from pykafka_wire.wire.topics import OffsetRange
+from pykafka_wire.wire.topic_partitions import OffsetRange
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 RANGE = OffsetRange(topic="t", partition=0, start_offset=10, end_offset=100)
@@ -64,10 +64,10 @@ import pyarrow as pa
 from pyspark.sql.types import *
 from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.sink.task_writer import TaskWriter
-from pykafka_wire.source.read import record_batch
+from pykafka_wire.source.task_reader import record_batch
 from pykafka_wire.wire.records.decode import Columns, decode
 from pykafka_wire.wire.records.batch_framing import RecordSlice
-from pykafka_wire.wire.topics import OffsetRange
+from pykafka_wire.wire.topic_partitions import OffsetRange
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 TYPES = {

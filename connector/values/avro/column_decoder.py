@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import PoisonError
 from pykafka_wire.values.avro.lanes import Flags, Ints, Lanes
-from pykafka_wire.values.avro.steps import Step
+from pykafka_wire.values.avro.scalar_steps import Step
 from pykafka_wire.wire.records.arrays import to_arrow, validity
 
 #: Lanes are read so many at a time that what they work with fits the cache.

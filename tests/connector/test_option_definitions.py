@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pykafka_wire.options.table import OPTIONS, options_table
+from pykafka_wire.options.definitions import OPTIONS, options_table
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def test_the_readme_shows_the_table() -> None:
     assert options_table() in README.read_text(), (
-        "paste the output of pykafka_wire.options.table.options_table() into README"
+        "paste the output of pykafka_wire.options.definitions.options_table() into README"
     )
 
 

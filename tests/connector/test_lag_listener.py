@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire import LagListener
-from pykafka_wire.listener import QueryLag, lags_of
+from pykafka_wire.lag_listener import QueryLag, lags_of
 
 
 @pytest.mark.broker

@@ -1,6 +1,6 @@
 """The steps of Avro values that have parts: unions, records, arrays and maps.
 
-As in :mod:`~pykafka_wire.values.avro.steps`, lanes that cannot be read are marked as failed, and nothing raises on bytes.
+As in :mod:`~pykafka_wire.values.avro.scalar_steps`, lanes that cannot be read are marked as failed, and nothing raises on bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.values.avro.lanes import Flags, Ints, Lanes
-from pykafka_wire.values.avro.steps import Null, Step, bits
+from pykafka_wire.values.avro.scalar_steps import Null, Step, bits
 from pykafka_wire.wire.records.arrays import to_arrow, to_numpy
 
 #: Items of an array or map are read in rounds, one of each lane. Where few lanes are left, a round costs more than it

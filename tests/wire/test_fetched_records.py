@@ -10,13 +10,13 @@ import pytest
 from crc32c import crc32c
 
 from pykafka_wire.wire.errors import CorruptBatchError
-from pykafka_wire.wire.fetch.fetched import Chunk, ChunkDecoder, ChunkPart, FetchCounters
+from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkDecoder, ChunkPart, FetchCounters
 from pykafka_wire.wire.fetch.positions import RangeProgress, scan_batches
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
-from pykafka_wire.wire.topics import OffsetRange
+from pykafka_wire.wire.topic_partitions import OffsetRange
 
 VALUE_ONLY = Columns(key=False, value=True, headers=False, timestamp=False, timestamp_type=False)
 
@@ -137,7 +137,7 @@ def test_what_is_asked_for_grows_to_the_maximum_while_records_are_plain() -> Non
 
 
 def test_an_answer_that_unpacks_to_much_is_handed_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykafka_wire.wire.fetch.fetched._DECODED_BYTES", 50_000)
+    monkeypatch.setattr("pykafka_wire.wire.fetch.fetched_records._DECODED_BYTES", 50_000)
     ranges = ranges_of(40, 40)
     counters = FetchCounters()
     decoder = decoder_of(ranges, counters)
@@ -179,7 +179,7 @@ def test_an_answer_that_unpacks_to_much_is_handed_out_in_pieces(monkeypatch: pyt
 
 
 def test_a_corrupt_batch_behind_much_is_fetched_once_more_from_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykafka_wire.wire.fetch.fetched._DECODED_BYTES", 10_000)
+    monkeypatch.setattr("pykafka_wire.wire.fetch.fetched_records._DECODED_BYTES", 10_000)
     (progress,) = ranges_of(4)
     decoder = decoder_of([progress], FetchCounters())
     batches = bytearray()

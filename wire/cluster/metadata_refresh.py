@@ -2,7 +2,7 @@
 
 Owns the Metadata requests (https://kafka.apache.org/protocol#The_Messages_Metadata), when to make one, what to do when no broker
 answers, and the state that threads share and forks part. Whom to ask first is :mod:`~pykafka_wire.wire.cluster.bootstrap`'s,
-what an answer says :mod:`~pykafka_wire.wire.cluster.metadata`'s; it makes no other request.
+what an answer says :mod:`~pykafka_wire.wire.cluster.metadata_view`'s; it makes no other request.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.bootstrap import MetadataSource
 from pykafka_wire.wire.cluster.connection_pool import ConnectionPool
-from pykafka_wire.wire.cluster.metadata import Broker, MetadataView, TopicMetadata
+from pykafka_wire.wire.cluster.metadata_view import Broker, MetadataView, TopicMetadata
 from pykafka_wire.wire.cluster.retries import gave_up, tries
 from pykafka_wire.wire.connection.trace import Trace
-from pykafka_wire.wire.deadline import Backoff, Deadline
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -32,7 +33,7 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition, similar_names
+from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,8 @@ class LeaderLookup(NamedTuple):
 
     Attributes:
         leaders: (node id, leader epoch) of each that has a leader.
-        topic_ids: the id of each topic that stands in ``leaders``, :data:`~pykafka_wire.wire.topics.ZERO_UUID` if it has none.
+        topic_ids: the id of each topic that stands in ``leaders``,
+            :data:`~pykafka_wire.wire.topic_partitions.ZERO_UUID` if it has none.
         errors: why each of the others has none now.
     """
 
@@ -57,7 +59,7 @@ class LeaderLookup(NamedTuple):
     errors: dict[TopicPartition, WireError]
 
 
-class MetadataCache:
+class MetadataRefresher:
     """The part of a :class:`~pykafka_wire.wire.cluster.cluster.Cluster` that knows topics and brokers. Threads may share it.
 
     After a fork the child keeps what is known, and opens connections of its own.
@@ -251,7 +253,7 @@ class MetadataCache:
             return False
 
     def topic_id(self, topic: str) -> uuid.UUID:
-        """The id of a topic, :data:`~pykafka_wire.wire.topics.ZERO_UUID` where brokers have none."""
+        """The id of a topic, :data:`~pykafka_wire.wire.topic_partitions.ZERO_UUID` where brokers have none."""
         return self.topics([topic], max_age_ms=self.settings.metadata_max_age_ms)[topic].topic_id
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pykafka_wire.errors import OffsetsError
-from pykafka_wire.wire.topics import TopicPartition, topic_id_text
+from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
 
 VERSION: Final = 1
 
@@ -136,5 +136,5 @@ def _flatten(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, in
 
 
 def decode_uuid(text: str) -> uuid.UUID:
-    """The topic id that :func:`~pykafka_wire.wire.topics.topic_id_text` printed; ValueError for anything else."""
+    """The topic id that :func:`~pykafka_wire.wire.topic_partitions.topic_id_text` printed; ValueError for anything else."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))

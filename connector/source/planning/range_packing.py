@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 #: Offsets and bytes that are worth a task of their own. A task over next to nothing takes some 18 ms, in which one core
 #: reads some 80,000 records of 100 bytes (see DESIGN.md, Performance): below these it is cheaper to read several

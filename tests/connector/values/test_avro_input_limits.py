@@ -8,7 +8,7 @@ import fastavro
 import pytest
 
 from pykafka_wire.errors import PoisonError
-from pykafka_wire.values.avro.bounds import Bounds
+from pykafka_wire.values.avro.input_limits import Bounds
 
 
 def bounds(schema: Any) -> Bounds:

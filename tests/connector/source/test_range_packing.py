@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.source.planning.input_partitions import (
+from pykafka_wire.source.planning.range_packing import (
     TASK_BYTES,
     TASK_OFFSETS,
     pack_ranges,
     split_ranges,
     spread_leaders,
 )
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 
 @st.composite

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykafka_wire.checkpoint_offsets import DroppedTopic, QueryOffsets, decode_uuid, nest_by_topic
 from pykafka_wire.errors import OffsetsError
-from pykafka_wire.offsets import DroppedTopic, QueryOffsets, decode_uuid, nest_by_topic
-from pykafka_wire.wire.topics import TopicPartition, topic_id_text
+from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

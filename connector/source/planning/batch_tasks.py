@@ -1,7 +1,7 @@
 """The tasks of a batch: its ranges without what has aged out, split and packed into input partitions.
 
 Owns what brokers are asked for that: first offsets, sizes of records, leaders. How ranges are split and packed is
-:mod:`~pykafka_wire.source.planning.input_partitions`'s.
+:mod:`~pykafka_wire.source.planning.range_packing`'s.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pyspark.sql.datasource import InputPartition
 from pykafka_wire.errors import Loss
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.input_partition import KafkaInputPartition
-from pykafka_wire.source.planning.input_partitions import pack_ranges, split_ranges, spread_leaders
 from pykafka_wire.source.planning.offset_lookups import earliest_offsets
+from pykafka_wire.source.planning.range_packing import pack_ranges, split_ranges, spread_leaders
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes
 from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 #: Leaders are known from the look-ups before. An unknown one affects only the order of tasks, so planning does not wait for it.
 _LEADERS_MS: Final = 1_000

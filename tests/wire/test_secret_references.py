@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.security.references import load_callable, resolve
+from pykafka_wire.wire.security.secret_references import load_callable, resolve
 
 CANARY = "canary-4711"
 

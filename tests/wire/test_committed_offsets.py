@@ -12,7 +12,12 @@ import pytest
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import Group, describe_group
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, UnknownTopicError
-from pykafka_wire.wire.groups.offsets import CommittedOffset, commit_in_portions, commit_offsets, fetch_offsets
+from pykafka_wire.wire.groups.committed_offsets import (
+    CommittedOffset,
+    commit_in_portions,
+    commit_offsets,
+    fetch_offsets,
+)
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.protocol.messages.group_admin import (
@@ -28,7 +33,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponseTopic,
 )
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.wire.fake_broker import VERSIONS, FakeBroker, versions_response
 

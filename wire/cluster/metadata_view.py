@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pykafka_wire.wire.errors import BrokerError, broker_error
 from pykafka_wire.wire.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
-from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 
 
 class Broker(NamedTuple):

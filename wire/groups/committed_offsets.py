@@ -23,7 +23,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: From version 10 on requests name topics by id; a group may have offsets of topics that exist no more.
 _LAST_VERSION_BY_NAME: Final = 9

@@ -27,12 +27,12 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.fetch.fetched import partition_column, topic_column
+from pykafka_wire.wire.fetch.fetched_records import partition_column, topic_column
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import DecodedRecords
-from pykafka_wire.wire.topics import ZERO_UUID, OffsetRange
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange
 
 #: So many brokers are asked, at random, before a task skips a topic as deleted or recreated.
 _N_BROKERS: Final = 3

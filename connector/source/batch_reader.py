@@ -13,16 +13,16 @@ from pykafka_wire.errors import OffsetsError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.input_partition import KafkaInputPartition
+from pykafka_wire.source.planning.batch_tasks import plan_input_partitions, skip_aged_out
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
 from pykafka_wire.source.planning.offset_lookups import find_topics, resolve_offsets, topic_partitions
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes
-from pykafka_wire.source.planning.tasks import plan_input_partitions, skip_aged_out
 from pykafka_wire.source.progress.data_loss import DataLossReporter
-from pykafka_wire.source.read import read_ranges
-from pykafka_wire.spark_workers import SentToWorkers
+from pykafka_wire.source.task_reader import read_ranges
 from pykafka_wire.wire.cluster.admin import list_offsets
 from pykafka_wire.wire.process_clients import shared_cluster
-from pykafka_wire.wire.topics import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
+from pykafka_wire.worker_pickling import SentToWorkers
 
 _log = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_in_ha
 from pykafka_wire.wire.protocol.messages.produce import PartitionProduceResponse
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _MESSAGE_TOO_LARGE: Final = 10
 #: What brokers have against a record, not against the batch, the producer or the place (KIP-467).

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from pykafka_wire.wire.topics import similar_names, topic_id_text
+from pykafka_wire.wire.topic_partitions import similar_names, topic_id_text
 
 KNOWN = ["orders", "Orders-clean", "payments", "team.service.events.v1", "team.service.events.v2", "x"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from pykafka_wire.source.planning.admission import MinimumOffsets, read_limit, reads_all_available
+from pykafka_wire.source.planning.spark_read_limits import read_limit, reads_all_available
+from pykafka_wire.source.planning.trigger_limits import MinimumOffsets
 
 
 class Clock:

@@ -20,7 +20,7 @@ from pykafka_wire.wire.fetch.positions import RangeProgress, leader_epoch_before
 from pykafka_wire.wire.records.arrays import repeated, to_arrow
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
-from pykafka_wire.wire.topics import OffsetRange
+from pykafka_wire.wire.topic_partitions import OffsetRange
 
 logger = logging.getLogger(__name__)
 

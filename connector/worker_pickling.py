@@ -29,7 +29,7 @@ def make_on_worker(module: str, name: str) -> object:
         )
     cls = getattr(importlib.import_module(module), name)
     freeze_garbage_collection = getattr(
-        importlib.import_module("pykafka_wire.spark_workers"), "freeze_garbage_collection", None
+        importlib.import_module("pykafka_wire.worker_pickling"), "freeze_garbage_collection", None
     )
     if freeze_garbage_collection is not None:
         freeze_garbage_collection()

@@ -1,4 +1,7 @@
-"""The connector's own options in one table. :mod:`pykafka_wire.options.names` checks names by it, and the README shows it."""
+"""The connector's own options: names, defaults, meanings.
+
+:mod:`pykafka_wire.options.names` checks names by it, :mod:`pykafka_wire.options.parsing` takes defaults from it, and README shows it.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +61,14 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("deadLetterTopic", "none", "W", "see `onRecordError`"),
     OptionSpec("kafka.*", "Kafka's own", "SBW", "client settings under Kafka's names"),
 )  # fmt: skip
+
+
+_DEFAULTS: Final = {spec.name: spec.default for spec in OPTIONS}
+
+
+def default_of(name: str) -> str:
+    """The default of an option, as a user would write it. Raises KeyError for a name that is not in :data:`OPTIONS`."""
+    return _DEFAULTS[name]
 
 
 def options_table() -> str:

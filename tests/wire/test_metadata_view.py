@@ -7,14 +7,14 @@ import uuid
 
 import pytest
 
-from pykafka_wire.wire.cluster.metadata import Broker, MetadataView
+from pykafka_wire.wire.cluster.metadata_view import Broker, MetadataView
 from pykafka_wire.wire.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from pykafka_wire.wire.topics import ZERO_UUID, TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 
 ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

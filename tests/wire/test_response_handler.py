@@ -12,11 +12,11 @@ from pykafka_wire.wire.errors import (
     RecordTooLargeError,
     TransportError,
 )
-from pykafka_wire.wire.produce.answers import Acknowledged, AnswerRules, Failed, Outcome, Replaced, Retried
 from pykafka_wire.wire.produce.partition_queue import QueuedBatch
+from pykafka_wire.wire.produce.response_handler import Acknowledged, AnswerRules, Failed, Outcome, Replaced, Retried
 from pykafka_wire.wire.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.test_producer import encode, numbered
 
 SETTINGS = ClientSettings(bootstrap_servers=(("h", 1),), retries=5)
