@@ -16,6 +16,10 @@ from pykafka_wire.errors import PoisonError
 _MAX_FREE: Final = 1_000
 #: Python's own stack has a thousand frames, of which each level takes up to three.
 _MAX_DEPTH: Final = 150
+#: An Arrow array's offsets have 32 bits.
+_MAX_FIXED_SIZE: Final = (1 << 31) - 1
+#: One byte of a value becomes a whole symbol. Names of people's symbols are far shorter.
+_MAX_SYMBOL: Final = 1_000
 
 #: From a position to the one behind the value.
 Skip = Callable[[bytes, int, "_Spent"], int]
@@ -37,7 +41,8 @@ class Bounds:
     """What a parsed schema allows; ``check`` is None where no bytes can get out of hand under it.
 
     Raises:
-        PoisonError: one value of the schema takes no bytes and holds too many others, or itself.
+        PoisonError: one value of the schema takes no bytes and holds too many others, or itself; or the schema holds what
+            fastavro lets pass and no value can have: a union without branches, an enum without symbols, a size below 0.
     """
 
     def __init__(self, schema: Any, named: dict[str, Any]) -> None:
@@ -98,6 +103,8 @@ class Bounds:
     def _skip(self, schema: Any) -> Skip:
         schema = self._named_schema(schema)
         if isinstance(schema, list):
+            if not schema:
+                raise PoisonError("its schema has a union without branches")
             return _union([self._skip(each) for each in schema])
         if not isinstance(schema, dict):
             return _primitive(schema)
@@ -112,9 +119,18 @@ class Bounds:
             item, key = self._skip(schema["values"]), _primitive("string")
             return _blocks(lambda data, at, spent: item(data, key(data, at, spent), spent), 0)
         if kind == "enum":
+            if not schema["symbols"] or max(map(len, schema["symbols"])) > _MAX_SYMBOL:
+                raise PoisonError(
+                    f"its schema's enum {schema['name']} has no symbols, or a symbol above {_MAX_SYMBOL} characters"
+                )
             return _primitive("int")
         if kind == "fixed":
-            return _fixed(schema["size"])
+            size = schema["size"]
+            if type(size) is not int or not 0 <= size <= _MAX_FIXED_SIZE:
+                raise PoisonError(
+                    f"the size of its schema's fixed {schema['name']} is not an integer from 0 to {_MAX_FIXED_SIZE}"
+                )
+            return _fixed(size)
         return self._skip(kind) if isinstance(kind, (dict, list)) else _primitive(kind)
 
     def _record(self, schema: dict[str, Any]) -> Skip:

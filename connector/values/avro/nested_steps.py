@@ -14,15 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.values.avro.lanes import Flags, Ints, Lanes
-from pykafka_wire.values.avro.scalar_steps import Null, Step, bits
+from pykafka_wire.values.avro.scalar_steps import Null, Step, Unreadable, bits
 from pykafka_wire.wire.records.arrays import to_arrow, to_numpy
 
 #: Items of an array or map are read in rounds, one of each lane. Where few lanes are left, a round costs more than it
 #: reads: these values are left to whoever reads values one by one.
 _MIN_LANES: Final = 16
 _MAX_ROUNDS_OF_FEW: Final = 64
-#: Items may take no bytes at all (null, a record without fields): more of them than this are not believed.
-_MAX_EMPTY_ITEMS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,10 @@ class Record(Step):
 
 @dataclass(frozen=True, slots=True)
 class Items(Step):
-    """An ``array``, or a ``map`` with ``key``: blocks of items, each behind its count (and, where that is negative, its size)."""
+    """An ``array``, or a ``map`` with ``key``: blocks of items, each behind its count (and, where that is negative, its size).
+
+    Each item takes a byte at least, so that no count is above the number of bytes left.
+    """
 
     item: Step
     type: pa.DataType
@@ -157,12 +158,11 @@ class Items(Step):
         """``(index, lanes)`` of the lanes with an item left, in rounds; to be read and put back before the next one."""
         index = np.arange(len(lanes))
         left = np.zeros(len(lanes), dtype=np.int64)
-        total = np.zeros(len(lanes), dtype=np.int64)
         n_rounds = 0
         while len(index):
             begins = np.flatnonzero(left == 0)
             if len(begins):
-                left[begins] = self._counts(lanes, index[begins], total)
+                left[begins] = self._counts(lanes, index[begins])
                 going = left > 0
                 if not going.all():
                     index, left = index[going], left[going]
@@ -179,7 +179,8 @@ class Items(Step):
             if not going.all():
                 index, left = index[going], left[going]
 
-    def _counts(self, lanes: Lanes, index: Ints, total: Ints) -> Ints:
+    @staticmethod
+    def _counts(lanes: Lanes, index: Ints) -> Ints:
         """How many items the next block of some lanes has; 0 where there is no further one."""
         part = lanes.chosen(index)
         counts = part.longs()
@@ -189,18 +190,21 @@ class Items(Step):
             inner.lengths()
             part.put_back(sized, inner)
             counts[sized] = -counts[sized]
-        wrong = (counts < 0) | part.failed
-        if self.item.may_be_empty and self.key is None:
-            wrong |= counts > _MAX_EMPTY_ITEMS
-            wrong |= total[index] + counts > _MAX_EMPTY_ITEMS
-        else:
-            wrong |= counts > part.end - part.position
+        wrong = (counts < 0) | part.failed | (counts > part.end - part.position)
         if wrong.any():
             part.fail(wrong)
             counts[wrong] = 0
-        total[index] += counts
         lanes.put_back(index, part)
         return counts
+
+
+def items(item: Step, arrow_type: pa.DataType, key: Step | None = None) -> Step:
+    """What reads an array of items, or a map. Arrays of what takes no bytes (nulls, records without fields) are left: few
+    schemas have any, and a few bytes of each lane could claim thousands of items.
+    """
+    if key is None and item.may_be_empty:
+        return Unreadable(arrow_type)
+    return Items(item, arrow_type, key)
 
 
 def _taken(values: Any, places: Ints, is_null: Flags) -> Any:

@@ -101,7 +101,7 @@ class Plan:
         if kind in ("array", "map"):
             item = self.step(written["items" if kind == "array" else "values"], None, None, inside)
             key = scalar_steps.Text(pa.string(), True) if kind == "map" else None
-            return nested_steps.Items(item, pa.null(), key)
+            return nested_steps.items(item, pa.null(), key)
         if kind == "fixed":
             return scalar_steps.Fixed(written["size"])
         made: dict[str, Step] = {
@@ -175,12 +175,12 @@ class Plan:
             if not pa.types.is_list(wanted):
                 return scalar_steps.Unreadable(wanted)
             inner = None if read is None else read["items"]
-            return nested_steps.Items(self.step(written["items"], inner, wanted.value_type, inside), wanted)
+            return nested_steps.items(self.step(written["items"], inner, wanted.value_type, inside), wanted)
         if not pa.types.is_map(wanted) or not pa.types.is_string(wanted.key_type):
             return scalar_steps.Unreadable(wanted)
         inner = None if read is None else read["values"]
         item = self.step(written["values"], inner, wanted.item_type, inside)
-        return nested_steps.Items(item, wanted, scalar_steps.Text(pa.string(), True))
+        return nested_steps.items(item, wanted, scalar_steps.Text(pa.string(), True))
 
 
 def _scalar(written: Schema, read: Schema, wanted: pa.DataType) -> Step | None:
@@ -200,8 +200,7 @@ def _scalar(written: Schema, read: Schema, wanted: pa.DataType) -> Step | None:
             return None
         return scalar_steps.DecimalNumber(wanted, written["size"] if kind == "fixed" else None)
     if kind == "fixed":
-        plain = is_a.is_binary(wanted) and not logical and written["size"] == read["size"]
-        return scalar_steps.Fixed(written["size"]) if plain else None
+        return scalar_steps.Fixed(written["size"]) if is_a.is_binary(wanted) and not logical else None
     if logical == "uuid":
         return scalar_steps.uuid_text() if kind == "string" and is_a.is_string(wanted) else None
     if logical or (kind == "bytes" and target == "bytes" and not is_a.is_binary(wanted)):
@@ -260,6 +259,8 @@ def _matches(written: Schema, read: Schema) -> bool:
     one, other = _kind(written), _kind(read)
     if one != other:
         return other in _PROMOTIONS.get(one, ())
+    if one == "fixed" and written["size"] != read["size"]:
+        return False
     return one not in ("record", "enum", "fixed") or written["name"] == read["name"]
 
 

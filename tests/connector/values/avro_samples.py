@@ -15,6 +15,13 @@ UTC = datetime.timezone.utc
 TEXTS = ("", "a", "Zürich", "日本", "x" * 70, "emoji 🎈", "y" * 200)
 
 
+def takes_bytes(schema: Any) -> bool:
+    """Whether each value of a schema takes bytes."""
+    if isinstance(schema, dict) and schema["type"] == "record":
+        return any(takes_bytes(field["type"]) for field in schema["fields"])
+    return schema != "null" and not (isinstance(schema, dict) and schema.get("size") == 0)
+
+
 class Samples:
     """A source of schemas: the same for the same seed. Names are unique within one schema."""
 
@@ -47,6 +54,8 @@ class Samples:
 
     def array(self, depth: int) -> tuple[Any, pa.DataType]:
         items, column = self.schema(depth + 1)
+        while not takes_bytes(items):  # arrays of these are not read in columns
+            items, column = self.schema(depth + 1)
         return {"type": "array", "items": items}, pa.list_(column)
 
     def map(self, depth: int) -> tuple[Any, pa.DataType]:

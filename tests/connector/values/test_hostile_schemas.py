@@ -158,6 +158,31 @@ def test_a_bad_schema_is_a_reason_to_divert(bad: dict[str, Any], registry: Regis
         assert "an unexpected" not in error_of(value_format, payload)
 
 
+@pytest.mark.parametrize("around", ["{}", '{{"type":"array","items":{}}}'])
+@pytest.mark.parametrize(
+    ("part", "column_type"),
+    [
+        *((f'{{"type":"fixed","name":"F","size":{size}}}', pa.binary()) for size in (-1, -5, 2**31, 2**70, 1.5)),
+        ('{"type":"enum","name":"E","symbols":[]}', pa.string()),
+        ('{"type":"enum","name":"E","symbols":["' + "A" * 1_001 + '"]}', pa.string()),
+        ("[]", pa.string()),
+    ],
+)
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_an_avro_type_that_no_value_can_have_is_a_reason_to_divert(
+    part: str, around: str, column_type: pa.DataType, is_wanted: bool, registry: Registry, answers: dict[str, Any]
+) -> None:
+    field = f'{{"name":"x","type":{around.format(part)}}}, {{"name":"id","type":"long"}}'
+    answers["/schemas/ids/1"] = schema("AVRO", f'{{"type":"record","name":"R","fields":[{field}]}}')
+    wanted = pa.struct([*([("x", column_type if around == "{}" else pa.list_(column_type))] * is_wanted), *TYPE])
+    rows = pa.array([encode_frame(1, payload) for payload in (b"", b"\2", b"\2\2\0\2", b"abcdefgh")], pa.binary())
+    column = Converter(format=Avro(registry=registry), type=wanted, on_error="divert")(rows)
+    column.validate(full=True)
+    for row in column.to_pylist():
+        assert row["value"] is None
+        assert "its schema" in row["error"]
+
+
 @pytest.mark.parametrize(
     "answer",
     [
