@@ -5,6 +5,7 @@ Owns HTTP, the meaning of each answer, and the cache of schemas, one for each pr
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import ssl
@@ -65,8 +66,12 @@ class Registry:
 
     def __post_init__(self) -> None:
         for url in self.urls:
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
+            try:
+                parts = urlsplit(url)
+                is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            except ValueError:  # a port above 65535, half of an IPv6 address
+                is_address = False
+            if not is_address:
                 raise OptionError("the registry's url must be http://host:port or https://host:port.")
             if "@" in parts.netloc:
                 raise OptionError("the registry's url holds a user: give basic_auth instead, which is never shown.")
@@ -195,13 +200,16 @@ def _pool(pid: int, ca_file: str | None, timeout_s: float) -> Any:
 
 
 def _authorization(registry: Registry) -> dict[str, str]:
-    urllib3 = library("urllib3", "a schema registry")
     try:
         if registry.basic_auth:
-            pair = resolve(registry.basic_auth, "basic_auth")
-            return dict(urllib3.make_headers(basic_auth=pair))
+            pair = resolve(registry.basic_auth, "basic_auth").encode()
+            return {"authorization": f"Basic {base64.b64encode(pair).decode()}"}
         if registry.bearer_token:
-            return {"Authorization": f"Bearer {resolve(registry.bearer_token, 'bearer_token')}"}
+            token = resolve(registry.bearer_token, "bearer_token")
+            if not (token.isascii() and token.isprintable()):
+                # Checked here, because the HTTP library would show the token in its error.
+                raise RegistryError("bearer_token must be one line of ASCII characters: check where it comes from.")
+            return {"authorization": f"Bearer {token}"}
     except SettingsError as error:
         raise RegistryError(str(error)) from error
     return {}

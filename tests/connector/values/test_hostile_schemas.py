@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from pykafka_wire.errors import RegistryError
+from pykafka_wire.errors import OptionError, RegistryError
 from pykafka_wire.values import Registry
 from pykafka_wire.values.avro.format import Avro
-from pykafka_wire.values.converter import Converter, Format
+from pykafka_wire.values.converter import Converter, Format, OnError
 from pykafka_wire.values.json.format import JsonSchema
 from pykafka_wire.values.protobuf.format import Protobuf
+from pykafka_wire.values.registry.client import _authorization
 from pykafka_wire.values.registry.wire_format import encode_frame
 from tests.connector.values.scripted_registry import scripted_registry
 
@@ -207,3 +208,26 @@ def test_what_is_not_a_registrys_answer_is_the_registrys_error(
     else:
         with pytest.raises(RegistryError, match=r"127\.0\.0\.1"):
             error_of(Avro(registry=registry), b"")
+
+
+@pytest.mark.parametrize("token", ["s3cret\nword", "s3cret\r", "s3cret€"])
+def test_a_token_that_no_header_can_hold_is_the_registrys_error_and_is_not_shown(token: str, url: str) -> None:
+    policies: tuple[OnError, ...] = ("fail", "null", "divert")
+    for on_error in policies:
+        with pytest.raises(RegistryError, match="bearer_token must be") as raised:
+            Converter(format=Avro(registry=Registry(url, bearer_token=token)), type=TYPE, on_error=on_error)(
+                pa.array([encode_frame(1, b"\2")], pa.binary())
+            )
+        assert "s3cret" not in str(raised.value)
+
+
+def test_basic_auth_is_sent_as_utf_8() -> None:
+    assert _authorization(Registry("http://localhost", basic_auth="me:1€")) == {"authorization": "Basic bWU6MeKCrA=="}
+
+
+@pytest.mark.parametrize(
+    "bad", ["http://[::1", "http://localhost:99999", "http://localhost:x", "ftp://localhost", "http://"]
+)
+def test_an_address_that_is_none_is_refused(bad: str) -> None:
+    with pytest.raises(OptionError, match="must be http://host:port"):
+        Registry(bad)
