@@ -49,7 +49,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "host name": Mutant(
         "security.tls",
-        (("made.check_hostname = check_hostname", "made.check_hostname = False"),),
+        (("ssl_context.check_hostname = check_hostname", "ssl_context.check_hostname = False"),),
         ("tests/wire/test_tls.py",),
     ),
 }

@@ -225,7 +225,7 @@ def test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error(
         (b"\xff\xff\xff\xff", ProtocolError, "a frame of -1 bytes"),
         (b"\x7f\xff\xff\xff", ProtocolError, "a frame of 2147483647 bytes"),
         (frame_of(MetadataRequest, 12, 99, MetadataResponse()), CorrelationError, "request 99, where 1 is due"),
-        (b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00", ProtocolError, "ends too soon"),
+        (b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00", ProtocolError, "is incomplete"),
         (CLOSE, TransportError, "closed the connection"),
     ],
     ids=["negative length", "oversize length", "wrong correlation id", "truncated", "closed"],

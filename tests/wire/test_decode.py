@@ -16,7 +16,7 @@ from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError,
 from pykafka_wire.wire.records import batch_framing
 from pykafka_wire.wire.records import decode as decoding
 from pykafka_wire.wire.records.batch_framing import RecordSlice
-from pykafka_wire.wire.records.batches import whole_batches
+from pykafka_wire.wire.records.batches import complete_batches
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
 from tests.wire.oracle import Record, control_batch, decode_batches, encode_batch, varint
@@ -128,7 +128,7 @@ def test_a_header_count_above_what_the_record_holds_is_corrupt(others):
 
 def test_places_that_were_found_before_are_not_looked_for_again():
     data = b"".join(encode_batch(plain(3, first=10 * i)) for i in range(4))
-    starts, _ = whole_batches(memoryview(data))
+    starts, _ = complete_batches(memoryview(data))
     frame = memoryview(b"frame" + data)[5:]
     known = RecordSlice(frame, 0, 2**62, batch_starts=starts[:2])
     assert decode([known], ALL, read_committed=False).offset.tolist() == [0, 1, 2, 10, 11, 12]
@@ -138,7 +138,7 @@ def test_places_that_were_found_before_are_not_looked_for_again():
 def test_a_batch_whose_offsets_go_back_is_corrupt_and_repeats_nothing(base_offset):
     # The CRC does not cover the base offset.
     data = bytearray(encode_batch(plain(50)) + encode_batch(plain(10, first=50)))
-    at = whole_batches(memoryview(data))[0][1]
+    at = complete_batches(memoryview(data))[0][1]
     struct.pack_into(">q", data, at, base_offset)
     with pytest.raises(CorruptBatchError, match=f"offsets from {base_offset} follows one up to 49"):
         read(bytes(data))
@@ -337,7 +337,7 @@ def test_what_kafka_python_builds_is_read(codec):
 
 def test_slices_of_one_frame_are_read_where_they_lie(monkeypatch):
     copied = []
-    monkeypatch.setattr(batch_framing, "_batch", lambda *_: copied.append(1))
+    monkeypatch.setattr(batch_framing, "_as_batch", lambda *_: copied.append(1))
     rows = [plain(60, first=100 * i) for i in range(4)]
     batches = [encode_batch(row[:30]) + encode_batch(row[30:]) for row in rows]
     frame = bytearray(b"\x01response head\x00")
@@ -366,7 +366,7 @@ def test_a_frame_as_the_protocol_receives_it_is_read_where_it_lies(monkeypatch):
     frame = machine.buffer()
     frame[:] = batches
     copied = []
-    monkeypatch.setattr(batch_framing, "_batch", lambda *_: copied.append(1))
+    monkeypatch.setattr(batch_framing, "_as_batch", lambda *_: copied.append(1))
     monkeypatch.setattr(decoding, "Decompressor", lambda _: copied.append(1))
     decoded = decode([RecordSlice(frame, 0, 60)], ALL, read_committed=False)
     frame[:] = bytes(len(frame))
@@ -440,4 +440,4 @@ def test_many_distinct_bad_header_keys_are_all_kept(caplog):
     assert [[h["key"] for h in row] for row in decoded.headers.to_pylist()] == [
         ["good", f"\ufffd{i:03}"[:1] + f"{i:03}"[1:]] for i in range(50)
     ]
-    assert "50 header keys are not UTF-8" in caplog.text
+    assert "50 header keys are not valid UTF-8" in caplog.text

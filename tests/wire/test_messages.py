@@ -92,7 +92,7 @@ def test_a_response_with_bytes_left_over_or_too_few_names_its_api() -> None:
         frames.decode_response(MetadataRequest, 9, frame + b"\0")
     with pytest.raises(ProtocolError, match=r"\[Metadata v9\]"):
         frames.decode_response(MetadataRequest, 9, frame[:-1])
-    with pytest.raises(ProtocolError, match="ends too soon"):
+    with pytest.raises(ProtocolError, match="is incomplete"):
         frames.decode_response(MetadataRequest, 9, b"\0\0")
 
 

@@ -14,7 +14,7 @@ import trustme
 
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError
 from pykafka_wire.wire.security import oauth
-from pykafka_wire.wire.security.oauth import TokenSource, obtain, token_source
+from pykafka_wire.wire.security.oauth import TokenSource, fetch_token, token_source
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.secured import CLIENT_ID, CLIENT_SECRET, Issuer, unsecured_token
 
@@ -72,7 +72,7 @@ def credentials(url: str, **options: str) -> ClientSettings:
 @pytest.mark.parametrize("unit", [1, 1000])
 def test_a_provider_may_say_when_its_token_expires(unit: int) -> None:
     given.append(("abc", (time.time() + 100) * unit))
-    token = obtain(settings(**PROVIDER))
+    token = fetch_token(settings(**PROVIDER))
     assert token.value == "abc"
     assert token.lifetime_s == pytest.approx(100, abs=5)
     assert asked == [()]
@@ -81,21 +81,21 @@ def test_a_provider_may_say_when_its_token_expires(unit: int) -> None:
 def test_a_provider_is_called_with_its_config(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THE_CONFIG", "eu-west-1")
     given.extend(["abc", "abc"])
-    obtain(settings(**PROVIDER, **{"sasl.oauthbearer.config": "eu-west-2"}))
-    obtain(settings(**PROVIDER, **{"sasl.oauthbearer.config": "env:THE_CONFIG"}))
+    fetch_token(settings(**PROVIDER, **{"sasl.oauthbearer.config": "eu-west-2"}))
+    fetch_token(settings(**PROVIDER, **{"sasl.oauthbearer.config": "env:THE_CONFIG"}))
     assert asked == [("eu-west-2",), ("eu-west-1",)]
 
 
 def test_a_token_tells_its_own_expiry_where_the_provider_does_not() -> None:
     given.extend([unsecured_token(50), "opaque", "e30.e30.", "a.!.c"])
-    assert obtain(settings(**PROVIDER)).lifetime_s == pytest.approx(50, abs=5)
+    assert fetch_token(settings(**PROVIDER)).lifetime_s == pytest.approx(50, abs=5)
     for _ in range(3):
-        assert obtain(settings(**PROVIDER)).lifetime_s is None
+        assert fetch_token(settings(**PROVIDER)).lifetime_s is None
 
 
 def test_extensions_come_from_settings_and_from_the_provider() -> None:
     given.append(("abc", None, {"b": "3"}))
-    made = obtain(settings(**PROVIDER, **{"sasl.oauthbearer.extensions": "a=1, b=2"}))
+    made = fetch_token(settings(**PROVIDER, **{"sasl.oauthbearer.extensions": "a=1, b=2"}))
     assert made.extensions == {"a": "1", "b": "3"}
 
 
@@ -103,30 +103,30 @@ def test_extensions_come_from_settings_and_from_the_provider() -> None:
 def test_a_provider_that_returns_something_else_is_named(value: Any) -> None:
     given.append(value)
     with pytest.raises(SettingsError, match="must return the token as str"):
-        obtain(settings(**PROVIDER))
+        fetch_token(settings(**PROVIDER))
 
 
 def test_what_a_failing_provider_says_is_not_repeated() -> None:
     given.extend([ValueError("canary"), ConnectionError("canary")])
     with pytest.raises(AuthenticationError, match=r"failed \(ValueError\)") as caught:
-        obtain(settings(**PROVIDER))
+        fetch_token(settings(**PROVIDER))
     assert "canary" not in str(caught.value)
     with pytest.raises(TransportError, match=r"failed \(ConnectionError\)"):  # may do better later
-        obtain(settings(**PROVIDER))
+        fetch_token(settings(**PROVIDER))
 
 
 def test_a_token_in_a_file_is_read_anew(tmp_path: Path) -> None:
     path = tmp_path / "a token"
     made = settings(**{"sasl.oauthbearer.token.endpoint.url": path.as_uri()})
     path.write_text("abc\n")
-    assert obtain(made).value == "abc"
+    assert fetch_token(made).value == "abc"
     path.write_text("def\n")
-    assert obtain(made).value == "def"
+    assert fetch_token(made).value == "def"
 
 
 def test_settings_that_say_nothing_of_tokens_are_refused() -> None:
-    with pytest.raises(SettingsError, match="nothing says where to get one"):
-        obtain(settings())
+    with pytest.raises(SettingsError, match="no source of tokens is set"):
+        fetch_token(settings())
 
 
 # --- the current token ------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_the_old_token_serves_on_where_no_new_one_is_to_be_had(caplog: pytest.Lo
     while len(asked) < 2 and time.monotonic() < deadline:
         assert source.token().value == "one"
         time.sleep(0.01)
-    assert "the old one is used on" in caplog.text
+    assert "using the old one until it expires" in caplog.text
     assert source.token().value == "one"
 
 
@@ -166,10 +166,10 @@ def test_a_refused_token_is_not_used_again() -> None:
     source = TokenSource(settings(**PROVIDER))
     given.extend([("one", time.time() + 100), ("two", time.time() + 100)])
     first = source.token()
-    source.forget(first)
+    source.invalidate(first)
     second = source.token()
     assert second.value == "two"
-    source.forget(first)  # another connection, a moment later
+    source.invalidate(first)  # another connection, a moment later
     assert source.token() is second
 
 
@@ -212,15 +212,15 @@ def test_what_the_endpoint_says_of_a_tokens_life_counts(issuer: Issuer) -> None:
     issuer.answers.append((200, b'{"access_token":"abc","expires_in":88}'))
     issuer.answers.append((200, b'{"access_token":"abc"}'))
     made = credentials(issuer.url)
-    assert [obtain(made).lifetime_s for _ in range(3)] == [77, 88, None]
+    assert [fetch_token(made).lifetime_s for _ in range(3)] == [77, 88, None]
 
 
 def test_id_and_secret_are_percent_encoded_where_asked(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(issuer, "answer", lambda header, form: (seen.append(header), (200, b'{"access_token":"a"}'))[1])
     odd = {"sasl.oauthbearer.client.credentials.client.secret": "a:b/c d"}
-    obtain(credentials(issuer.url, **odd))
-    obtain(credentials(issuer.url, **odd, **{"sasl.oauthbearer.header.urlencode": "true"}))
+    fetch_token(credentials(issuer.url, **odd))
+    fetch_token(credentials(issuer.url, **odd, **{"sasl.oauthbearer.header.urlencode": "true"}))
     import base64
 
     texts = [base64.b64decode(header.removeprefix("Basic ")).decode() for header in seen]
@@ -231,13 +231,13 @@ def test_id_and_secret_are_percent_encoded_where_asked(issuer: Issuer, monkeypat
     ("answer", "error", "said"),
     [
         ((400, b'{"error":"invalid_scope"}'), AuthenticationError, "400 .invalid_scope"),
-        ((403, b"<html>"), AuthenticationError, "refused the client: 403"),
+        ((403, b"<html>"), AuthenticationError, "rejected the client: HTTP 403"),
         ((302, b"http://127.0.0.1:1/elsewhere"), AuthenticationError, "302"),
         ((307, b"http://127.0.0.1:1/elsewhere"), AuthenticationError, "307"),
         ((429, b""), TransportError, "429"),
         ((500, b'{"error":"oops\\u0007"}'), TransportError, "500 .oops "),
-        ((200, b"<html>"), AuthenticationError, "no JSON"),
-        ((200, b"[]"), AuthenticationError, "no JSON object"),
+        ((200, b"<html>"), AuthenticationError, "invalid JSON"),
+        ((200, b"[]"), AuthenticationError, "JSON that is not an object"),
         ((200, b"{}"), AuthenticationError, "no access_token"),
         ((200, b'{"access_token":""}'), AuthenticationError, "no access_token"),
         ((200, b" " * 1_100_000), AuthenticationError, "longer than 1 MiB"),
@@ -246,40 +246,40 @@ def test_id_and_secret_are_percent_encoded_where_asked(issuer: Issuer, monkeypat
 def test_an_answer_that_is_no_token_says_what_it_was(issuer: Issuer, answer: Any, error: Any, said: str) -> None:
     issuer.answers.append(answer)
     with pytest.raises(error, match=said) as caught:
-        obtain(credentials(issuer.url))
+        fetch_token(credentials(issuer.url))
     assert CLIENT_SECRET not in str(caught.value)
     assert len(issuer.requests) == 1
 
 
 def test_an_endpoint_that_is_not_there_may_be_there_later() -> None:
     with pytest.raises(TransportError, match="could not be reached"):
-        obtain(credentials("http://127.0.0.1:1/token"))
+        fetch_token(credentials("http://127.0.0.1:1/token"))
 
 
 def test_an_endpoint_that_says_nothing_is_given_up(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(issuer, "answer", lambda *_: (time.sleep(5), (200, b"{}"))[1])
     started = time.monotonic()
     with pytest.raises(TransportError):
-        obtain(credentials(issuer.url, **{"sasl.login.read.timeout.ms": "100"}))
+        fetch_token(credentials(issuer.url, **{"sasl.login.read.timeout.ms": "100"}))
     assert time.monotonic() - started < 4
 
 
 @pytest.mark.parametrize("url", ["http://login.example/token", "ftp://x/", "token", "http://127.0.0.1.example/"])
 def test_a_secret_goes_out_by_https_only(url: str) -> None:
-    with pytest.raises(SettingsError, match="not https"):
-        obtain(credentials(url))
+    with pytest.raises(SettingsError, match="does not use https"):
+        fetch_token(credentials(url))
 
 
 def test_credentials_in_the_url_are_refused_and_not_shown() -> None:
     with pytest.raises(SettingsError, match="user or a password") as raised:
-        obtain(credentials("https://client:canary@login.example/token"))
+        fetch_token(credentials("https://client:canary@login.example/token"))
     assert "canary" not in str(raised.value)
     assert "canary" not in repr(credentials("https://client:canary@login.example/token"))
 
 
 def test_http_on_this_machine_must_be_asked_for() -> None:
     with pytest.raises(SettingsError, match=r"allow\.http\.loopback"):
-        obtain(credentials("http://127.0.0.1:1/", **{"sasl.oauthbearer.allow.http.loopback": "false"}))
+        fetch_token(credentials("http://127.0.0.1:1/", **{"sasl.oauthbearer.allow.http.loopback": "false"}))
 
 
 def test_the_endpoints_certificate_is_checked(_issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,12 +288,12 @@ def test_the_endpoints_certificate_is_checked(_issuer: Issuer, tmp_path: Path, m
     authority.cert_pem.write_to_path(path)
     with _issuer.serving(authority.issue_cert("127.0.0.1")) as issuer:
         with pytest.raises(AuthenticationError, match="certificate of the token endpoint"):
-            obtain(credentials(issuer.url))
+            fetch_token(credentials(issuer.url))
         line = f'OAuthBearerLoginModule required ssl.truststore.location="{path}";'
-        assert obtain(credentials(issuer.url, **{"sasl.jaas.config": line})).value
+        assert fetch_token(credentials(issuer.url, **{"sasl.jaas.config": line})).value
         monkeypatch.setenv("SSL_CERT_FILE", str(path))
-        monkeypatch.setattr(oauth, "_trust", uncached(oauth._trust))
-        assert obtain(credentials(issuer.url)).value
+        monkeypatch.setattr(oauth, "_tls_context", uncached(oauth._tls_context))
+        assert fetch_token(credentials(issuer.url)).value
 
 
 def uncached(make: Any) -> Any:
@@ -311,10 +311,10 @@ def uncached(make: Any) -> Any:
 def test_missing_client_credentials_are_named(missing: str) -> None:
     name = f"sasl.oauthbearer.client.credentials.{missing}"
     with pytest.raises(SettingsError) as caught:
-        obtain(credentials("https://login.example/", **{name: ""}))
+        fetch_token(credentials("https://login.example/", **{name: ""}))
     assert caught.value.setting == name
 
 
 def test_a_token_does_not_show_itself() -> None:
     given.append("canary")
-    assert "canary" not in repr(obtain(settings(**PROVIDER)))
+    assert "canary" not in repr(fetch_token(settings(**PROVIDER)))

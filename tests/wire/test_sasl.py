@@ -100,7 +100,7 @@ def test_a_bearer_token_with_extensions() -> None:
 
 def test_a_refused_token_takes_two_steps_and_is_forgotten() -> None:
     forgotten = []
-    exchange = OAuthBearer(token="abc", refused=lambda: forgotten.append(True)).exchange()
+    exchange = OAuthBearer(token="abc", on_rejected=lambda: forgotten.append(True)).exchange()
     next(exchange)
     assert exchange.send(b'{"status":"invalid_token"}') == b"\x01"
     assert forgotten == [True]
@@ -110,7 +110,7 @@ def test_a_refused_token_takes_two_steps_and_is_forgotten() -> None:
 
 def test_a_token_that_is_refused_at_once_is_forgotten_too() -> None:
     forgotten = []
-    exchange = OAuthBearer(token="abc", refused=lambda: forgotten.append(True)).exchange()
+    exchange = OAuthBearer(token="abc", on_rejected=lambda: forgotten.append(True)).exchange()
     next(exchange)
     with pytest.raises(AuthenticationError, match=r"no\. Check the token's audience"):
         exchange.throw(AuthenticationError("no", remedy="Check the user."))

@@ -102,10 +102,10 @@ def test_a_delegation_token_says_that_it_is_one() -> None:
 @pytest.mark.parametrize(
     ("challenge", "said"),
     [
-        (b"r=stranger,s=c2FsdA==,i=4096", "does not extend ours"),
-        (b"r=%(nonce)b,s=c2FsdA==,i=4096", "does not extend ours"),
+        (b"r=stranger,s=c2FsdA==,i=4096", "does not extend the client"),
+        (b"r=%(nonce)b,s=c2FsdA==,i=4096", "does not extend the client"),
         (b"r=%(nonce)bx,s=c2FsdA==,i=4095", "4095 SCRAM-SHA-256 iterations"),
-        (b"r=%(nonce)bx,s=c2FsdA==,i=%(many)d", "iterations, where"),
+        (b"r=%(nonce)bx,s=c2FsdA==,i=%(many)d", "iterations; this client accepts"),
         (b"r=%(nonce)bx,s=c2FsdA==,i=99999999999", "malformed"),
         (b"r=%(nonce)bx,s=c2FsdA==,i=-1", "malformed"),
         (b"r=%(nonce)bx,s=c2FsdA==", "malformed"),
@@ -114,7 +114,7 @@ def test_a_delegation_token_says_that_it_is_one() -> None:
         (b"s=c2FsdA==,r=%(nonce)bx,i=4096", "malformed"),
         (b"m=ext,r=%(nonce)bx,s=c2FsdA==,i=4096", "malformed"),
         (b"", "malformed"),
-        (b"\xff\xfe", "no text"),
+        (b"\xff\xfe", "not UTF-8 text"),
         (b"e=unknown-user", "unknown-user"),
     ],
 )

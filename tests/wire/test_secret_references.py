@@ -63,7 +63,7 @@ def test_a_provider_is_called_with_the_settings_name() -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        (f"{__name__}:provide_nothing", "returned NoneType, not a text"),
+        (f"{__name__}:provide_nothing", "returned NoneType, not str"),
         (f"{__name__}:fail", r"failed \(RuntimeError\)"),
         ("no_such_module_4711:f", "cannot be imported"),
         (f"{__name__}:no_such_function", "cannot be imported"),

@@ -363,7 +363,7 @@ def test_a_wrong_client_secret_is_fatal_at_once(connect: Connect, secured_kafka:
             tmp_path / "trace",
             attempts="->",
         )
-        assert "refused the client: 401 (invalid_client: no such client or secret)" in str(error)
+        assert "rejected the client: HTTP 401 (invalid_client: no such client or secret)" in str(error)
         assert len(issuer.requests) == 1
 
 

@@ -26,7 +26,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster.retries import Graces
-from pykafka_wire.wire.records.batches import LOG_OVERHEAD, MAGIC, least_length, whole_batches
+from pykafka_wire.wire.records.batches import LOG_OVERHEAD, MAGIC, complete_batches, min_length
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 _HEAD: Final = Struct(">qiiB")
@@ -75,7 +75,7 @@ def scan_batches(records: memoryview, position: int, end_offset: int) -> BatchSc
     do not, is rejected by the decoder. One whose length is invalid ends the scan with the rest counted in, so that the decoder
     gets it.
     """
-    starts, n_bytes = whole_batches(records)
+    starts, n_bytes = complete_batches(records)
     if not starts:
         return BatchScan(0, position, -1, _needed_bytes(records), starts)
     # A response holds little beyond the range: it is looked at from its end.
@@ -126,7 +126,7 @@ class _Head(NamedTuple):
 
 def _read(records: memoryview, start: int) -> _Head:
     base_offset, length, epoch, magic = _HEAD.unpack_from(records, start)
-    if length < least_length(magic):
+    if length < min_length(magic):
         return _Head(base_offset, 0, -1, magic)
     if magic < MAGIC:
         return _Head(base_offset, base_offset + 1, -1, magic)

@@ -1,8 +1,8 @@
 """Field tables: the rows of a message's declaration, and the structures whose instances hold their values.
 
 Owns :class:`Field`, one row; :class:`Struct`, whose class body is a table; and the functions that make rows, typed as the value
-that an instance holds. It knows neither messages nor bytes: what a table means on the wire is in
-:mod:`~pykafka_wire.wire.protocol.reading` and :mod:`~pykafka_wire.wire.protocol.writing`.
+of an instance's attribute. It knows neither messages nor bytes: :mod:`~pykafka_wire.wire.protocol.reading` and
+:mod:`~pykafka_wire.wire.protocol.writing` implement the encoding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ else:
 
 _T = TypeVar("_T")
 
-#: A version later than any.
+#: Later than any version.
 FOREVER: Final = 0x7FFF
 
 #: struct formats of the kinds that have a fixed width and need no conversion.
@@ -42,8 +42,8 @@ class Field:
         item: of an array or a struct: a structure's class, or the row of an array's primitive elements.
         since, until: first and last version with the field.
         nullable_since: first version in which it may be null, None if it never may.
-        default: its value where a version or a constructor's caller lacks it; a class stands for a fresh instance of it.
-        ignorable: whether a version without the field may drop any value of it.
+        default: its value if the version lacks the field or the constructor's caller omits it; a class means a new instance of it.
+        ignorable: whether a version without the field drops its value silently.
         tag: its number, if it is a tagged field in the versions that have it.
         secret: never shown by repr.
         compact: False for a string whose length is int16 in flexible versions too.
@@ -96,11 +96,11 @@ class Field:
         return self.nullable_since is not None and version >= self.nullable_since
 
     def new_default(self) -> object:
-        """The default; a class (list or a structure) stands for a fresh instance of it."""
+        """The default; for a class (list or a structure) a new instance."""
         return self.default() if isinstance(self.default, type) else self.default
 
-    def show(self, value: object) -> str:
-        """The value for repr: never a secret, never a payload."""
+    def format_value(self, value: object) -> str:
+        """The value for repr, without secrets and payloads."""
         if value is not None and self.secret:
             return "<hidden>"
         if value is not None and self.kind == "records":
@@ -114,7 +114,7 @@ class Field:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class StructType(type):
-    """Turns a class body's field table into slots. (dataclasses would exec a constructor for each of 250 classes.)"""
+    """Turns a class body's field table into slots. (dataclasses would compile a constructor for each of 250 classes.)"""
 
     fields: tuple[Field, ...]
     setters: dict[str, Callable[[object, object], None]]
@@ -141,7 +141,7 @@ class Struct(metaclass=StructType):
     """An immutable structure of fields. The constructor takes keywords only, each field has a default.
 
     Attributes:
-        unknown_tags: tagged fields that the field table does not know, by number, each with its encoded value.
+        unknown_tags: tagged fields that are not in the field table: number -> encoded value.
     """
 
     if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Struct(metaclass=StructType):
     __hash__ = None  # type: ignore[assignment]  # lists and dicts inside
 
     def __repr__(self) -> str:
-        shown = [f"{field.name}={field.show(getattr(self, field.name))}" for field in type(self).fields]
+        shown = [f"{field.name}={field.format_value(getattr(self, field.name))}" for field in type(self).fields]
         if self.unknown_tags:
             shown.append(f"unknown_tags={self.unknown_tags!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
@@ -192,19 +192,19 @@ def struct_of(field: Field) -> type[Struct]:
     return cast("type[Struct]", field.item)
 
 
-#: What a request's record batches may be: one piece, or several that follow each other.
+#: A request's record batches: one buffer, or several consecutive ones.
 Records: TypeAlias = Piece | list[Piece] | None
 
-#: Authorized operations (a bit set, KIP-430) that were not asked for: Java's Integer.MIN_VALUE.
+#: The value of authorized operations (a bit set, KIP-430) that were not requested: Java's Integer.MIN_VALUE.
 NO_OPERATIONS: Final = -0x80000000
 
 
 # --- field kinds ------------------------------------------------------------------------------------------------------
-# Typed as the value that an instance holds, so that `name: str = string()` checks. In the table they are Field.
+# Typed as the value of an instance's attribute, so that `name: str = string()` passes type checks. In the table they are Field.
 #
 # since, until: first and last version with the field.   nullable_since: first version in which it may be null.
-# tag: its number, if it is a tagged field.              ignorable: a version without it may drop any value.
-# default: the value where a version lacks it.           secret: never shown by repr.
+# tag: its number, if it is a tagged field.              ignorable: a version without it drops its value.
+# default: the value if a version lacks it.              secret: never shown by repr.
 
 
 def boolean(*, since: int = 0, until: int = FOREVER, default: bool = False, ignorable: bool = False,
@@ -240,7 +240,7 @@ def uuid128(*, since: int = 0, until: int = FOREVER, ignorable: bool = False, ta
 def string(*, since: int = 0, until: int = FOREVER, nullable_since: int | None = None, default: str | None = "",
            ignorable: bool = False, tag: int | None = None, secret: bool = False,
            compact: bool = True) -> str:  # fmt: skip
-    """A string; `compact` is False for the one, a header's client id, whose length is always int16."""
+    """A string; `compact` is False only for a header's client id, whose length is always int16."""
     return cast(str, Field("string", since=since, until=until, nullable_since=nullable_since, default=default,
                            ignorable=ignorable, tag=tag, secret=secret, compact=compact))  # fmt: skip
 
@@ -252,7 +252,7 @@ def binary(*, since: int = 0, until: int = FOREVER, nullable_since: int | None =
 
 
 def record_batches(*, since: int = 0, until: int = FOREVER, nullable_since: int | None = None) -> memoryview:
-    """Record batches, never copied: decoded, a view of the frame; encoded, each piece is a segment as it is."""
+    """Record batches, never copied: decoded, a view of the frame; encoded, each buffer is a segment of its own."""
     return cast(memoryview, Field("records", since=since, until=until, nullable_since=nullable_since, default=None))
 
 
@@ -266,6 +266,6 @@ def array(item: Callable[..., _T], *, since: int = 0, until: int = FOREVER, null
 
 def structure(cls: type[_T], *, since: int = 0, until: int = FOREVER, nullable_since: int | None = None,
               null: bool = False, ignorable: bool = False, tag: int | None = None) -> _T:  # fmt: skip
-    """One structure of class `cls`; its default is null or, as with all others, one with every field at its default."""
+    """One structure of class `cls`; its default is null, or a structure with every field at its default."""
     return cast(_T, Field("struct", item=cls, since=since, until=until, nullable_since=nullable_since,
                           default=None if null else cls, ignorable=ignorable, tag=tag))  # fmt: skip

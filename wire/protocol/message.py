@@ -1,13 +1,13 @@
-"""Messages declared as data: a field table in, one reader and one writer per (structure, version) out.
+"""Messages declared as data: each (structure, version) gets one reader and one writer from its field table.
 
-Owns the :class:`Message` and :class:`Request` base classes; it knows no message. A message states each field once, with its
+Owns the :class:`Message` and :class:`Request` base classes; it knows no message. A message declares each field once, with its
 versions, default and nullability, in the order of the wire::
 
     class MetadataRequest(Request[MetadataResponse], api_key=3, versions=(0, 13), flexible=9):
         topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable_since=1)
         allow_auto_topic_creation: bool = boolean(since=4, default=True)
 
-The annotation is what a type checker sees, the call is the row of the field table
+Type checkers read the annotation; the call makes the row of the field table
 (:mod:`~pykafka_wire.wire.protocol.fields`).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Message(Struct):
-    """A structure that stands alone on the wire: a request, a response, a header, or data in another message's bytes.
+    """A structure that is sent on its own: a request, a response, a header, or data in another message's bytes.
 
     Class attributes:
         name: of the API, such as "Metadata".
@@ -57,7 +57,7 @@ class Message(Struct):
             )
 
     def write(self, pieces: Pieces, version: int) -> None:
-        """Append the encoded message to `pieces`; record batches go in as views, all else as bytes."""
+        """Append the encoded message to `pieces`; record batches as views, all else as bytes."""
         self.check_version(version)
         try:
             writing.writer(type(self), version, self.is_flexible(version))(self, pieces)
@@ -66,10 +66,10 @@ class Message(Struct):
             raise
 
     def encode(self, version: int) -> list[Piece]:
-        """The segments of the encoded message: one, and one more around and for each piece of record batches, uncopied.
+        """The segments of the encoded message. Each buffer of record batches is a segment of its own, not copied.
 
-        Raises ProtocolError for a value that its field cannot hold, UnsupportedVersionError for a version unknown or
-        without a field that is set and must not be ignored.
+        Raises ProtocolError for a value that does not fit its field, UnsupportedVersionError for an unknown version, or
+        if the version lacks a field that is set and not ignorable.
         """
         pieces: Pieces = []
         self.write(pieces, version)
@@ -77,7 +77,7 @@ class Message(Struct):
 
     @classmethod
     def read(cls, data: bytes | bytearray | memoryview, version: int, position: int = 0) -> tuple[Self, int]:
-        """The message at `position` and the position after it; nothing before or behind it is touched.
+        """The message at `position` and the position after it; bytes before and after it are not read.
 
         Raises ProtocolError for malformed bytes.
         """
@@ -89,16 +89,16 @@ class Message(Struct):
             error.api, error.version = cls.name, version
             raise
         except SHORT_READ as error:
-            message = f"{cls.__name__} of {len(buffer) - position} bytes ends too soon"
+            message = f"{cls.__name__} of {len(buffer) - position} bytes is incomplete"
             raise ProtocolError(message, api=cls.name, version=version) from error
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview, version: int) -> Self:
-        """The message that `data` holds, all of it. Record batches are views of `data`, all else is copied.
+        """The message in `data`, which has no other bytes. Record batches are views of `data`, all else is copied.
 
         Raises ProtocolError for malformed bytes and for bytes left over.
         """
-        # Bytes are quicker to read than a view, and worth a copy where that is small: without record batches.
+        # Reading bytes is faster than reading a view. Without record batches the copy is small, and worth it.
         message, position = cls.read(memoryview(data) if reading.has_records(cls) else bytes(data), version)
         if position != len(data):
             excess = f"{cls.__name__} ends at byte {position} of {len(data)}"

@@ -1,11 +1,11 @@
 """Kafka's primitive types: bytes to value and value to bytes (https://kafka.apache.org/protocol#protocol_types).
 
-Owns unsigned varints, lengths, strings, bytes and uuids, each read within the bounds of its buffer; it knows nothing of
+Owns unsigned varints, lengths, strings, bytes and uuids, each read within the bounds of its buffer. It does not know
 messages, fields or versions.
 
-A reader takes ``(buffer, position)`` and returns ``(value, next position)``. It may let IndexError or struct.error
-escape where the buffer ends too soon: whoever owns the whole buffer turns them into :class:`ProtocolError`, once, by
-:data:`SHORT_READ`.
+A reader takes ``(buffer, position)`` and returns ``(value, next position)``. It may raise IndexError or
+struct.error if the buffer is too short: the caller that owns the whole buffer turns them (:data:`SHORT_READ`) into
+:class:`ProtocolError`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ Pieces: TypeAlias = list[Piece]
 
 _ZERO_UUID_BYTES: Final = bytes(16)
 
-#: Java's Short.MAX_VALUE: Kafka refuses a longer string in compact encoding too.
+#: Java's Short.MAX_VALUE: Kafka rejects a longer string in compact encoding too.
 MAX_STRING_BYTES: Final = 0x7FFF
 #: Java's Integer.MAX_VALUE and Long.MAX_VALUE.
 MAX_INT32: Final = 0x7FFFFFFF
 MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
-#: The most elements of one array. Ours: KRaft clusters are sized for about two million partitions in all their topics.
-#: A Python object takes a hundred times the space of its one or two bytes on the wire: the frame's size is no bound.
+#: The maximum number of elements of one array. This client's own limit: KRaft clusters are designed for about two million
+#: partitions in all topics. A Python object takes a hundred times its one or two bytes on the wire, so the frame's size is
+#: not a sufficient limit.
 MAX_ARRAY_ELEMENTS: Final = 1 << 20
 
-#: What a reader lets escape when the buffer ends too soon.
+#: A reader's errors if the buffer is too short.
 SHORT_READ: Final = (IndexError, struct.error)
 
 _INT16 = struct.Struct(">h")
@@ -48,9 +49,9 @@ _UVARINTS: Final = tuple(bytes((n,)) for n in range(0x80))
 
 
 def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 31 bits, as the protocol's lengths, counts and tags are.
+    """An unsigned varint of at most 31 bits, for the protocol's lengths, counts and tags.
 
-    Raises ProtocolError for a larger one: Java reads it as a negative number, thus as null or none.
+    Raises ProtocolError for a larger one, which Java reads as a negative number.
     """
     byte = buffer[position]
     position += 1
@@ -83,7 +84,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 # --- lengths ----------------------------------------------------------------------------------------------------------
-# A length reader gives -1 for null. Java takes any negative length for null, so does this.
+# A length reader returns a negative length for null: Java treats any negative length as null.
 
 LengthReader: TypeAlias = Callable[[Buffer, int], tuple[int, int]]
 
@@ -125,8 +126,8 @@ def encode_compact_length(length: int) -> bytes:
 def decode_text(buffer: Buffer, position: int, length: int) -> tuple[str, int]:
     """The string of `length` bytes at `position`.
 
-    Invalid UTF-8 becomes U+FFFD, as in Java: some other client wrote it (a commit's metadata, a client id), and it
-    must not keep this one from reading the rest.
+    Invalid UTF-8 becomes U+FFFD, as in Java: another client wrote it (a commit's metadata, a client id), and the rest of the
+    message must stay readable.
     """
     end = position + length
     if length > MAX_STRING_BYTES:
@@ -137,7 +138,7 @@ def decode_text(buffer: Buffer, position: int, length: int) -> tuple[str, int]:
 
 
 def encode_text(value: str) -> bytes:
-    """UTF-8 of `value`. Raises ProtocolError where it is too long or holds lone surrogates."""
+    """UTF-8 of `value`. Raises ProtocolError if it is too long or has lone surrogates."""
     try:
         data = value.encode()
     except UnicodeEncodeError as error:
@@ -148,7 +149,7 @@ def encode_text(value: str) -> bytes:
 
 
 def decode_view(buffer: Buffer, position: int, length: int) -> tuple[Buffer, int]:
-    """`length` bytes at `position`: a view where the buffer is one, no copy."""
+    """`length` bytes at `position`: a view if the buffer is one, not a copy."""
     end = position + length
     if end > len(buffer):
         raise ProtocolError(f"{length} bytes at byte {position} run past the end at {len(buffer)}")
@@ -167,5 +168,5 @@ def decode_uuid(buffer: Buffer, position: int) -> tuple[uuid.UUID, int]:
 
 
 def n_bytes(piece: Piece) -> int:
-    """Size in bytes, also for a view of wider items."""
+    """Size in bytes, also of a view with wider items."""
     return piece.nbytes if isinstance(piece, memoryview) else len(piece)

@@ -1,12 +1,12 @@
-"""A field table and a version in, a reader out.
+"""Compiles a field table and a version into a reader.
 
-Owns how the bytes of a structure are read (https://kafka.apache.org/protocol, KIP-482):
+Owns the decoding of structures (https://kafka.apache.org/protocol, KIP-482):
 
-- null is rejected where a field is not nullable in that version;
+- null is rejected if the field is not nullable in that version;
 - each tagged field is decoded inside its declared size, and unknown ones are kept;
-- a length is checked against what is left, and an array's against a cap too, before anything is allocated.
+- a length is checked against the remaining bytes, and an array's also against a limit, before anything is allocated.
 
-Readers are closures, compiled on first use, once per (structure, version) in a process; neighbouring fixed-width fields become
+Readers are closures, compiled on first use, once per (structure, version) in a process; adjacent fixed-width fields become
 one :class:`struct.Struct`. No source is generated.
 """
 
@@ -21,18 +21,18 @@ from pykafka_wire.wire.protocol import primitives
 from pykafka_wire.wire.protocol.fields import FORMATS, WIDTHS, Field, Struct, struct_of
 from pykafka_wire.wire.protocol.primitives import Buffer, LengthReader
 
-# Any: tables of closures hold readers of every type; the class declarations are where types are checked.
+# Any: the tables contain readers of every type; types are checked in the class declarations.
 Reader: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
 
 _StructT = TypeVar("_StructT", bound=Struct)
 
-# Filled once per (structure, version, flexible) and never changed after: compiling twice in a race is harmless.
+# Filled once per (structure, version, flexible) and never changed afterwards. Two threads may compile the same; that is harmless.
 _readers: Final[dict[tuple[type, int, bool], Reader]] = {}
 _with_records: Final[dict[type, bool]] = {}
 
 
 def reader(cls: type[_StructT], version: int, flexible: bool) -> Callable[[Buffer, int], tuple[_StructT, int]]:
-    """The reader of a structure in a version of the message it stands in."""
+    """The reader of a structure in a version of its message."""
     key = (cls, version, flexible)
     read = _readers.get(key)
     if read is None:
@@ -92,7 +92,7 @@ def _struct_reader(cls: type[Struct], version: int, flexible: bool) -> Reader:
         for set_value, value in zip(setters, values, strict=True):
             set_value(result, value)
         if read_tags is not None:
-            # Nearly always there is no tagged field: one zero byte.
+            # Usually there is no tagged field: one zero byte.
             position = read_tags(result, buffer, position) if buffer[position] else position + 1
         return result, position
 
@@ -113,7 +113,7 @@ def _tags_reader(cls: type[Struct], version: int) -> Callable[[Struct, Buffer, i
             tag, position = primitives.decode_uvarint(buffer, position)
             size, position = primitives.decode_uvarint(buffer, position)
             if tag <= previous:
-                raise ProtocolError(f"tagged field {tag} of {cls.__name__} follows {previous}, they must ascend")
+                raise ProtocolError(f"tagged field {tag} of {cls.__name__} follows {previous}: they must ascend")
             previous = tag
             if size > len(buffer) - position:
                 left = len(buffer) - position
@@ -202,13 +202,13 @@ def _items_reader(
     if isinstance(item, Field):
         code = FORMATS.get(item.kind)
         read_item = _value_reader(item, version, flexible, f"an element of {where}")
-        smallest = _smallest(item, version, flexible)
+        min_bytes = _min_bytes(item, version, flexible)
     else:
         read_item = reader(struct_of(field), version, flexible)
-        smallest = _smallest_struct(struct_of(field), version, flexible)
+        min_bytes = _min_struct_bytes(struct_of(field), version, flexible)
 
     def check(buffer: Buffer, position: int, length: int) -> None:
-        if length * smallest > len(buffer) - position:
+        if length * min_bytes > len(buffer) - position:
             raise ProtocolError(f"{where} claims {length} elements with {len(buffer) - position} bytes left")
         if length > primitives.MAX_ARRAY_ELEMENTS:
             raise ProtocolError(f"{where} claims {length} elements, at most {primitives.MAX_ARRAY_ELEMENTS} are read")
@@ -219,9 +219,9 @@ def _items_reader(
 
         def read_fixed(buffer: Buffer, position: int, length: int) -> tuple[list[Any], int]:
             if length < 8:
-                return list(short[length](buffer, position)), position + length * smallest
+                return list(short[length](buffer, position)), position + length * min_bytes
             check(buffer, position, length)
-            return list(struct.unpack_from(f">{length}{code}", buffer, position)), position + length * smallest
+            return list(struct.unpack_from(f">{length}{code}", buffer, position)), position + length * min_bytes
 
         return read_fixed
 
@@ -236,17 +236,17 @@ def _items_reader(
     return read
 
 
-def _smallest(field: Field, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value can take."""
+def _min_bytes(field: Field, version: int, flexible: bool) -> int:
+    """The minimum size of a value in bytes."""
     if field.kind in WIDTHS:
         return WIDTHS[field.kind]
     if field.kind == "struct":
-        return 1 if field.nullable_in(version) else _smallest_struct(struct_of(field), version, flexible)
+        return 1 if field.nullable_in(version) else _min_struct_bytes(struct_of(field), version, flexible)
     if flexible and field.compact:
         return 1
     return 2 if field.kind == "string" else 4
 
 
-def _smallest_struct(cls: type[Struct], version: int, flexible: bool) -> int:
+def _min_struct_bytes(cls: type[Struct], version: int, flexible: bool) -> int:
     fields = (field for field in cls.fields if field.in_version(version) and field.tag is None)
-    return sum(_smallest(field, version, flexible) for field in fields) + flexible
+    return sum(_min_bytes(field, version, flexible) for field in fields) + flexible

@@ -1,12 +1,12 @@
-"""A field table and a version in, a writer out.
+"""Compiles a field table and a version into a writer.
 
-Owns how a structure becomes bytes (https://kafka.apache.org/protocol, KIP-482):
+Owns the encoding of structures (https://kafka.apache.org/protocol, KIP-482):
 
-- null is rejected where a field is not nullable in that version;
-- a field that the version lacks is left out if it is ignorable, and otherwise rejected unless it has its default;
-- tagged fields stand at the end of their structure in ascending order, those equal to their default are left out.
+- null is rejected if the field is not nullable in that version;
+- a field that the version lacks is omitted if it is ignorable or has its default, and rejected otherwise;
+- tagged fields are at the end of their structure in ascending order; those equal to their default are omitted.
 
-Writers are closures, compiled on first use, once per (structure, version) in a process; neighbouring fixed-width fields become
+Writers are closures, compiled on first use, once per (structure, version) in a process; adjacent fixed-width fields become
 one :class:`struct.Struct`. No source is generated.
 """
 
@@ -22,18 +22,18 @@ from pykafka_wire.wire.protocol import primitives
 from pykafka_wire.wire.protocol.fields import FORMATS, Field, Struct, struct_of
 from pykafka_wire.wire.protocol.primitives import Piece, Pieces
 
-# Any: tables of closures hold writers of every type; the class declarations are where types are checked.
+# Any: the tables contain writers of every type; types are checked in the class declarations.
 Writer: TypeAlias = Callable[[Any, Pieces], None]
 
-#: What goes wrong when a value is not of its field's type or range.
+#: The errors for a value outside its field's type or range.
 _BAD_VALUE: Final = (struct.error, TypeError, AttributeError, OverflowError)
 
-# Filled once per (structure, version, flexible) and never changed after: compiling twice in a race is harmless.
+# Filled once per (structure, version, flexible) and never changed afterwards. Two threads may compile the same; that is harmless.
 _writers: Final[dict[tuple[type, int, bool], Writer]] = {}
 
 
 def writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
-    """The writer of a structure in a version of the message it stands in."""
+    """The writer of a structure in a version of its message."""
     key = (cls, version, flexible)
     write = _writers.get(key)
     if write is None:
@@ -79,11 +79,11 @@ def _struct_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
         for field, get, default in absent:
             if get(value) != default:
                 raise UnsupportedVersionError(
-                    f"{cls.__name__}.{field.name} is set, which version {version} does not have"
+                    f"{cls.__name__}.{field.name} is set, but version {version} does not have it"
                 )
         name = ""
         try:
-            for name, step in steps:  # noqa: B007 (read where a step fails)
+            for name, step in steps:  # noqa: B007 (used if a step fails)
                 step(value, pieces)
         except _BAD_VALUE as error:
             raise ProtocolError(f"{cls.__name__}.{name} cannot be encoded: {error}") from error
@@ -92,7 +92,7 @@ def _struct_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
 
 
 def _fused_writer(run: list[Field]) -> list[tuple[str, Writer]]:
-    """A step, if there are fields, that packs them all at once."""
+    """A step that packs all these fields at once; none without fields."""
     if not run:
         return []
     pack = struct.Struct(">" + "".join(FORMATS[field.kind] for field in run)).pack
@@ -112,7 +112,7 @@ def _attribute_writer(field: Field, version: int, flexible: bool, where: str) ->
 def _no_tags_writer(cls: type[Struct]) -> Writer:
     def write_none(value: Struct, pieces: Pieces) -> None:
         if value.unknown_tags:
-            raise UnsupportedVersionError(f"{cls.__name__} has tagged fields, which this version does not allow")
+            raise UnsupportedVersionError(f"{cls.__name__} has tagged fields, but this version does not allow them")
 
     return write_none
 
@@ -128,7 +128,7 @@ def _tags_writer(cls: type[Struct], version: int) -> Writer:
         tagged = dict(value.unknown_tags)
         for tag, get, default, write_value in known:
             if tag in tagged:
-                raise ProtocolError(f"tag {tag} of {cls.__name__} is not unknown")
+                raise ProtocolError(f"unknown_tags of {cls.__name__} contains tag {tag}, which is a known field")
             field_value = get(value)
             if field_value != default:
                 encoded: Pieces = []

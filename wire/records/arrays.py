@@ -1,8 +1,8 @@
 """NumPy arrays as Arrow arrays, and back.
 
-``pa.array`` and ``pa.scalar`` load pandas wherever it is installed, only to find out whether they were given some of its
-objects; so do ``fill_null`` and ``to_numpy``. In a Spark worker that costs 0.2 s or more of CPU and
-60 MB, and triples the garbage collection that follows each task: what a task does with every record keeps away from them.
+``pa.array``, ``pa.scalar``, ``fill_null`` and ``to_numpy`` import pandas if it is installed, only to check for its objects. In a
+Spark worker that import costs 0.2 s of CPU or more and 60 MB, and triples the garbage collection after each task. So code that
+runs for every record uses the functions below instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def to_arrow(values: npt.NDArray[Any]) -> Any:
 
 
 def validity(values: Any) -> npt.NDArray[np.bool_]:
-    """bool[n], which elements of an Arrow array are not null."""
+    """bool[n]: which elements of an Arrow array are not null."""
     bitmap = values.buffers()[0]
     if not values.null_count or bitmap is None:
         return np.full(len(values), not values.null_count)

@@ -1,7 +1,7 @@
-"""The whole batches of a Fetch response, in one piece of memory, their headers read at once.
+"""The complete batches of a Fetch response in one buffer, and all their headers in one array.
 
-Owns what frames a batch: its length, its format, its CRC. What is inside is :mod:`~pykafka_wire.wire.records.decode`'s.
-Messages of magic 0 and 1 become batches here (:mod:`~pykafka_wire.wire.records.legacy`).
+Owns the framing of a batch: its length, its format and its CRC. :mod:`~pykafka_wire.wire.records.decode` reads the records
+inside. Messages of magic 0 and 1 are converted to batches here (:mod:`~pykafka_wire.wire.records.legacy`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class RecordSlice:
     """The record bytes that a Fetch response holds for one topic-partition.
 
     Attributes:
-        records: batches one after the other; the last one may be cut short.
-        start_offset, end_offset: records outside of ``[start_offset, end_offset)`` are dropped.
+        records: consecutive batches; the last one may be incomplete.
+        start_offset, end_offset: the range to read; other records are dropped.
         aborted: ``(producer id, first offset)`` of each aborted transaction, as the response lists them.
-        batch_starts: where the batches of `records` begin, if they were scanned already; else None.
-            See :func:`~pykafka_wire.wire.records.batches.whole_batches`.
+        batch_starts: where each batch of `records` begins, if that is known already; else None.
+            See :func:`~pykafka_wire.wire.records.batches.complete_batches`.
     """
 
     records: memoryview
@@ -43,12 +43,12 @@ class RecordSlice:
 
 @dataclass(frozen=True, slots=True)
 class FramedBatches:
-    """The whole batches of all slices, in order, in one frame; arrays of one element a batch.
+    """The complete batches of all slices, in order, in one buffer. Arrays have one element a batch.
 
     Attributes:
-        is_copy: whether they were copied into `frame`, and are not where they came in.
-        starts, ends: int64, where each batch begins and ends in `frame`.
-        slice_indexes: int32, which slice each is of.
+        is_copy: whether `frame` is a copy, not the response's own memory.
+        starts, ends: int64: where each batch begins and ends in `frame`.
+        slice_indexes: int32: the slice that each batch is from.
         headers: of :data:`~pykafka_wire.wire.records.batches.HEADER_DTYPE`.
     """
 
@@ -61,51 +61,49 @@ class FramedBatches:
 
 
 def frame_batches(slices: Sequence[RecordSlice], *, check_crc: bool, max_bytes: int) -> FramedBatches:
-    """The whole batches of all slices: where they lie, if that is one frame without old messages, else copied into one.
+    """The complete batches of all slices: a view if all are in one buffer and of magic 2, else a copy.
 
     Raises:
         CorruptBatchError: a length is invalid, or old messages are corrupt.
         UnsupportedVersionError: a batch of an unknown format, or old messages of an unknown codec.
     """
-    each = [
-        batches.whole_batches(piece.records)[0] if piece.batch_starts is None else piece.batch_starts
+    starts_by_slice = [
+        batches.complete_batches(piece.records)[0] if piece.batch_starts is None else piece.batch_starts
         for piece in slices
     ]
-    counts = [len(starts) for starts in each]
+    counts = [len(starts) for starts in starts_by_slice]
     frame = _common_frame(slices)
     if frame is not None:
-        starts = np.array([start for starts in each for start in starts], dtype=np.int64)
+        starts = np.array([start for starts in starts_by_slice for start in starts], dtype=np.int64)
         starts += np.repeat(_origins(slices, frame), counts)
         octets = np.frombuffer(frame, dtype=np.uint8)
         is_batch = octets.take(starts + batches.MAGIC_AT) == batches.MAGIC
         if is_batch.all() and int(starts.max(initial=0)) + batches.HEADER_BYTES <= len(octets):
-            return _located(frame, starts, counts, is_copy=False)
+            return _read_headers(frame, starts, counts, is_copy=False)
     copied: list[memoryview] = []
-    for nth, (piece, places) in enumerate(zip(slices, each, strict=True)):
-        made = [_batch(piece.records, place, check_crc, max_bytes) for place in places]
+    for nth, (piece, places) in enumerate(zip(slices, starts_by_slice, strict=True)):
+        made = [_as_batch(piece.records, place, check_crc, max_bytes) for place in places]
         copied += (batch for batch in made if len(batch))
         counts[nth] = sum(len(batch) > 0 for batch in made)
     sizes = np.array([len(batch) for batch in copied], dtype=np.int64)
-    return _located(memoryview(b"".join(copied)), np.cumsum(sizes) - sizes, counts, is_copy=True)
+    return _read_headers(memoryview(b"".join(copied)), np.cumsum(sizes) - sizes, counts, is_copy=True)
 
 
-def _batch(records: memoryview, start: int, check_crc: bool, max_bytes: int) -> memoryview:
-    """One batch; old messages as one batch, and a filler message, which holds no record, as nothing."""
+def _as_batch(records: memoryview, start: int, check_crc: bool, max_bytes: int) -> memoryview:
+    """One batch. Old messages become one batch; a filler message, which has no record, becomes empty."""
     base_offset, length, magic = _HEAD.unpack_from(records, start)
     if magic not in (0, 1, batches.MAGIC):
-        raise UnsupportedVersionError(
-            f"a record batch of magic {magic}, which no Kafka release writes", offset=base_offset
-        )
-    if length < batches.least_length(magic):
+        raise UnsupportedVersionError(f"a record batch of magic {magic}, an unknown format", offset=base_offset)
+    if length < batches.min_length(magic):
         raise _too_short(length, base_offset)
-    entry = records[start : start + batches.LOG_OVERHEAD + length]
+    batch = records[start : start + batches.LOG_OVERHEAD + length]
     if magic == batches.MAGIC:
-        return entry
-    return legacy.convert(entry, check_crc=check_crc, max_bytes=max_bytes) or memoryview(b"")
+        return batch
+    return legacy.convert(batch, check_crc=check_crc, max_bytes=max_bytes) or memoryview(b"")
 
 
-def _located(frame: memoryview, starts: Ints, counts: Sequence[int], *, is_copy: bool) -> FramedBatches:
-    """The batches that begin at ``starts``, all laid out as magic 2; ``counts`` of each slice."""
+def _read_headers(frame: memoryview, starts: Ints, counts: Sequence[int], *, is_copy: bool) -> FramedBatches:
+    """The batches that begin at ``starts``, all in the layout of magic 2; ``counts`` is the number of batches per slice."""
     if len(starts):
         n_places = len(frame) - batches.HEADER_BYTES + 1
         octets = np.ndarray((n_places,), f"V{batches.HEADER_BYTES}", frame, strides=(1,))
@@ -131,13 +129,13 @@ def _too_short(length: int, offset: int) -> CorruptBatchError:
 
 
 def _common_frame(slices: Sequence[RecordSlice]) -> memoryview | None:
-    """What all slices are views of, if that is one and the same."""
+    """The buffer that all slices are views of, None if there are several."""
     frames = {id(piece.records.obj): piece.records.obj for piece in slices if len(piece.records)}
     return memoryview(next(iter(frames.values()))) if len(frames) == 1 else None
 
 
 def _origins(slices: Sequence[RecordSlice], frame: memoryview) -> Ints:
-    """Where each slice begins in the frame."""
+    """The position of each slice in the frame; int64[n_slices]."""
     first = _address(frame)
     return np.array([_address(piece.records) - first if len(piece.records) else 0 for piece in slices], dtype=np.int64)
 

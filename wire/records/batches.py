@@ -1,4 +1,4 @@
-"""The header of a record batch, magic 2: the places of its fields, how it is read, checked and stamped.
+"""The header of a record batch, magic 2: its layout, and how it is read, checked and patched.
 
 Layout (big-endian, 61 bytes; https://kafka.apache.org/documentation/#recordbatch)::
 
@@ -10,7 +10,7 @@ Layout (big-endian, 61 bytes; https://kafka.apache.org/documentation/#recordbatc
     21 attributes int16          53 base_sequence int32
                                  57 records_count int32
 
-``batch_length`` counts what follows it; the CRC-32C covers everything from the attributes on. Attributes: bits 0-2 codec,
+``batch_length`` is the number of bytes after it; the CRC-32C covers everything from the attributes on. Attributes: bits 0-2 codec,
 bit 3 log-append time, bit 4 transactional, bit 5 control, bit 6 the base timestamp is a delete horizon (KIP-534).
 """
 
@@ -27,10 +27,10 @@ from pykafka_wire.wire.errors import CorruptBatchError
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
-#: The same in two, before and after the CRC.
+#: The same in two parts, before and after the CRC.
 UP_TO_CRC: Final = struct.Struct(">qiibI")
 AFTER_CRC: Final = struct.Struct(">hiqqqhii")
-#: base_offset and batch_length, which batch_length does not count.
+#: Bytes of base_offset and batch_length, which batch_length does not count.
 LOG_OVERHEAD: Final = 12
 #: The place of the magic byte, in every format.
 MAGIC_AT: Final = 16
@@ -41,15 +41,15 @@ CONTROL: Final = 0x20
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
-#: The format that this header is of.
+#: The format of this header.
 MAGIC: Final = 2
 #: The length of a batch without records.
 MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD
-#: That of a message of magic 0 without key and value, the shortest of the formats before.
+#: The length of a message of magic 0 without key and value, the shortest of the old formats.
 MIN_MESSAGE_LENGTH: Final = 14
 
 _CRC_AT: Final = 17
-#: The attributes, and all that follows.
+#: The CRC covers the attributes and everything after them.
 CRC_COVERS_FROM: Final = 21
 _PRODUCER_AT: Final = 43
 _CRC: Final = struct.Struct(">I")
@@ -79,7 +79,7 @@ class BatchHeader(NamedTuple):
         return self.base_offset + self.last_offset_delta
 
 
-#: The same, for many headers at once.
+#: The header as a NumPy dtype, to read many at once.
 HEADER_DTYPE: Final = np.dtype(
     list(
         zip(
@@ -93,11 +93,11 @@ HEADER_DTYPE: Final = np.dtype(
 
 @dataclass(slots=True, kw_only=True)
 class EncodedBatch:
-    """A batch ready to be sent, its producer fields still blank (-1).
+    """A batch ready to be sent, its producer fields not yet set (-1).
 
     Attributes:
         data: header and records; patched in place by :func:`stamp_producer`.
-        first_row: index of its first record among the rows that were encoded.
+        first_row: index of its first record among the encoded rows.
     """
 
     data: bytearray
@@ -112,16 +112,16 @@ def read_header(batch: memoryview) -> BatchHeader:
     return BatchHeader._make(HEADER.unpack_from(batch))
 
 
-def least_length(magic: int) -> int:
+def min_length(magic: int) -> int:
     """The smallest length that a batch, or a message of an old format, can have."""
     return MIN_LENGTH if magic >= MAGIC else MIN_MESSAGE_LENGTH
 
 
-def whole_batches(records: memoryview) -> tuple[list[int], int]:
-    """``(starts, end)``: where each batch of ``records`` begins, of any format, and where the last one ends.
+def complete_batches(records: memoryview) -> tuple[list[int], int]:
+    """``(starts, end)``: where each batch of ``records`` begins, in any format, and where the last one ends.
 
-    A batch that is cut short, as the last one of a Fetch response may be, is not among them. One with an invalid
-    length is the last and takes in all the rest; the decoder rejects it.
+    An incomplete batch, as the last one of a Fetch response may be, is left out. A batch with an invalid length is the
+    last one and extends to the end; the decoder rejects it.
     """
     size = len(records)
     starts: list[int] = []
@@ -129,7 +129,7 @@ def whole_batches(records: memoryview) -> tuple[list[int], int]:
     at = 0
     while size - at > MAGIC_AT:
         (length,) = length_at(records, at + _LENGTH_AT)
-        if length < MIN_LENGTH and length < least_length(records[at + MAGIC_AT]):
+        if length < MIN_LENGTH and length < min_length(records[at + MAGIC_AT]):
             add(at)
             return starts, size
         end = at + LOG_OVERHEAD + length
@@ -142,7 +142,7 @@ def whole_batches(records: memoryview) -> tuple[list[int], int]:
 
 def crc_error(expected: int, found: int, base_offset: int) -> CorruptBatchError:
     return CorruptBatchError(
-        f"the batch's CRC is {found:#010x}, but its header has {expected:#010x}", offset=base_offset
+        f"the batch's CRC is {found:#010x}, but its header says {expected:#010x}", offset=base_offset
     )
 
 
@@ -154,9 +154,9 @@ def stamp_producer(
     if transactional:
         (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_COVERS_FROM)
         _ATTRIBUTES.pack_into(data, CRC_COVERS_FROM, attributes | TRANSACTIONAL)
-    seal(data)
+    write_crc(data)
 
 
-def seal(data: bytearray) -> None:
+def write_crc(data: bytearray) -> None:
     """Write a batch's CRC, in place."""
     _CRC.pack_into(data, _CRC_AT, crc32c(memoryview(data)[CRC_COVERS_FROM:]))

@@ -1,7 +1,7 @@
-"""The five codecs of record batches, each with a cap on what it may unpack to.
+"""The five codecs of record batches, each with a limit on the decompressed size.
 
-Owns the framings that Kafka uses around them: xerial's for snappy, frames of independent blocks for lz4. Libraries do the
-work; the fastest of those tried are used (see DESIGN.md, Performance). https://kafka.apache.org/documentation/#recordbatch
+Owns the framings that Kafka uses: xerial's for snappy, frames of independent blocks for lz4. Libraries compress and
+decompress; DESIGN.md (Performance) compares them. https://kafka.apache.org/documentation/#recordbatch
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from isal.igzip_lib import IsalError
 
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
 
-#: What one batch may unpack to. Brokers bound what is stored, not what it unpacks to: this bounds a decompression bomb.
-#: Ordinary batches hold up to 1 MiB compressed, and text compresses a hundredfold at the very best.
+#: Maximum decompressed size of one batch, against decompression bombs: brokers limit the compressed size only.
+#: Ordinary batches have up to 1 MiB compressed, and text compresses a hundredfold at most.
 MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
 
 #: Frame of snappy-java ("xerial"): magic, version, lowest compatible version, then blocks with an int32 length each.
@@ -29,12 +29,13 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _INT32: Final = struct.Struct(">i")
 _GZIP_WINDOW: Final = 31
-#: A byte of an LZ4 block unpacks to at most 255 (the format's limit).
+#: A byte of an LZ4 block decompresses to at most 255 bytes (the format's limit).
 _LZ4_MAX_RATIO: Final = 255
-#: What a library is fed at a time, where it may not be all: zstd's has no cap of its own, and four bytes may unpack to 128 KiB.
-_STEP_BYTES: Final = 4096
-#: How a frame of zstd data begins (RFC 8878, 3.1.1), what a block of it unpacks to at most (3.1.1.2.4), and how its header
-#: says that it is the last one, or one octet repeated.
+#: Input is passed to a library in chunks of this size if its output must be limited: zstd's library has no limit of its own,
+#: and four bytes may decompress to 128 KiB.
+_CHUNK_BYTES: Final = 4096
+#: A zstd frame's magic number (RFC 8878, 3.1.1), the maximum decompressed size of a block (3.1.1.2.4), and the bits of a
+#: block's header: last block, block type, and the type of one repeated octet.
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK_BYTES: Final = 128 * 1024
 _ZSTD_LAST_BLOCK: Final = 0b001
@@ -43,7 +44,7 @@ _ZSTD_RLE_BLOCK: Final = 0b010
 
 
 class Codec(IntEnum):
-    """A batch's compression, as the lowest three bits of its attributes say it."""
+    """A batch's compression: the lowest three bits of its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -54,18 +55,18 @@ class Codec(IntEnum):
 
 Bytes = bytes | bytearray | memoryview
 
-#: What the libraries raise for damaged data; ISA-L's own error is no zlib.error.
-_REFUSALS: Final[tuple[type[Exception], ...]] = (
+#: The libraries' errors for damaged data; ISA-L's error is not a zlib.error.
+_LIBRARY_ERRORS: Final[tuple[type[Exception], ...]] = (
     RuntimeError, ValueError, EOFError, OSError, MemoryError, IsalError, zstandard.ZstdError,  # type: ignore[assignment]
 )  # fmt: skip
 
 
 def codec_of(attributes: int) -> Codec:
-    """The codec in a batch's attributes. Raises UnsupportedVersionError for one that does not exist."""
+    """The codec in a batch's attributes. Raises UnsupportedVersionError for an unknown one."""
     try:
         return Codec(attributes & 0x07)
     except ValueError:
-        raise UnsupportedVersionError(f"compression codec {attributes & 0x07} is not known") from None
+        raise UnsupportedVersionError(f"compression codec {attributes & 0x07} is unknown") from None
 
 
 def compress(codec: Codec, data: Bytes, level: int | None = None) -> bytes:
@@ -74,7 +75,7 @@ def compress(codec: Codec, data: Bytes, level: int | None = None) -> bytes:
 
 
 def compressor(codec: Codec, level: int | None = None) -> Callable[[Bytes], bytes]:
-    """A function that compresses one batch after another, framed as Kafka's Java clients expect it; of one thread only.
+    """A function that compresses one batch after another, framed as Kafka's Java clients expect it; not thread-safe.
 
     Args:
         level: the codec's own scale, None for its default; gzip's 1 to 9 are mapped to ISA-L's 1 to 3.
@@ -87,7 +88,7 @@ def compressor(codec: Codec, level: int | None = None) -> Callable[[Bytes], byte
     if codec is Codec.SNAPPY:
         return _snappy_xerial
     if codec is Codec.LZ4:
-        # Java refuses linked blocks; the content size lets a reader unpack in one go.
+        # Java rejects linked blocks; with the content size a reader can decompress in one call.
         return lambda data: bytes(
             lz4.frame.compress(data, compression_level=level or 0, block_linked=False, store_size=True)
         )
@@ -105,58 +106,58 @@ def _snappy_xerial(data: Bytes) -> bytes:
 
 
 def decompress(codec: Codec, data: Bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Bytes:
-    """``data`` unpacked, as a :class:`Decompressor` does it."""
+    """``data`` decompressed, as :class:`Decompressor` does it."""
     return Decompressor(max_bytes).decompress(codec, data)
 
 
 class Decompressor:
-    """Unpacks one batch after another; of one thread only."""
+    """Decompresses one batch after another; not thread-safe."""
 
     def __init__(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> None:
         self._max_bytes = max_bytes
         self._zstd: zstandard.ZstdDecompressor | None = None
 
     def decompress(self, codec: Codec, data: Bytes) -> Bytes:
-        """``data`` unpacked; itself where it is not compressed.
+        """``data`` decompressed; ``data`` itself if it is not compressed.
 
         Raises:
-            CorruptBatchError: it is damaged, or would unpack to more than ``max_bytes``.
+            CorruptBatchError: it is damaged, or its decompressed size exceeds ``max_bytes``.
         """
         max_bytes = self._max_bytes
         try:
             if codec is Codec.NONE:
-                unpacked: Bytes = data
+                decompressed: Bytes = data
             elif codec is Codec.GZIP:
-                unpacked = _gunzip(data, max_bytes)
+                decompressed = _gunzip(data, max_bytes)
             elif codec is Codec.SNAPPY:
-                unpacked = _unsnappy(memoryview(data), max_bytes)
+                decompressed = _unsnappy(memoryview(data), max_bytes)
             elif codec is Codec.LZ4:
-                unpacked = _unlz4(data, max_bytes)
+                decompressed = _unlz4(data, max_bytes)
             else:
                 if self._zstd is None:
                     # One context for many batches: making it costs 7 of the 19 us that a 16-KiB batch takes.
                     self._zstd = zstandard.ZstdDecompressor()
-                unpacked = _unzstd(self._zstd, data, max_bytes)
+                decompressed = _unzstd(self._zstd, data, max_bytes)
         except CorruptBatchError:
             raise
-        except _REFUSALS as error:
-            raise CorruptBatchError(f"{codec.name.lower()} data cannot be unpacked: {error}") from error
+        except _LIBRARY_ERRORS as error:
+            raise CorruptBatchError(f"{codec.name.lower()} data cannot be decompressed: {error}") from error
         except Exception as error:  # cramjam's errors derive from Exception alone
             if type(error).__module__.partition(".")[0] not in ("cramjam", "snappy"):
                 raise
-            raise CorruptBatchError(f"{codec.name.lower()} data cannot be unpacked: {error}") from error
-        if len(unpacked) > max_bytes:
+            raise CorruptBatchError(f"{codec.name.lower()} data cannot be decompressed: {error}") from error
+        if len(decompressed) > max_bytes:
             raise _too_large(codec, max_bytes)
-        return unpacked
+        return decompressed
 
 
 def _gunzip(data: Bytes, max_bytes: int) -> bytes:
-    return _unpack(
+    return _decompress_frames(
         Codec.GZIP,
         data,
         max_bytes,
         new=lambda rest, left: isal_zlib.decompressobj(wbits=_GZIP_WINDOW),
-        feed=lambda unpacker, octets, left: unpacker.decompress(octets, left + 1),
+        feed=lambda decompressor, octets, left: decompressor.decompress(octets, left + 1),
     )
 
 
@@ -174,7 +175,7 @@ def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
         (size,) = _INT32.unpack_from(data, position)
         position += 4
         if not 0 < size <= len(data) - position:
-            raise CorruptBatchError(f"a snappy block of {size} bytes, where {len(data) - position} are left")
+            raise CorruptBatchError(f"a snappy block of {size} bytes, but only {len(data) - position} are left")
         pieces.append(_unsnappy_block(data[position : position + size], left, max_bytes))
         left -= len(pieces[-1])
         position += size
@@ -182,7 +183,7 @@ def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
 
 
 def _unsnappy_block(block: memoryview, left: int, max_bytes: int) -> bytes:
-    # A block begins with its unpacked size as a varint: look before anything is allocated.
+    # A block begins with its decompressed size as a varint: check it before anything is allocated.
     size = shift = 0
     for byte in block[:5]:
         size |= (byte & 0x7F) << shift
@@ -196,14 +197,14 @@ def _unsnappy_block(block: memoryview, left: int, max_bytes: int) -> bytes:
 
 def _unlz4(data: Bytes, max_bytes: int) -> bytes:
     if len(data) * _LZ4_MAX_RATIO > max_bytes:
-        return _unpack(
+        return _decompress_frames(
             Codec.LZ4,
             data,
             max_bytes,
             new=lambda rest, left: lz4.frame.LZ4FrameDecompressor(),
-            feed=lambda unpacker, octets, left: unpacker.decompress(octets, max_length=left + 1),
+            feed=lambda decompressor, octets, left: decompressor.decompress(octets, max_length=left + 1),
         )
-    # It cannot become too large; the library's own cap makes unpacking a 16-KiB batch five times as slow.
+    # The output cannot exceed the limit here; the library's own limit makes a 16-KiB batch five times as slow.
     pieces: list[bytes] = []
     rest = memoryview(data)
     while len(rest):
@@ -215,27 +216,27 @@ def _unlz4(data: Bytes, max_bytes: int) -> bytes:
 
 def _unzstd(context: zstandard.ZstdDecompressor, data: Bytes, max_bytes: int) -> bytes:
     def new(rest: memoryview, left: int) -> Any:
-        if zstandard.frame_content_size(rest) > left:  # -1 where the frame does not say
+        if zstandard.frame_content_size(rest) > left:  # -1 if the frame does not contain its size
             raise _too_large(Codec.ZSTD, max_bytes)
         return context.decompressobj()
 
-    def feed(unpacker: Any, octets: memoryview, left: int) -> bytes:
-        return bytes(unpacker.decompress(octets))
+    def feed(decompressor: Any, octets: memoryview, left: int) -> bytes:
+        return bytes(decompressor.decompress(octets))
 
-    # In one piece where that cannot become too large: steps take a tenth longer.
+    # In one call if the output cannot exceed the limit: chunks take a tenth longer.
     if _zstd_fits(data, max_bytes):
-        unpacker = context.decompressobj()
-        unpacked = unpacker.decompress(data)
-        if not unpacker.eof:
+        decompressor = context.decompressobj()
+        decompressed = decompressor.decompress(data)
+        if not decompressor.eof:
             raise CorruptBatchError("zstd data ends early")
-        if not unpacker.unused_data:
-            return bytes(unpacked)
-        del unpacked  # more frames follow
-    return _unpack(Codec.ZSTD, data, max_bytes, new=new, feed=feed, first_step_bytes=_STEP_BYTES)
+        if not decompressor.unused_data:
+            return bytes(decompressed)
+        del decompressed  # more frames follow
+    return _decompress_frames(Codec.ZSTD, data, max_bytes, new=new, feed=feed, first_chunk_bytes=_CHUNK_BYTES)
 
 
 def _zstd_fits(data: Bytes, max_bytes: int) -> bool:
-    """Whether ``data`` begins with a frame that has too few blocks to unpack to more than ``max_bytes``."""
+    """Whether ``data`` begins with a frame that has too few blocks to exceed ``max_bytes``."""
     if bytes(data[:4]) != _ZSTD_MAGIC:
         return False
     at = zstandard.frame_header_size(data)
@@ -247,43 +248,43 @@ def _zstd_fits(data: Bytes, max_bytes: int) -> bool:
     return False
 
 
-def _unpack(
+def _decompress_frames(
     codec: Codec,
     data: Bytes,
     max_bytes: int,
     *,
     new: Callable[[memoryview, int], Any],
     feed: Callable[[Any, memoryview, int], bytes],
-    first_step_bytes: int | None = None,
+    first_chunk_bytes: int | None = None,
 ) -> bytes:
-    """Frame after frame, which the libraries take one at a time.
+    """Decompress frame after frame: the libraries take one at a time.
 
     Args:
-        new: from what is left of data and cap, the library's object for the next frame; has ``eof`` and ``unused_data``.
-        feed: unpacks a piece of the frame, to no more than a byte above what is left of the cap, if it can.
-        first_step_bytes: what the first frame is fed at a time, all by default. Later ones get small steps: what a frame does
-            not use comes back as a copy, and there may be many.
+        new: makes the library's object for the next frame, from the remaining data and limit; it has ``eof`` and ``unused_data``.
+        feed: decompresses a chunk of the frame; if the library can, to at most one byte above the remaining limit.
+        first_chunk_bytes: the chunk size of the first frame; all of it by default. Later frames get small chunks: the
+            library returns the unused rest of a chunk as a copy, and there may be many frames.
     """
     rest = memoryview(data)
     pieces: list[bytes] = []
     left = max_bytes
-    step = first_step_bytes or len(rest)
+    chunk_bytes = first_chunk_bytes or len(rest)
     while len(rest):
-        unpacker = new(rest, left)
+        decompressor = new(rest, left)
         fed = 0
-        while not unpacker.eof and fed < len(rest):
-            piece = feed(unpacker, rest[fed : fed + step], left)
-            fed += step
+        while not decompressor.eof and fed < len(rest):
+            piece = feed(decompressor, rest[fed : fed + chunk_bytes], left)
+            fed += chunk_bytes
             left -= len(piece)
             if left < 0:
                 raise _too_large(codec, max_bytes)
             pieces.append(piece)
-        if not unpacker.eof:
+        if not decompressor.eof:
             raise CorruptBatchError(f"{codec.name.lower()} data ends early")
-        rest = rest[min(fed, len(rest)) - len(unpacker.unused_data or b"") :]
-        step = _STEP_BYTES
+        rest = rest[min(fed, len(rest)) - len(decompressor.unused_data or b"") :]
+        chunk_bytes = _CHUNK_BYTES
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _too_large(codec: Codec, max_bytes: int) -> CorruptBatchError:
-    return CorruptBatchError(f"{codec.name.lower()} data unpacks to more than {max_bytes} bytes")
+    return CorruptBatchError(f"{codec.name.lower()} data decompresses to more than {max_bytes} bytes")

@@ -1,12 +1,12 @@
-"""Record batches to columns: every batch of a Fetch response at once, with no Python object per record.
+"""Record batches to columns: all batches of a Fetch response at once, without a Python object per record.
 
-Owns which batches count (control batches, aborted transactions, offsets outside the range) and the inside of batches. What
-frames a batch, its CRC too, is :mod:`~pykafka_wire.wire.records.batch_framing`'s. It knows no brokers and no requests.
-https://kafka.apache.org/documentation/#record
+Owns the selection of batches (no control batches, no aborted transactions, no offsets outside the range) and the decoding of
+their records. :mod:`~pykafka_wire.wire.records.batch_framing` owns the framing and the CRC. This module knows no brokers and no
+requests. https://kafka.apache.org/documentation/#record
 
-How: the headers of all batches are read at once, and their records lie in one buffer. Where each record begins is
-:mod:`~pykafka_wire.wire.records.record_scanner`' matter. Everything else is NumPy over all records: the varints of each field
-in turn, then keys and values as one Arrow array over all boundaries, of which ``take`` picks the pieces.
+How: all headers are read at once, and all records are in one buffer. :mod:`~pykafka_wire.wire.records.record_scanner` finds
+where each record begins. Everything else is NumPy over all records: one field's varints after the other, then keys and values
+as one Arrow array over all boundaries, from which ``take`` copies the keys or the values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pykafka_wire.wire.records.varints import Ints, Octets, read_varints
 
 _logger = logging.getLogger(__name__)
 
-#: Arrow's binary arrays have int32 offsets; what one call decodes stays well below.
+#: Arrow's binary arrays have int32 offsets; one call decodes at most this much, well below.
 _MAX_BUFFER_BYTES: Final = 2**31 - 2**20
 _ABORT: Final = 0
 _CONTROL_KEY: Final = struct.Struct(">hh")
@@ -39,7 +39,7 @@ _CONTROL_KEY: Final = struct.Struct(">hh")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Which columns to decode; what is False costs nothing. Offsets come always."""
+    """Which columns to decode; a False one costs nothing. Offsets are always decoded."""
 
     key: bool = True
     value: bool = True
@@ -50,17 +50,17 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedRecords:
-    """Columns of the decoded records, grouped by slice, in offset order within each. All are copies: no input is pinned.
+    """Columns of the decoded records, grouped by slice, in offset order within each. All are copies: they keep no input in memory.
 
     Attributes:
-        slice_index: int32[n_records], which slice each record is of.
+        slice_index: int32[n_records]: the slice that each record is from.
         offset, timestamp: int64[n_records]; timestamps in ms since the epoch.
         timestamp_type: int32[n_records], 0 create time, 1 log append time, -1 none (magic 0; the timestamp is -1 then).
-        key, value: pa.BinaryArray with nulls, None if not asked for.
-        headers: pa.ListArray of struct<key: string, value: binary>, null where a record has none; None if not asked for.
-            Bytes of a header's key that are no UTF-8 appear as U+FFFD: the record is not lost for them.
+        key, value: pa.BinaryArray with nulls, None if not selected.
+        headers: pa.ListArray of struct<key: string, value: binary>, null if a record has none; None if not selected.
+            Invalid UTF-8 in a header's key becomes U+FFFD, so that the record is not lost.
         next_offsets: int64[n_slices], the position after the last complete batch of each slice.
-        unfinished: the slices that hold more than the budget left room for: decode them again from their next offset.
+        unfinished: the slices that did not fit into the budget: decode the rest from their next offset.
     """
 
     n_records: int
@@ -76,8 +76,8 @@ class DecodedRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The batches whose records count, and the buffer that their records lie in; arrays of one element a batch."""
+class _SelectedBatches:
+    """The selected batches, and the buffer with their records. Arrays have one element a batch."""
 
     buffer: Octets
     starts: Ints
@@ -89,8 +89,8 @@ class _Chosen:
     attributes: Ints
     magics: npt.NDArray[np.int8]
     slice_indexes: npt.NDArray[np.int32]
-    #: Which batches reach beyond their slice's range.
-    clipped: npt.NDArray[np.bool_]
+    #: Which batches have records outside their slice's range.
+    is_clipped: npt.NDArray[np.bool_]
 
 
 def decode(
@@ -105,12 +105,12 @@ def decode(
     """The records of all slices as columns.
 
     Args:
-        max_decompressed_bytes: what one batch may unpack to.
-        budget_bytes: once batches have unpacked to so much, the rest is left: see ``unfinished``. Messages of magic 0 and 1,
-            which brokers since 4.0 no longer take, are unpacked before that.
+        max_decompressed_bytes: maximum decompressed size of one batch.
+        budget_bytes: decoding stops once batches have this decompressed size: see ``unfinished``. Messages of magic 0 and 1,
+            which brokers since 4.0 no longer accept, are decompressed before and do not count.
 
     Raises:
-        CorruptBatchError: a CRC, a length or compressed data is invalid; names the slice's batch by its base offset.
+        CorruptBatchError: a CRC, a length or compressed data is invalid; the error has the batch's base offset.
         UnsupportedVersionError: a batch of an unknown format or codec.
     """
     framed = frame_batches(slices, check_crc=check_crc, max_bytes=max_decompressed_bytes)
@@ -149,7 +149,7 @@ def decode(
     unfinished, firsts = np.unique(slice_indexes[left], return_index=True)
     next_offsets[unfinished] = np.maximum(base_offsets[left[firsts]], start_offsets[unfinished])
     of = slice_indexes[rows]
-    chosen = _Chosen(
+    selected = _SelectedBatches(
         buffer=buffer,
         starts=starts,
         ends=ends,
@@ -160,15 +160,15 @@ def decode(
         attributes=attributes[rows],
         magics=headers["magic"][rows],
         slice_indexes=of,
-        clipped=(base_offsets[rows] < start_offsets[of]) | (last_offsets[rows] >= end_offsets[of]),
+        is_clipped=(base_offsets[rows] < start_offsets[of]) | (last_offsets[rows] >= end_offsets[of]),
     )
-    decoded = _decode_records(chosen, columns, start_offsets, end_offsets, next_offsets)
+    decoded = _decode_records(selected, columns, start_offsets, end_offsets, next_offsets)
     return replace(decoded, unfinished=frozenset(unfinished.tolist())) if len(left) else decoded
 
 
 def _aborted(framed: FramedBatches, slices: Sequence[RecordSlice]) -> npt.NDArray[np.bool_]:
-    """Which batches belong to aborted transactions: transactional, of a producer whose aborted transaction has begun and
-    is not yet ended by its marker; bool[n_batches].
+    """bool[n_batches]: which batches belong to aborted transactions: transactional batches of a producer between the first
+    offset of its aborted transaction and the abort marker.
     """
     aborted = np.zeros(len(framed.headers), dtype=bool)
     if not any(piece.aborted for piece in slices):
@@ -187,7 +187,7 @@ def _aborted(framed: FramedBatches, slices: Sequence[RecordSlice]) -> npt.NDArra
         producer_id, attributes = int(header["producer_id"]), int(header["attributes"])
         if attributes & batches.CONTROL:
             records = framed.frame[int(framed.starts[nth]) + batches.HEADER_BYTES : int(framed.ends[nth])]
-            # The log cleaner may leave a marker's batch without the marker: its transaction has ended all the same.
+            # The log cleaner may remove the marker from its batch: the empty batch ends the transaction too.
             if producer_id in aborting and (
                 not header["records_count"] or _is_abort(records, int(header["base_offset"]))
             ):
@@ -198,7 +198,7 @@ def _aborted(framed: FramedBatches, slices: Sequence[RecordSlice]) -> npt.NDArra
 
 
 def _is_abort(records: memoryview, offset: int) -> bool:
-    """Whether a control batch ends its transaction by aborting it: the key of its record is a version and a type."""
+    """Whether a control batch is an abort marker: its record's key is a version and a type."""
     payload = np.frombuffer(records, dtype=np.uint8)
     start = size = np.zeros(1, dtype=np.int64)
     if len(payload):
@@ -208,20 +208,20 @@ def _is_abort(records: memoryview, offset: int) -> bool:
             _, position = read_varints(payload, position)
         size, start = read_varints(payload, position)
     if not _CONTROL_KEY.size <= int(size[0]) <= len(payload) - int(start[0]):
-        raise CorruptBatchError("a control batch without a type", offset=offset)
+        raise CorruptBatchError("a control batch has no valid type", offset=offset)
     _, kind = _CONTROL_KEY.unpack_from(records, int(start[0]))
     return bool(kind == _ABORT)
 
 
 def _payloads(framed: FramedBatches, rows: Ints, max_bytes: int, budget_bytes: int) -> tuple[Octets, Ints, Ints]:
-    """``(buffer, starts, ends)``: the records of the batches ``rows``, unpacked; of the first of them, where they come to
-    more than the budget.
+    """``(buffer, starts, ends)``: the decompressed records of the batches ``rows``, or of as many of the first as fit into
+    the budget.
 
-    Where all are uncompressed and where they came in, the buffer is the frame, a view; otherwise their copies, joined. Old
-    messages are unpacked already, to any size.
+    If all are uncompressed and not copied yet, the buffer is the frame, a view; otherwise a copy. Old messages are already
+    decompressed, whatever their size.
 
     Raises:
-        CorruptBatchError: a batch cannot be unpacked, or cannot hold the records that it claims.
+        CorruptBatchError: a batch cannot be decompressed, or is too short for its number of records.
     """
     headers = framed.headers
     codecs = (headers["attributes"][rows] & 0x07).tolist()
@@ -230,13 +230,13 @@ def _payloads(framed: FramedBatches, rows: Ints, max_bytes: int, budget_bytes: i
         buffer = np.frombuffer(framed.frame, dtype=np.uint8)
     else:
         payloads: list[Any] = []
-        unpacker = Decompressor(max_bytes)
+        decompressor = Decompressor(max_bytes)
         for row, codec, start, end in zip(rows.tolist(), codecs, starts.tolist(), ends.tolist(), strict=True):
             if budget_bytes <= 0:
                 break
-            packed = framed.frame[start:end]
+            compressed = framed.frame[start:end]
             try:
-                payloads.append(packed if codec == 0 else unpacker.decompress(codec_of(codec), packed))
+                payloads.append(compressed if codec == 0 else decompressor.decompress(codec_of(codec), compressed))
             except WireError as error:
                 error.offset = int(headers["base_offset"][row])
                 raise
@@ -251,36 +251,37 @@ def _payloads(framed: FramedBatches, rows: Ints, max_bytes: int, budget_bytes: i
     if len(short):
         header = headers[rows[short[0]]]
         raise CorruptBatchError(
-            f"{header['records_count']} records in {sizes[short[0]]} bytes", offset=int(header["base_offset"])
+            f"a batch claims {header['records_count']} records in {sizes[short[0]]} bytes",
+            offset=int(header["base_offset"]),
         )
     if len(buffer) > _MAX_BUFFER_BYTES:
-        raise CorruptBatchError(f"{len(buffer)} bytes of records in one response, more than can be decoded at once")
+        raise CorruptBatchError(f"{len(buffer)} bytes of records in one response, more than one call can decode")
     return buffer, starts, ends
 
 
 def _decode_records(
-    chosen: _Chosen, columns: Columns, start_offsets: Ints, end_offsets: Ints, next_offsets: Ints
+    selected: _SelectedBatches, columns: Columns, start_offsets: Ints, end_offsets: Ints, next_offsets: Ints
 ) -> DecodedRecords:
-    buffer, counts = chosen.buffer, chosen.counts
-    position, ends = record_bounds(buffer, chosen.starts, chosen.ends, counts, chosen.base_offsets.tolist())
+    buffer, counts = selected.buffer, selected.counts
+    position, ends = record_bounds(buffer, selected.starts, selected.ends, counts, selected.base_offsets.tolist())
 
-    position += 1  # the record's own attributes are not used so far
+    position += 1  # a record's attributes: Kafka uses none so far
     timestamp_delta, position = read_varints(buffer, position)
     offset_delta, position = read_varints(buffer, position)
     if columns.key or columns.value or columns.headers:
-        key_start, key_size, position = _piece(buffer, position, ends, chosen)
-        value_start, value_size, headers_at = _piece(buffer, position, ends, chosen)
+        key_start, key_size, position = _bytes_field(buffer, position, ends, selected)
+        value_start, value_size, headers_at = _bytes_field(buffer, position, ends, selected)
         if (headers_at >= ends).any():
-            raise _invalid_field(headers_at >= ends, chosen)
+            raise _invalid_field(headers_at >= ends, selected)
     else:
         key_start = key_size = value_start = value_size = headers_at = position
 
-    offset = np.repeat(chosen.base_offsets, counts)
+    offset = np.repeat(selected.base_offsets, counts)
     offset += offset_delta
     keep = None
-    if chosen.clipped.any():
-        first = np.repeat(start_offsets[chosen.slice_indexes], counts)
-        last = np.repeat(end_offsets[chosen.slice_indexes], counts)
+    if selected.is_clipped.any():
+        first = np.repeat(start_offsets[selected.slice_indexes], counts)
+        last = np.repeat(end_offsets[selected.slice_indexes], counts)
         keep = np.flatnonzero((offset >= first) & (offset < last))
         offset, timestamp_delta = offset[keep], timestamp_delta[keep]
         key_start, key_size = key_start[keep], key_size[keep]
@@ -292,18 +293,18 @@ def _decode_records(
         return repeated if keep is None else repeated[keep]
 
     timestamp, timestamp_type = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-    appended = chosen.attributes & batches.TIMESTAMP_TYPE != 0
+    appended = selected.attributes & batches.TIMESTAMP_TYPE != 0
     if columns.timestamp:
-        timestamp = per_record(chosen.base_timestamps)
+        timestamp = per_record(selected.base_timestamps)
         timestamp += timestamp_delta
         if appended.any():
-            timestamp = np.where(per_record(appended), per_record(chosen.max_timestamps), timestamp)
+            timestamp = np.where(per_record(appended), per_record(selected.max_timestamps), timestamp)
     if columns.timestamp_type:
-        timestamp_type = per_record(np.where(chosen.magics == 0, -1, appended).astype(np.int32))
+        timestamp_type = per_record(np.where(selected.magics == 0, -1, appended).astype(np.int32))
     arrow_buffer = pa.py_buffer(buffer)
     return DecodedRecords(
         n_records=len(offset),
-        slice_index=per_record(chosen.slice_indexes),
+        slice_index=per_record(selected.slice_indexes),
         offset=offset,
         timestamp=timestamp,
         timestamp_type=timestamp_type,
@@ -314,33 +315,33 @@ def _decode_records(
     )
 
 
-def _piece(buffer: Octets, position: Ints, ends: Ints, chosen: _Chosen) -> tuple[Ints, Ints, Ints]:
-    """``(start, size, position behind it)`` of a key or value in each record; -1 is the size of null.
+def _bytes_field(buffer: Octets, position: Ints, ends: Ints, selected: _SelectedBatches) -> tuple[Ints, Ints, Ints]:
+    """``(start, size, position behind it)`` of the key or value of each record; the size of null is -1.
 
-    Lengths may be anything in damaged data: positions are checked before they are read from.
+    Damaged data may have any length, so positions are checked before bytes are read.
     """
     if (position >= ends).any():
-        raise _invalid_field(position >= ends, chosen)
+        raise _invalid_field(position >= ends, selected)
     size, start = read_varints(buffer, position)
     wrong = (size < -1) | (size > ends - start)
     if wrong.any():
-        raise _invalid_field(wrong, chosen)
+        raise _invalid_field(wrong, selected)
     return start, size, start + np.maximum(size, 0)
 
 
-def _invalid_field(wrong: npt.NDArray[np.bool_], chosen: _Chosen) -> CorruptBatchError:
-    batch = int(np.searchsorted(np.cumsum(chosen.counts), np.argmax(wrong), side="right"))
-    return CorruptBatchError("a record's fields reach beyond its length", offset=int(chosen.base_offsets[batch]))
+def _invalid_field(wrong: npt.NDArray[np.bool_], selected: _SelectedBatches) -> CorruptBatchError:
+    batch = int(np.searchsorted(np.cumsum(selected.counts), np.argmax(wrong), side="right"))
+    return CorruptBatchError("a record's fields exceed its length", offset=int(selected.base_offsets[batch]))
 
 
 # --- Arrow ------------------------------------------------------------------------------------------------------------
 
 
 def _binary(data: Any, starts: Ints, sizes: Ints) -> Any:
-    """pa.BinaryArray of the pieces of ``data``, null where the size is -1; a copy.
+    """pa.BinaryArray of slices of ``data``, null where the size is -1; a copy.
 
-    Pieces are in order and do not overlap, so all their boundaries are the offsets of one array over ``data``; every
-    second element of it is a piece.
+    The slices are in order and do not overlap. So their boundaries are the offsets of one array over ``data``, and every
+    second element of it is a slice.
     """
     n = len(starts)
     bounds = np.empty(2 * n + 1, dtype=np.int32)
@@ -361,7 +362,7 @@ def _bitmap(valid: npt.NDArray[np.bool_]) -> Any:
 
 
 def _headers(buffer: Octets, data: Any, positions: Ints, ends: Ints) -> Any:
-    """pa.ListArray of each record's headers; records without any are null, as Spark's own connector has it.
+    """pa.ListArray of each record's headers; null for a record without headers, as in Spark's own connector.
 
     The first header of every record is read at once, then the second of those that have one, and so on.
     """
@@ -373,8 +374,8 @@ def _headers(buffer: Octets, data: Any, positions: Ints, ends: Ints) -> Any:
     np.cumsum(counts, out=offsets[1:])
     key_start, key_size, value_start, value_size = np.empty((4, int(offsets[-1])), dtype=np.int64)
 
-    def read(slots: Any, position: Ints, last: Ints) -> Ints:  # Any: an index of NumPy's
-        """Read the header at each position into its slot; the positions behind them."""
+    def read(slots: Any, position: Ints, last: Ints) -> Ints:  # Any: a NumPy index
+        """Read the header at each position into its slot; returns the positions after them."""
         if (position >= last).any():
             raise CorruptBatchError("a record has fewer headers than its count")
         key_size[slots], key_start[slots] = size, start = read_varints(buffer, position)
@@ -408,13 +409,13 @@ def _headers(buffer: Octets, data: Any, positions: Ints, ends: Ints) -> Any:
 
 
 def _text(array: Any) -> Any:
-    """Header keys as text. Java's client reads bytes that are no UTF-8 as U+FFFD too; the record must not be lost."""
+    """Header keys as text. Invalid UTF-8 becomes U+FFFD, as in Java's client: the record must not be lost."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
-        # Few different keys occur many times: only those are looked at.
+        # Few distinct keys occur many times: only the distinct ones are decoded.
         encoded = array.dictionary_encode()
         texts = [key.decode("utf-8", "replace") for key in encoded.dictionary.to_pylist()]
         n_wrong = sum("\ufffd" in text for text in texts)
-        _logger.warning("%d header keys are not UTF-8: what cannot be read of them appears as U+FFFD", n_wrong)
+        _logger.warning("%d header keys are not valid UTF-8: their invalid bytes become U+FFFD", n_wrong)
         return pa.array(texts, pa.string()).take(encoded.indices)

@@ -1,6 +1,6 @@
-"""Columns to record batches, magic 2: the varints of all records at once, joined with keys and values by Arrow.
+"""Columns to record batches, magic 2: NumPy encodes all varints at once, and Arrow joins them with keys and values.
 
-Owns the layout of records and the cutting of rows into batches. It knows no brokers; producer fields stay blank (-1) until
+Owns the layout of records and the division of rows into batches. It knows no brokers; producer fields are not set (-1) until
 :func:`~pykafka_wire.wire.records.batches.stamp_producer` writes them. https://kafka.apache.org/documentation/#record
 """
 
@@ -22,11 +22,11 @@ from pykafka_wire.wire.records.varints import Ints, n_varint_bytes, write_varint
 
 __all__ = ["EncodedBatch", "encode_batches"]
 
-#: Rows are encoded in groups of about so many bytes: Arrow's binary arrays hold less than 2 GiB. Smaller groups, which
-#: would fit into a processor's cache, were not faster.
+#: Rows are encoded in groups of about this size, since Arrow's binary arrays hold less than 2 GiB. Smaller groups, which fit
+#: into a processor's cache, were not faster.
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _NOTHING: Final = binary_scalar(b"")
-#: The count of a record's headers where it has none.
+#: The header count of a record without headers.
 _NO_HEADERS: Final = binary_scalar(b"\x00")
 
 
@@ -45,25 +45,25 @@ def encode_batches(
 
     Args:
         key, value: pa.BinaryArray with nulls, one element a row; ``key`` and ``value`` may be None for all null.
-        headers: pa.ListArray of struct<key: string, value: binary>, null or empty for none; None for all none.
+        headers: pa.ListArray of struct<key: string, value: binary>, null or empty for no headers; None if no row has any.
         timestamp: int64[n_rows], ms since the epoch.
         level: the codec's level, None for its default.
-        max_batch_bytes: no batch is larger before compression, unless one row alone is.
-        max_records: no batch has more records.
+        max_batch_bytes: maximum size of a batch before compression, unless a single row is larger.
+        max_records: maximum number of records in a batch.
     """
     n_rows = len(timestamp)
     if n_rows == 0:
         return []
-    key, value = _whole(key), _whole(value)
+    key, value = _as_binary(key), _as_binary(value)
     key_size, value_size = _sizes(key, n_rows), _sizes(value, n_rows)
     header_bytes = None if headers is None else _encode_headers(headers)
     header_size = np.ones(n_rows, dtype=np.int64) if header_bytes is None else _sizes(header_bytes, n_rows)
     content = np.maximum(key_size, 0) + np.maximum(value_size, 0) + header_size
-    pack = None if codec is Codec.NONE else compressor(codec, level)
+    compress = None if codec is Codec.NONE else compressor(codec, level)
     encoded: list[EncodedBatch] = []
-    total = np.cumsum(content + _most_overhead(key_size, value_size, content, timestamp))
-    cuts = _cuts(total, max_batch_bytes - batches.HEADER_BYTES, max_records)
-    for first, last, group in _groups(total, cuts):
+    total = np.cumsum(content + _max_overhead(key_size, value_size, content, timestamp))
+    first_rows = _first_rows(total, max_batch_bytes - batches.HEADER_BYTES, max_records)
+    for first, last, group in _groups(total, first_rows):
         rows = slice(first, last)
         encoded += _encode_group(
             first,
@@ -76,29 +76,29 @@ def encode_batches(
             content[rows],
             timestamp[rows],
             codec,
-            pack,
+            compress,
         )
     return encoded
 
 
-def _most_overhead(key_size: Ints, value_size: Ints, content: Ints, timestamp: Ints) -> int:
-    """The most that a record adds to its key, value and headers: its length, attributes, deltas, two lengths."""
+def _max_overhead(key_size: Ints, value_size: Ints, content: Ints, timestamp: Ints) -> int:
+    """The maximum size of a record beside its key, value and headers: its length, attributes, deltas, two lengths."""
     deltas = [int(timestamp.max()) - int(timestamp.min()), len(timestamp)]
     sizes = [int(size.max()) for size in (key_size, value_size)]
-    most = np.array([[*deltas, *sizes, int(content.max()) + 64]], dtype=np.int64)[0]
-    return 1 + int(n_varint_bytes(zigzag(most)).sum())
+    largest = np.array([[*deltas, *sizes, int(content.max()) + 64]], dtype=np.int64)[0]
+    return 1 + int(n_varint_bytes(zigzag(largest)).sum())
 
 
-def _groups(total: Ints, cuts: Ints) -> Iterator[tuple[int, int, Ints]]:
-    """``(first row, last row, first rows of the batches)`` of each group of whole batches; rows half-open."""
-    ends = np.append(cuts[1:], len(total))
+def _groups(total: Ints, first_rows: Ints) -> Iterator[tuple[int, int, Ints]]:
+    """``(first row, last row, first rows of the batches)`` of each group of complete batches; rows are half-open."""
+    ends = np.append(first_rows[1:], len(total))
     bytes_before = total[ends - 1]
     nth = 0
-    while nth < len(cuts):
-        first = int(cuts[nth])
+    while nth < len(first_rows):
+        first = int(first_rows[nth])
         before = int(total[first - 1]) if first else 0
         after = max(nth + 1, int(bytes_before.searchsorted(before + _GROUP_BYTES, side="right")))
-        yield first, int(ends[after - 1]), cuts[nth:after]
+        yield first, int(ends[after - 1]), first_rows[nth:after]
         nth = after
 
 
@@ -113,7 +113,7 @@ def _encode_group(
     content: Ints,
     timestamp: Ints,
     codec: Codec,
-    pack: Callable[[memoryview], bytes] | None,
+    compress: Callable[[memoryview], bytes] | None,
 ) -> list[EncodedBatch]:
     n_rows = np.diff(np.append(first_rows, len(timestamp)))
     batch_start = np.repeat(first_rows, n_rows)
@@ -134,7 +134,9 @@ def _encode_group(
         body = payload[bounds[nth] : bounds[nth + 1]]
         encoded.append(
             EncodedBatch(
-                data=_batch(body if pack is None else pack(body), codec, n_records, base_timestamp, max_timestamp),
+                data=_batch(
+                    body if compress is None else compress(body), codec, n_records, base_timestamp, max_timestamp
+                ),
                 n_records=n_records,
                 base_timestamp=base_timestamp,
                 max_timestamp=max_timestamp,
@@ -144,16 +146,16 @@ def _encode_group(
     return encoded
 
 
-def _cuts(total: Ints, max_bytes: int, max_records: int | None) -> Ints:
-    """The first row of each batch; int64[n_batches]. ``total`` is the sum of the rows' bytes up to and with each."""
-    cuts = []
+def _first_rows(total: Ints, max_bytes: int, max_records: int | None) -> Ints:
+    """The first row of each batch; int64[n_batches]. ``total`` is the cumulative size of the rows, in bytes."""
+    first_rows = []
     first = before = 0
     while first < len(total):
-        cuts.append(first)
+        first_rows.append(first)
         last = max(first + 1, int(total.searchsorted(before + max_bytes, side="right")))
         first = last if max_records is None else min(last, first + max_records)
         before = int(total[first - 1])
-    return np.array(cuts, dtype=np.int64)
+    return np.array(first_rows, dtype=np.int64)
 
 
 def _encode_records(
@@ -174,7 +176,7 @@ def _encode_records(
     sizes = [n_varint_bytes(v) for v in (timestamp_delta, offset_delta, zigzag_key, zigzag_value)]
     length = zigzag(content + (1 + sizes[0] + sizes[1] + sizes[2] + sizes[3]))
 
-    # In front of the key: length, attributes, deltas, the key's length. Between key and value: the value's length.
+    # Before the key: length, attributes, deltas, the key's length. Between key and value: the value's length.
     before_key = [
         (length, n_varint_bytes(length)),
         (np.zeros(n, dtype=np.uint64), np.ones(n, dtype=np.int64)),
@@ -195,7 +197,7 @@ def _encode_records(
 def _batch(
     body: bytes | memoryview, codec: Codec, n_records: int, base_timestamp: int, max_timestamp: int
 ) -> bytearray:
-    """Header and records of one batch; its producer fields are blank."""
+    """Header and records of one batch; its producer fields are not set."""
     header = batches.HEADER.pack(
         0,
         batches.HEADER_BYTES - batches.LOG_OVERHEAD + len(body),
@@ -212,12 +214,12 @@ def _batch(
         n_records,
     )
     data = bytearray().join((header, body))
-    batches.seal(data)
+    batches.write_crc(data)
     return data
 
 
 def _join_varints(fields: list[tuple[npt.NDArray[np.uint64], Ints]]) -> Any:
-    """pa.BinaryArray of several varints one behind the other, for each row."""
+    """pa.BinaryArray of several consecutive varints for each row."""
     n = len(fields[0][0])
     offsets = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(sum((size for _, size in fields[1:]), fields[0][1]), out=offsets[1:])
@@ -234,8 +236,8 @@ def _encode_headers(headers: Any) -> Any:
     n_rows = len(headers)
     counts = to_numpy(pc.list_value_length(headers), null=0).astype(np.int64)
     entries = headers.flatten()
-    keys = _whole(entries.field("key").cast(pa.binary()))
-    values = _whole(entries.field("value"))
+    keys = _as_binary(entries.field("key").cast(pa.binary()))
+    values = _as_binary(entries.field("value"))
     if keys.null_count:
         raise ValueError("a header has a null key")
     n_entries = len(entries)
@@ -250,7 +252,7 @@ def _encode_headers(headers: Any) -> Any:
         null_handling="replace",
         null_replacement=b"",
     )
-    # The entries of a row lie side by side: their boundaries are the rows'.
+    # A row's entries are adjacent, so the boundaries of rows are boundaries of entries.
     entry_offsets = np.zeros(n_entries + 1, dtype=np.int64)
     np.cumsum(_sizes(encoded, n_entries), out=entry_offsets[1:])
     row_entries = np.zeros(n_rows + 1, dtype=np.int64)
@@ -261,8 +263,8 @@ def _encode_headers(headers: Any) -> Any:
     return pc.binary_join_element_wise(_join_varints([(zigzag_count, n_varint_bytes(zigzag_count))]), rows, _NOTHING)
 
 
-def _whole(array: Any) -> Any:
-    """One pa.BinaryArray, whatever it came as."""
+def _as_binary(array: Any) -> Any:
+    """The same values as one pa.BinaryArray."""
     if array is None:
         return None
     if isinstance(array, pa.ChunkedArray):

@@ -1,17 +1,17 @@
-"""Messages of magic 0 and 1, as topics from before Kafka 0.11 hold them, turned into batches of magic 2.
+"""Messages of magic 0 and 1, as in topics from before Kafka 0.11, converted to batches of magic 2.
 
-Owns these two formats, which only ever are read. One Python step a message: such topics are rare and get rarer, and what
-follows need not know of them. https://kafka.apache.org/documentation/#messageset
+Owns these two formats, which are only read. It takes one Python step a message: such topics are rare. After the conversion no
+other module has to know these formats. https://kafka.apache.org/documentation/#messageset
 
 =========  =======  ==  ===============================================================
-offset     int64    0   of a wrapper: the last inner message's
-size       int32    8   bytes that follow it
+offset     int64    0   in a wrapper: the last inner message's
+size       int32    8   number of bytes after it
 crc        uint32   12  CRC-32 (not CRC-32C) of all that follows
 magic      int8     16
 attributes int8     17  bits 0-2 codec, bit 3 log-append time (magic 1)
 timestamp  int64    18  magic 1 only
 key        bytes        int32 length, -1 for null
-value      bytes        the same; of a wrapper, messages compressed as a whole (KIP-31)
+value      bytes        the same; in a wrapper, compressed messages (KIP-31)
 =========  =======  ==  ===============================================================
 """
 
@@ -46,12 +46,12 @@ class _Message(NamedTuple):
 
 
 def convert(entry: memoryview, *, check_crc: bool, max_bytes: int) -> memoryview | None:
-    """A message, or all messages in a wrapper, as one uncompressed batch; None for a filler message, which holds no record.
+    """A message, or all messages in a wrapper, as one uncompressed batch; None for a filler message, which has no record.
 
-    The batch is laid out as magic 2 in all but the magic byte, which stays 0 or 1: with 0 there are no timestamps.
+    The batch has the layout of magic 2, but keeps the magic byte 0 or 1: with 0 there are no timestamps.
 
     Raises:
-        CorruptBatchError: a CRC or a length does not hold.
+        CorruptBatchError: a CRC or a length is invalid.
         UnsupportedVersionError: the codec is unknown.
     """
     outer = _read(entry, 0, len(entry), check_crc)
@@ -89,8 +89,8 @@ def _unwrap(outer: _Message, check_crc: bool, max_bytes: int) -> list[_Message]:
         return [outer]
     if outer.value is None:
         raise CorruptBatchError("a compressed message without a value")
-    packed = _mend_lz4(outer.value) if codec is Codec.LZ4 and outer.magic == 0 else outer.value
-    payload = memoryview(decompress(codec, packed, max_bytes))
+    compressed = _fix_lz4_checksum(outer.value) if codec is Codec.LZ4 and outer.magic == 0 else outer.value
+    payload = memoryview(decompress(codec, compressed, max_bytes))
     messages: list[_Message] = []
     at = 0
     while at < len(payload):
@@ -106,7 +106,7 @@ def _unwrap(outer: _Message, check_crc: bool, max_bytes: int) -> list[_Message]:
         messages.append(message)
         at = end
     if outer.magic == 1 and messages:
-        # Relative offsets (KIP-31), counted so that the last is the wrapper's.
+        # Relative offsets (KIP-31): the last message has the wrapper's offset.
         shift = outer.offset - messages[-1].offset
         messages = [message._replace(offset=message.offset + shift) for message in messages]
     return messages
@@ -115,7 +115,7 @@ def _unwrap(outer: _Message, check_crc: bool, max_bytes: int) -> list[_Message]:
 def _read(data: memoryview, at: int, end: int, check_crc: bool) -> _Message:
     offset, _, crc, magic, attributes = _HEAD.unpack_from(data, at)
     if check_crc and zlib.crc32(data[at + _CRC_FROM : end]) != crc:
-        raise CorruptBatchError("a message's CRC does not hold", offset=offset)
+        raise CorruptBatchError("a message's CRC does not match", offset=offset)
     position = at + _HEAD.size
     timestamp = _NO_TIMESTAMP
     if magic == 1:
@@ -128,11 +128,11 @@ def _read(data: memoryview, at: int, end: int, check_crc: bool) -> _Message:
         size = _INT32.unpack_from(data, position)[0] if end - position >= _INT32.size else -2
         position += _INT32.size
         if not -1 <= size <= end - position:
-            raise CorruptBatchError("a message's key or value reaches beyond it", offset=offset)
+            raise CorruptBatchError("a message's key or value exceeds its length", offset=offset)
         fields.append(None if size < 0 else data[position : position + size])
         position += max(size, 0)
     if position != end:
-        raise CorruptBatchError(f"{end - position} bytes too many in a message", offset=offset)
+        raise CorruptBatchError(f"{end - position} bytes left over in a message", offset=offset)
     return _Message(offset, magic, attributes, timestamp, *fields)
 
 
@@ -155,21 +155,21 @@ def _varint(value: int) -> bytes:
     return bytes(octets)
 
 
-# --- KAFKA-3160: clients of magic 0 hashed the frame's magic along with its descriptor --------------------------------
+# --- KAFKA-3160: clients of magic 0 included the frame's magic in its descriptor's checksum --------------------------------
 
 _PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 _MASK: Final = 0xFFFFFFFF
 
 
-def _mend_lz4(frame: memoryview) -> bytes:
-    """The frame with the checksum of its descriptor as the format wants it, whatever it was."""
-    mended = bytearray(frame)
-    if len(mended) >= 7:
-        flags = mended[4]
+def _fix_lz4_checksum(frame: memoryview) -> bytes:
+    """The frame with the correct checksum of its descriptor."""
+    fixed = bytearray(frame)
+    if len(fixed) >= 7:
+        flags = fixed[4]
         at = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
-        if at < len(mended):
-            mended[at] = _xxh32(bytes(mended[4:at])) >> 8 & 0xFF
-    return bytes(mended)
+        if at < len(fixed):
+            fixed[at] = _xxh32(bytes(fixed[4:at])) >> 8 & 0xFF
+    return bytes(fixed)
 
 
 def _xxh32(data: bytes) -> int:

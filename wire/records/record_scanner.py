@@ -1,13 +1,13 @@
-"""Where the records of many batches begin and end: the one step of decoding that must look at one record after another.
+"""Where the records of many batches begin and end: the only step of decoding that depends on the previous record.
 
-Owns that scan only: a record's length says where the next one begins, so nothing can be read ahead for certain. It knows
-nothing of the inside of a record. https://kafka.apache.org/documentation/#record
+Owns that scan only. A record's length gives the beginning of the next one, so no later beginning is certain. This module does
+not read the fields of a record. https://kafka.apache.org/documentation/#record
 
-How: every 16 or 32 records, a place that looks like the beginning of a record (an *anchor*) is guessed. From all anchors at
-once NumPy scans on in *lanes* side by side, one record of each lane a step. A lane that arrives exactly at the next anchor
-joins it: by induction from the batch's first record, which is no guess, all lanes that join are right, however anchors were
-guessed. Where a lane misses the next anchor, a plain loop goes on in its place until it meets an anchor again. The result is
-checked as a whole (:func:`record_bounds`), so that a wrong guess can cost time and nothing else.
+How: about every 16 or 32 records it guesses a position that looks like the beginning of a record (an *anchor*). From all
+anchors at once, NumPy scans in parallel *lanes*, one record of each lane per step. If a lane ends exactly at the next anchor,
+that anchor is a record's beginning: the first lane begins at the batch's first record, which is certain, so by induction all
+joined lanes are correct. If a lane misses the next anchor, a plain loop scans from there until it reaches an anchor. The
+result is checked as a whole (:func:`record_bounds`), so a wrong guess costs only time.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from pykafka_wire.wire.records.varints import Ints, Octets
 #: The shortest record: attributes, two deltas, two lengths and the header count take a byte each.
 MIN_RECORD_BYTES: Final = 6
 
-#: Below so many records, or above so many bytes a record, the plain loop (about 0.1 us a record) costs less, or nothing
-#: that matters, compared with a few hundred NumPy calls.
-_FEW_RECORDS: Final = 1500
-_LARGE_RECORD: Final = 4096
-#: Records a lane: more lanes mean fewer steps, and more guesses.
-_LANE_RECORDS: Final = 32
-_SHORT_LANE_RECORDS: Final = 16
-_MANY_RECORDS: Final = 20_000
+#: With fewer records than this, or more bytes a record, the plain loop (about 0.1 us a record) is faster than a few hundred
+#: NumPy calls, or the difference is negligible.
+_MIN_RECORDS_FOR_LANES: Final = 1500
+_MAX_RECORD_BYTES_FOR_LANES: Final = 4096
+#: Records per lane: shorter lanes mean fewer steps, but more guesses.
+_RECORDS_PER_LANE: Final = 32
+_RECORDS_PER_SHORT_LANE: Final = 16
+_LONG_LANES_FROM_RECORDS: Final = 20_000
 #: A step over fewer lanes than this costs more than the plain loop.
-_FEW_LANES: Final = 48
+_MIN_LANES: Final = 48
 _MAX_LENGTH_BYTES: Final = 5
-#: A guess looks at so many bytes at a time, or at half a record, so many times.
+#: A guess searches windows of this size, or of half a record, and this many of them.
 _WINDOW_BYTES: Final = 128
 _WINDOWS: Final = 4
-#: Binary data full of zeros gives more guesses than they are worth.
-_MAX_HITS: Final = 24  # of 128 bytes
+#: In binary data full of zeros there are too many candidates: give up guessing.
+_MAX_ZEROS: Final = 24  # of 128 bytes
 
 Words = npt.NDArray[np.uint16]
 
 
 def _steps() -> Words:
-    """For each two bytes that a record may begin with, its size, length included; 0 where two bytes are not enough."""
+    """For each possible first two bytes of a record, its size with the length field; 0 if two bytes are not enough."""
     word = np.arange(1 << 16)
     first, second = word & 0xFF, word >> 8
     two = first >> 7
@@ -64,10 +64,10 @@ def record_bounds(
     """``(start, end)`` of each record's body, behind its length; int64[n_records] each.
 
     Args:
-        buffer: holds the records of all batches, in order, with or without anything between batches.
+        buffer: has the records of all batches, in order, with or without gaps between batches.
         batch_starts, batch_ends: int64[n_batches], where the records of each batch begin and end in it.
         counts: int64[n_batches], records in each, at least one.
-        base_offsets: names a batch in an error.
+        base_offsets: of each batch, for error texts.
 
     Raises:
         CorruptBatchError: the lengths of a batch's records do not add up to the batch.
@@ -77,7 +77,7 @@ def record_bounds(
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     ends = None
     n_bytes = int((batch_ends - batch_starts).sum())
-    if n_records >= _FEW_RECORDS and n_bytes < n_records * _LARGE_RECORD:
+    if n_records >= _MIN_RECORDS_FOR_LANES and n_bytes < n_records * _MAX_RECORD_BYTES_FOR_LANES:
         ends = _scan_lanes(buffer, batch_starts, batch_ends, counts)
     if ends is None:
         ends = _scan_one_by_one(buffer, batch_starts, batch_ends, counts, base_offsets)
@@ -89,7 +89,7 @@ def record_bounds(
     body = starts + 1
     body += words >> 7 & 1
     other = np.flatnonzero(starts + size != ends)
-    if len(other):  # lengths of three bytes and more, if nothing worse
+    if len(other):  # lengths of three bytes and more, or invalid ones
         length, body[other] = _lengths(buffer, starts[other])
         wrong = (length < MIN_RECORD_BYTES) | (body[other] + length != ends[other])
         if wrong.any():
@@ -99,7 +99,7 @@ def record_bounds(
 
 
 def _words(buffer: Octets) -> Words:
-    """A view: the two bytes at each position of the buffer, which has two at least."""
+    """A view: the two bytes at each position of the buffer, which has at least two."""
     words: Words = np.ndarray((len(buffer) - 1,), dtype="<u2", buffer=buffer, strides=(1,))
     return words
 
@@ -145,22 +145,22 @@ def _skip_long(data: memoryview, position: int) -> int:
     raise IndexError
 
 
-# --- side by side -----------------------------------------------------------------------------------------------------
+# --- in lanes --------------------------------------------------------------------------------------------------------
 
 
 def _scan_lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> Ints | None:
-    """As :func:`_scan_one_by_one`; None if the batches do not add up, or nothing was gained."""
+    """As :func:`_scan_one_by_one`; None if the batches do not add up, or lanes would not be faster."""
     n_records = int(counts.sum())
     start, first_lanes = _lanes(buffer, batch_starts, batch_ends, counts)
     words = _words(buffer)
     stop = np.append(start[1:], 0)
     stop[np.append(first_lanes[1:], len(start)) - 1] = batch_ends
     n_lanes = len(start)
-    if n_lanes < _FEW_LANES:
+    if n_lanes < _MIN_LANES:
         return None
-    taken = np.zeros(n_lanes, dtype=np.int64)  # steps that a lane took
-    final = np.zeros(n_lanes, dtype=np.int64)  # where it has ended, or where it is when the loop ends
-    steps: list[tuple[Any, Ints]] = []  # which lanes (an index, or all), and the ends that they found
+    taken = np.zeros(n_lanes, dtype=np.int64)  # number of steps of each lane
+    final = np.zeros(n_lanes, dtype=np.int64)  # the position of each lane at its end, or when the loop ends
+    steps: list[tuple[Any, Ints]] = []  # the lanes of each step (an index, or all), and the ends they found
     lanes: Any = slice(None)
     position, limit = start, stop
     while True:
@@ -173,7 +173,7 @@ def _scan_lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: In
         taken[lanes] = len(steps)
         left = np.flatnonzero(going)
         lanes = left if isinstance(lanes, slice) else lanes[left]
-        if len(left) < _FEW_LANES:
+        if len(left) < _MIN_LANES:
             break
         position, limit = position[left], limit[left]
 
@@ -189,7 +189,7 @@ def _scan_lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: In
         return None
     ends = np.empty(n_records, dtype=np.int64)
     for step, (lanes, position) in enumerate(steps):
-        if len(missed):  # some lanes began at no record, or were scanned again
+        if len(missed):  # some lanes did not begin at a record, or were scanned again
             valid = np.flatnonzero(taken[lanes] > step)
             position = position[valid]
             lanes = valid if isinstance(lanes, slice) else lanes[valid]
@@ -201,7 +201,7 @@ def _scan_lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: In
 
 
 def _next(buffer: Octets, words: Words, position: Ints, limit: Ints) -> Ints:
-    """The ends of the records at ``position``; beyond ``limit`` for one that is invalid."""
+    """The ends of the records at ``position``; beyond ``limit`` for an invalid record."""
     step = _STEPS.take(words[np.minimum(position, len(words) - 1)])
     ends = position + step
     if step.all():
@@ -213,7 +213,7 @@ def _next(buffer: Octets, words: Words, position: Ints, limit: Ints) -> Ints:
 
 
 def _lengths(buffer: Octets, position: Ints) -> tuple[Ints, Ints]:
-    """``(lengths, positions behind them)`` of records, -1 where there is no valid length."""
+    """``(lengths, positions behind them)`` of records, -1 for an invalid length."""
     last = len(buffer) - 1
     value = np.zeros(len(position), dtype=np.int64)
     going = np.ones(len(position), dtype=bool)
@@ -228,9 +228,9 @@ def _lengths(buffer: Octets, position: Ints) -> tuple[Ints, Ints]:
 def _scan_missed(
     buffer: Octets, start: Ints, stop: Ints, final: Ints, taken: Ints, missed: Ints
 ) -> dict[int, list[int]] | None:
-    """Ends that the plain loop finds for the lanes that did not arrive where the next one begins; None if it finds none.
+    """The ends that the plain loop finds for the lanes that missed the next anchor; None if the data is invalid.
 
-    Sets ``taken`` to zero for lanes that begin at no record, and for those that were scanned again.
+    Sets ``taken`` to zero for lanes that do not begin at a record, and for those that are scanned again.
     """
     data = buffer.data
     starts, stops = start.tolist(), stop.tolist()
@@ -238,7 +238,7 @@ def _scan_missed(
     reached = -1  # the last lane that is complete
     for lane in missed.tolist():
         if lane <= reached:
-            continue  # it began inside a record
+            continue  # it begins inside a record
         position = int(final[lane])
         if position > stops[lane]:  # one of the two lanes is wrong
             position = starts[lane]
@@ -268,9 +268,9 @@ def _scan_missed(
 def _lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """Where lanes begin, ascending, and which of them are the first of each batch; int64 both."""
     n_records = int(counts.sum())
-    # Where batches are short, each can be a lane: nothing need be guessed.
-    long_lanes = n_records >= _MANY_RECORDS or n_records <= _LANE_RECORDS * len(counts)
-    per_lane = _LANE_RECORDS if long_lanes else _SHORT_LANE_RECORDS
+    # If batches are short, each is a lane: no guess is needed.
+    long_lanes = n_records >= _LONG_LANES_FROM_RECORDS or n_records <= _RECORDS_PER_LANE * len(counts)
+    per_lane = _RECORDS_PER_LANE if long_lanes else _RECORDS_PER_SHORT_LANE
     n_lanes = -(-counts // per_lane)
     sizes = batch_ends - batch_starts
     batch = np.repeat(np.arange(len(counts)), n_lanes)
@@ -286,7 +286,7 @@ def _lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -
 
 
 def _anchors(buffer: Octets, target: Ints, limit: Ints, size: int) -> Ints:
-    """A place at or behind each target that looks like the beginning of a record, or -1; int64[n_targets]."""
+    """A position at or after each target that looks like the beginning of a record, or -1; int64[n_targets]."""
     found = np.full(len(target), -1, dtype=np.int64)
     if len(buffer) < size:
         return found
@@ -296,7 +296,7 @@ def _anchors(buffer: Octets, target: Ints, limit: Ints, size: int) -> Ints:
         at = target[pending] + nth * size
         base = np.minimum(at, len(buffer) - size)
         hit = np.flatnonzero(windows[base] == 0)
-        if len(hit) * _WINDOW_BYTES > _MAX_HITS * size * len(pending):
+        if len(hit) * _WINDOW_BYTES > _MAX_ZEROS * size * len(pending):
             break
         row = hit // size
         zero = base[row] + (hit - row * size)
@@ -311,13 +311,13 @@ def _anchors(buffer: Octets, target: Ints, limit: Ints, size: int) -> Ints:
 
 
 def _plausible(buffer: Octets, row: Ints, zero: Ints, limits: Ints) -> tuple[Ints, Ints]:
-    """``(rows, starts)`` of those zeros that follow a length.
+    """``(rows, starts)`` of those zeros that follow a plausible length.
 
-    A record begins with its length and a zero (its attributes, of which Kafka uses none so far). A zero counts if the
-    length in front of it leads to another such place, or to the end of its batch, ``limits[row]``.
+    A record begins with its length and a zero (its attributes, of which Kafka uses none so far). A zero is plausible if the
+    length before it leads to another such position, or to the end of its batch, ``limits[row]``.
     """
     third = buffer.take(zero - 1)
-    keep = np.flatnonzero(third - np.uint8(1) < 0x7F)  # neither zero nor with a byte to follow
+    keep = np.flatnonzero(third - np.uint8(1) < 0x7F)  # not zero, and the last byte of a varint
     row, zero, third = row[keep], zero[keep], third[keep].astype(np.int64)
     second, first = buffer.take(zero - 2).astype(np.int64), buffer.take(zero - 3).astype(np.int64)
     two = second >> 7

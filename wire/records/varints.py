@@ -1,7 +1,7 @@
-"""Varints by the thousand: whole arrays read out of a buffer, or written into one, at once.
+"""Varints in bulk: arrays of them read from a buffer, or written into one, in one call.
 
-Records use zigzag varints (a length is never one byte for more than 63); Kafka's messages use unsigned ones, which are
-:mod:`~pykafka_wire.wire.protocol.primitives`' matter.
+Records use zigzag varints (one byte holds -64 to 63). Kafka's messages use unsigned varints, which
+:mod:`~pykafka_wire.wire.protocol.primitives` reads and writes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _MAX_VARINT_BYTES = 10
 def read_varints(buffer: Octets, positions: Ints) -> tuple[Ints, Ints]:
     """``(values, positions behind them)`` of the zigzag varints at ``positions``; both int64[n], copies.
 
-    Two bytes are read of each, since a second one costs less than finding out who has one; further bytes are read for a
-    shrinking subset. Behind the buffer's end its last byte is read again; the caller detects that by the position.
+    Two bytes of each are read, since that costs less than finding those that have a second one. Further bytes are read for a
+    shrinking subset. Past the buffer's end its last byte is read again; the caller detects that by the position.
 
     Raises:
         CorruptBatchError: one is longer than ten bytes.
@@ -45,7 +45,7 @@ def read_varints(buffer: Octets, positions: Ints) -> tuple[Ints, Ints]:
 
 
 def _read_long(buffer: Octets, values: npt.NDArray[np.uint64], position: Ints) -> tuple[Ints, Ints]:
-    """As :func:`read_varints`, of varints whose first two bytes are in ``values`` already."""
+    """As :func:`read_varints`, for varints whose first two bytes are already in ``values``."""
     going = np.arange(len(values))
     for shift in range(14, 7 * _MAX_VARINT_BYTES, 7):
         octet = buffer.take(position[going], mode="clip")
@@ -58,12 +58,12 @@ def _read_long(buffer: Octets, values: npt.NDArray[np.uint64], position: Ints) -
 
 
 def zigzag(values: Ints) -> npt.NDArray[np.uint64]:
-    """Signed numbers as the unsigned ones that varints hold."""
+    """Signed numbers in zigzag encoding: unsigned, as varints need."""
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 
 def n_varint_bytes(unsigned: npt.NDArray[np.uint64]) -> Ints:
-    """How many bytes each varint takes."""
+    """The size of each varint in bytes."""
     sizes = np.ones(len(unsigned), dtype=np.int64)
     limit = np.uint64(0x80)
     top = unsigned.max(initial=np.uint64(0))
@@ -76,7 +76,7 @@ def n_varint_bytes(unsigned: npt.NDArray[np.uint64]) -> Ints:
 
 
 def write_varints(buffer: Octets, positions: Ints, unsigned: npt.NDArray[np.uint64], sizes: Ints) -> None:
-    """Write each varint at its position; ``sizes`` as :func:`n_varint_bytes` gave them."""
+    """Write each varint at its position; ``sizes`` as from :func:`n_varint_bytes`."""
     at, rest, left = positions, unsigned, sizes
     while True:
         more = left > 1

@@ -1,1 +1,1 @@
-"""Who the client is and whom it talks to: SASL mechanisms, TLS, and where secrets come from."""
+"""Authentication and encryption: SASL mechanisms, TLS, and secrets given by reference."""

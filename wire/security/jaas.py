@@ -1,7 +1,7 @@
-"""JAAS lines, ``org.apache…PlainLoginModule required username="u" password="p";``, as Java's clients are configured.
+"""JAAS lines, ``org.apache…PlainLoginModule required username="u" password="p";``, in the syntax of Java's clients.
 
-Owns the grammar, and which login module goes with which SASL mechanism. No Java class is looked for: only the module's name
-and its options count. No error here shows a part of the line, which holds secrets.
+Owns the grammar, and the login module of each SASL mechanism. It loads no Java class: only the module's name and its options
+matter. The line holds secrets, so no error quotes any part of it.
 https://kafka.apache.org/documentation/#security_sasl_jaasconfig
 """
 
@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 from pykafka_wire.wire.errors import SettingsError
 
 SETTING: Final = "sasl.jaas.config"
-_FORM: Final = 'Write it as Java\'s clients have it: Module required name="value" …;'
+_REMEDY: Final = 'Use the syntax of Java\'s clients: Module required name="value" …;'
 _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
-#: Quoted texts with escapes by a backslash, the marks, and words: Java's StreamTokenizer as JaasConfig sets it up.
+#: Quoted texts with backslash escapes, symbols, and words: the tokens of Java's StreamTokenizer, as JaasConfig configures it.
 _TOKEN: Final = re.compile(r"""\s*(?:"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|([=;])|([^\s"'=;]+))""")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
 _MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -37,7 +37,7 @@ class LoginModule:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """The SASL mechanisms that it is for; none where it is not known."""
+        """The SASL mechanisms that use this module; empty for an unknown module."""
         return _MECHANISMS.get(self.name, ())
 
 
@@ -45,30 +45,34 @@ class _Token(NamedTuple):
     text: str
     quoted: bool
 
-    def is_mark(self, mark: str) -> bool:
-        """Whether it is this mark itself, not a quoted text that reads like it."""
-        return not self.quoted and self.text == mark
+    def is_symbol(self, symbol: str) -> bool:
+        """Whether the token is this symbol. A quoted text is never a symbol."""
+        return not self.quoted and self.text == symbol
 
 
 def parse_jaas(line: str) -> LoginModule:
-    """The one login module of a JAAS line.
+    """The login module of a JAAS line, which has exactly one.
 
     Raises:
-        SettingsError: it is not one; without quoting it.
+        SettingsError: the line is malformed. The text does not quote it.
     """
     tokens = _tokens(line.strip())
     if len(tokens) < 2 or tokens[1].text.lower() not in _FLAGS:
-        raise SettingsError(f"{SETTING} names no login module with a control flag.", setting=SETTING, remedy=_FORM)
+        raise SettingsError(f"{SETTING} names no login module with a control flag.", setting=SETTING, remedy=_REMEDY)
     options: dict[str, str] = {}
     rest = tokens[2:]
-    while rest and not rest[0].is_mark(";"):
-        if len(rest) < 3 or not rest[1].is_mark("=") or rest[2].is_mark("=") or rest[2].is_mark(";"):
+    while rest and not rest[0].is_symbol(";"):
+        if len(rest) < 3 or not rest[1].is_symbol("=") or rest[2].is_symbol("=") or rest[2].is_symbol(";"):
             n_option = len(options) + 1
-            raise SettingsError(f"{SETTING}: option {n_option} is no name=value.", setting=SETTING, remedy=_FORM)
+            raise SettingsError(
+                f"{SETTING}: option {n_option} does not have the form name=value.", setting=SETTING, remedy=_REMEDY
+            )
         options[rest[0].text] = rest[2].text
         rest = rest[3:]
     if len(rest) > 1:
-        raise SettingsError(f"{SETTING} goes on after its semicolon.", setting=SETTING, remedy="Name one login module.")
+        raise SettingsError(
+            f"{SETTING} has text after its semicolon.", setting=SETTING, remedy="Name one login module."
+        )
     # Databricks and others shade the package; the class name stays.
     return LoginModule(tokens[0].text.rpartition(".")[2], options)
 
@@ -79,10 +83,10 @@ def _tokens(line: str) -> list[_Token]:
     while at < len(line):
         match = _TOKEN.match(line, at)
         if match is None:
-            raise SettingsError(f"{SETTING} has a quote that does not end.", setting=SETTING, remedy=_FORM)
-        double, single, mark, word = match.groups()
+            raise SettingsError(f"{SETTING} has an unterminated quote.", setting=SETTING, remedy=_REMEDY)
+        double, single, symbol, word = match.groups()
         quoted = double if double is not None else single
-        found.append(_Token(mark or word, False) if quoted is None else _Token(_unescaped(quoted), True))
+        found.append(_Token(symbol or word, False) if quoted is None else _Token(_unescaped(quoted), True))
         at = match.end()
     return found
 

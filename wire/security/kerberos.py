@@ -1,9 +1,9 @@
-"""GSSAPI, Kerberos V5 (RFC 4752, RFC 1964), by the system's libraries and the package gssapi: the extra ``kerberos``.
+"""GSSAPI with Kerberos V5 (RFC 4752, RFC 1964), through the system's libraries and the package gssapi (extra ``kerberos``).
 
-Owns the client's side of the SASL exchange, and the options of a JAAS line's ``Krb5LoginModule``. Tickets come from the
-credential cache (kinit, KRB5CCNAME, or the line's ``ticketCache``) with ``useTicketCache=true``, then from its keytab with
-``useKeyTab=true``, for its ``principal``; without a line from the cache, or the keytab that KRB5_CLIENT_KTNAME names. No
-security layer is asked for: TLS encrypts, where it is wanted.
+Owns the client's side of the SASL exchange, and the options of a JAAS line's ``Krb5LoginModule``. With
+``useTicketCache=true`` tickets come from the credential cache (kinit, KRB5CCNAME, or the line's ``ticketCache``); otherwise, or
+if that fails, with ``useKeyTab=true`` from the line's keytab, for its ``principal``. Without a line they come from the cache,
+or from the keytab that KRB5_CLIENT_KTNAME names. The client requests no security layer: encryption is the task of TLS.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from typing import Any, Final
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
 from pykafka_wire.wire.security import jaas
 
-#: The bit of "no security layer" in the broker's offer, and our choice of it (RFC 4752, section 3.1).
+#: The bit of "no security layer" in the broker's offer, and the client's reply that selects it (RFC 4752, section 3.1).
 _NO_LAYER: Final = 1
 _CHOICE: Final = bytes((_NO_LAYER, 0, 0, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kerberos:
-    """One client's side of it; the broker's principal is ``service/host``."""
+    """The client's side of the exchange; the broker's principal is ``service/host``."""
 
     service: str
     host: str
     principal: str = ""
-    #: "" where none is to be used.
+    #: "" for none.
     keytab: str = ""
-    #: Whether the credential cache is looked into first, where there is a keytab as well.
+    #: Whether to try the credential cache before the keytab.
     use_cache: bool = True
     #: Path of the cache; "" for the system's default.
     cache: str = ""
 
     @classmethod
-    def of(cls, service: str, host: str, options: Mapping[str, str]) -> Kerberos:
-        """By the options of a JAAS line, none where there is no line.
+    def from_options(cls, service: str, host: str, options: Mapping[str, str]) -> Kerberos:
+        """From the options of a JAAS line; empty without a line.
 
         Raises:
-            SettingsError: the line gives neither a cache nor a keytab.
+            SettingsError: the line names neither a cache nor a keytab.
         """
         use_keytab, use_cache = (options.get(name, "").lower() == "true" for name in ("useKeyTab", "useTicketCache"))
         if options and not (use_keytab or use_cache):
             raise SettingsError(
-                f"{jaas.SETTING} says of no place where tickets come from.",
+                f"{jaas.SETTING} names no source of Kerberos tickets.",
                 setting=jaas.SETTING,
                 remedy='Add useKeyTab=true keyTab="/path" principal="user@REALM", or useTicketCache=true.',
             )
@@ -64,8 +64,8 @@ class Kerberos:
         return "GSSAPI"
 
     def exchange(self) -> Generator[bytes, bytes, None]:
-        """Raises SettingsError where gssapi is not installed or the keytab cannot be read, AuthenticationError where there is
-        no ticket to be had."""
+        """Raises SettingsError if gssapi is not installed or the keytab cannot be read, AuthenticationError if there is no
+        ticket."""
         gssapi = _gssapi()
         try:
             target = gssapi.Name(f"{self.service}@{self.host}", gssapi.NameType.hostbased_service)
@@ -73,13 +73,13 @@ class Kerberos:
             token = context.step()
             while not context.complete:
                 token = context.step((yield token or b""))
-            # What the context has left to say, then the broker's offer of security layers comes.
+            # The context's last token; the broker responds with its offer of security layers.
             offer = context.unwrap((yield token or b"")).message
             if len(offer) != 4 or not offer[0] & _NO_LAYER:
                 raise AuthenticationError(
-                    "the broker insists on a Kerberos security layer", remedy="Use TLS: security.protocol=SASL_SSL."
+                    "the broker requires a Kerberos security layer", remedy="Use TLS: security.protocol=SASL_SSL."
                 )
-            # No authorization id: the broker takes the principal that has proved itself.
+            # No authorization id: the broker uses the authenticated principal.
             answer = context.wrap(_CHOICE, False).message
         except gssapi.exceptions.GSSError as error:
             reason = " ".join(str(error).split())[:300]
@@ -103,27 +103,27 @@ class Kerberos:
             raise SettingsError(
                 f"{jaas.SETTING} names the keytab {self.keytab}, which cannot be read: {error.strerror}.",
                 setting=jaas.SETTING,
-                remedy="It must be there wherever the query runs, on executors too.",
+                remedy="The file must exist on every machine that runs the query, executors too.",
             ) from error
-        # A cache of this process: kinit's, if there is one, may hold another user's tickets.
+        # A cache in memory: the cache that kinit fills may hold another user's tickets.
         store = {"client_keytab": self.keytab, "ccache": f"MEMORY:{self.principal}{self.keytab}"}
         return gssapi.Credentials(name=name, usage="initiate", store=store)
 
 
-#: What the libraries say -> what to do about it. Their sentences, MIT's and Heimdal's, are not translated.
+#: A part of the libraries' error text -> the remedy. The texts of MIT's and Heimdal's libraries are not translated.
 _REMEDIES: Final = {
     "clock skew": "Set the clocks of this machine, the KDC and the broker: they may differ by five minutes.",
     "cannot contact any kdc": "Check krb5.conf (KRB5_CONFIG) and that the KDC can be reached from here.",
-    "preauthentication failed": "The keytab's key is not the principal's: export the keytab anew.",
+    "preauthentication failed": "The keytab's key is not the principal's: export the keytab again.",
     "server": "Check sasl.kerberos.service.name, and that the brokers' principals name the hosts that they advertise.",
-    "expired": "Run kinit again, or name a keytab in sasl.jaas.config, from which tickets are had anew.",
+    "expired": "Run kinit again, or name a keytab in sasl.jaas.config, from which tickets are renewed.",
     "credentials": "Run kinit, or name a keytab in sasl.jaas.config: useKeyTab=true keyTab=… principal=…",
 }  # fmt: skip
 
 
 def _remedy(reason: str) -> str:
-    for said, remedy in _REMEDIES.items():
-        if said in reason.lower():
+    for part, remedy in _REMEDIES.items():
+        if part in reason.lower():
             return remedy
     return "Check the ticket (klist) or the keytab, and sasl.kerberos.service.name."
 

@@ -1,4 +1,4 @@
-"""What a connection needs of a SASL mechanism: a name, and tokens to exchange. Owns no mechanism."""
+"""The interface of a SASL mechanism, as a connection uses it: a name, and an exchange of tokens."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ class SaslMechanism(Protocol):
     def name(self) -> str: ...
 
     def exchange(self) -> Generator[bytes, bytes, None]:
-        """Yields tokens for the broker and is sent the broker's; returns once we are satisfied."""
+        """Yields tokens for the broker, receives the broker's, and returns when the client accepts the broker."""
         ...

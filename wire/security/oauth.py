@@ -1,18 +1,19 @@
-"""Bearer tokens for OAUTHBEARER: where they come from, and how long one is used.
+"""Bearer tokens for OAUTHBEARER: their sources, and their cache.
 
-Owns the token provider named by import path, the client-credentials flow (RFC 6749, section 4.4), tokens kept in files, and
-the cache of the current token, one for each process and settings. It checks no signature: brokers do.
+Owns token providers named by import path, the client-credentials flow (RFC 6749, section 4.4), tokens in files, and the cache
+of the current token, one for each process and settings. It checks no signature: brokers do.
 
-- ``sasl.oauthbearer.token.provider=module:function``: called with ``sasl.oauthbearer.config`` where that is set, else with
-  nothing. It returns the token, or ``(token, expires_at)``, or ``(token, expires_at, extensions)``; ``expires_at`` is in
-  seconds or milliseconds since the epoch. ``aws_msk_iam_sasl_signer:MSKAuthTokenProvider.generate_auth_token`` is one, with a
-  region as its config.
+- ``sasl.oauthbearer.token.provider=module:function``: called with ``sasl.oauthbearer.config`` if that is set, else without
+  arguments. It returns the token, or ``(token, expires_at)``, or ``(token, expires_at, extensions)``; ``expires_at`` is in
+  seconds or milliseconds since the epoch. An example is ``aws_msk_iam_sasl_signer:MSKAuthTokenProvider.generate_auth_token``,
+  with a region as its config.
 - ``sasl.oauthbearer.token.endpoint.url=https://…``: client credentials. The endpoint's certificate is checked against the
-  system's trust (or SSL_CERT_FILE's), or the ``ssl.truststore.*`` options of the JAAS line, as Java's clients have it.
-- ``sasl.oauthbearer.token.endpoint.url=file:///…``: a file that someone keeps up to date.
+  system's trust (or SSL_CERT_FILE's), or the ``ssl.truststore.*`` options of the JAAS line, as in Java's clients.
+- ``sasl.oauthbearer.token.endpoint.url=file:///…``: a file that another program keeps up to date.
 
-A token is used for 80 % of its life (``sasl.login.refresh.window.factor``), then the next connection gets a new one; where
-that fails, the old one serves until it expires. Executors get their own. One whose life is not known serves one connection.
+A token is used for 80 % of its lifetime (``sasl.login.refresh.window.factor``); then the next connection gets a new one. If
+that fails, the old token is used until it expires. Executors get their own tokens. A token of unknown lifetime is used for one
+connection.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 
-#: A token endpoint's answer is some KiB; Java's client reads as much.
-_MAX_ANSWER_BYTES: Final = 1024 * 1024
+#: A token endpoint's response is some KiB; Java's client has the same limit.
+_MAX_RESPONSE_BYTES: Final = 1024 * 1024
 #: Seconds since the epoch have ten digits until 2286, milliseconds have had more since 1970.
 _MILLISECONDS_FROM: Final = 1e11
-#: HTTP codes by which a server says: later.
-_LATER: Final = frozenset({408, 425, 429})
+#: HTTP status codes that mean: retry later.
+_RETRIABLE_STATUSES: Final = frozenset({408, 425, 429})
 _PROVIDER: Final = "sasl.oauthbearer.token.provider"
 _ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 _EXTENSIONS: Final = "sasl.oauthbearer.extensions"
@@ -56,7 +57,7 @@ _EXTENSIONS: Final = "sasl.oauthbearer.extensions"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A bearer token, the seconds that it lives from when it was had (None where nobody says), and SASL extensions."""
+    """A bearer token, its lifetime in seconds from its receipt (None if unknown), and SASL extensions."""
 
     value: str = field(repr=False)
     lifetime_s: float | None = None
@@ -64,54 +65,54 @@ class Token:
 
 
 class TokenSource:
-    """The current token of some settings. Threads share it: one gets a new token, the others wait for it."""
+    """The current token of a client's settings. Threads share it: one gets a new token while the others wait."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._token: Token | None = None
-        self._had_at = 0.0
+        self._received_at = 0.0
         self._failure: WireError | None = None
         self._failed_at = 0.0
 
     def token(self) -> Token:
-        """A token that is good for now.
+        """A token that is valid now.
 
         Raises:
-            SettingsError: nothing says where tokens come from, or a provider cannot be called.
-            AuthenticationError: the token endpoint refused the client, or the provider failed.
+            SettingsError: no source of tokens is set, or a provider cannot be called.
+            AuthenticationError: the token endpoint rejected the client, or the provider failed.
             TransportError: the token endpoint could not be reached.
         """
         with self._lock:
             if self._token is not None and self._age() < self._settings.sasl_login_refresh_window_factor:
                 return self._token
             try:
-                self._token, self._had_at = self._fetch(), time.monotonic()
+                self._token, self._received_at = self._fetch(), time.monotonic()
             except WireError as error:
                 if self._token is None or self._age() >= 1:
                     raise
-                logger.warning("no new bearer token, the old one is used on: %s", error)
+                logger.warning("could not refresh the bearer token, using the old one until it expires: %s", error)
             return self._token
 
-    def forget(self, token: Token) -> None:
-        """A broker refused this token: the next one is a new one."""
+    def invalidate(self, token: Token) -> None:
+        """Discard this token, which a broker rejected: the next call gets a new one."""
         with self._lock:
             if self._token is token:
                 self._token = None
 
     def _age(self) -> float:
-        """How much of the current token's life is over, from 0 to 1 and beyond."""
+        """The share of the current token's lifetime that has passed; above 1 once it has expired."""
         assert self._token is not None
         lifetime_s = self._token.lifetime_s
-        return 1.0 if not lifetime_s or lifetime_s <= 0 else (time.monotonic() - self._had_at) / lifetime_s
+        return 1.0 if not lifetime_s or lifetime_s <= 0 else (time.monotonic() - self._received_at) / lifetime_s
 
     def _fetch(self) -> Token:
-        # Every connection asks. Those that fail at the same time ask the endpoint once: it locks out whom it sees too often.
-        quiet_s = self._settings.retry_backoff_max_ms / 1000
-        if self._failure is not None and time.monotonic() - self._failed_at < quiet_s:
+        # Every connection asks for a token. Connections that fail together call the endpoint once: it locks out frequent callers.
+        backoff_s = self._settings.retry_backoff_max_ms / 1000
+        if self._failure is not None and time.monotonic() - self._failed_at < backoff_s:
             raise copy.copy(self._failure)
         try:
-            token = obtain(self._settings)
+            token = fetch_token(self._settings)
         except WireError as error:
             self._failure, self._failed_at = error, time.monotonic()
             raise
@@ -120,7 +121,7 @@ class TokenSource:
 
 
 def token_source(settings: ClientSettings) -> TokenSource:
-    """This process's token source for some settings: a forked child has its own, for a thread may have held the lock."""
+    """This process's token source for these settings. A forked child has its own: the parent may hold the lock."""
     return _source(os.getpid(), settings)
 
 
@@ -129,7 +130,7 @@ def _source(pid: int, settings: ClientSettings) -> TokenSource:
     return TokenSource(settings)
 
 
-def obtain(settings: ClientSettings) -> Token:
+def fetch_token(settings: ClientSettings) -> Token:
     """A new token. Raises as :meth:`TokenSource.token` does."""
     line = settings.sasl_jaas_config
     options = jaas.parse_jaas(resolve(line, jaas.SETTING)).options if line else {}
@@ -142,7 +143,7 @@ def obtain(settings: ClientSettings) -> Token:
     url = settings.sasl_oauthbearer_token_endpoint_url
     if url is None:
         raise SettingsError(
-            "OAUTHBEARER needs a token, and nothing says where to get one.",
+            "OAUTHBEARER needs a token, and no source of tokens is set.",
             setting=_PROVIDER,
             remedy=f"Set {_PROVIDER} to module:function, or {_ENDPOINT} with the client's id and secret.",
         )
@@ -160,13 +161,13 @@ def _from_provider(settings: ClientSettings) -> Token:
         given = provider() if config is None else provider(resolve(config, "sasl.oauthbearer.config"))
     except WireError:
         raise
-    except OSError as error:  # the network's errors are among these, those of requests too
+    except OSError as error:  # includes network errors, those of the package requests too
         raise TransportError(f"the token provider {path} failed ({type(error).__name__})") from error
     except Exception as error:
-        # Only the kind of error: its text is the provider's own and may hold anything.
+        # Only the type of the error: the provider's text may hold secrets.
         raise AuthenticationError(
             f"the token provider {path} failed ({type(error).__name__})",
-            remedy="Call it where the query runs to see why.",
+            remedy="Call it on the machine that runs the query to see the error.",
         ) from error
     parts = given if isinstance(given, tuple) else (given,)
     value = parts[0] if parts else None
@@ -176,10 +177,10 @@ def _from_provider(settings: ClientSettings) -> Token:
         raise SettingsError(
             f"{_PROVIDER}: {path} returned {type(given).__name__}.",
             setting=_PROVIDER,
-            remedy="It must return the token as str, or a tuple of the token and when it expires, since the epoch.",
+            remedy="It must return the token as str, or a tuple of the token and its expiry time since the epoch.",
         )
     if not isinstance(extensions, Mapping):
-        raise SettingsError(f"{_PROVIDER}: {path} returned extensions that are no mapping.", setting=_PROVIDER)
+        raise SettingsError(f"{_PROVIDER}: {path} returned extensions that are not a mapping.", setting=_PROVIDER)
     if expires_at is None:
         return Token(value=value, lifetime_s=_lifetime(value), extensions=dict(extensions))
     seconds = expires_at / 1000 if expires_at > _MILLISECONDS_FROM else expires_at
@@ -214,13 +215,13 @@ def _by_client_credentials(settings: ClientSettings, options: Mapping[str, str],
             "Cache-Control": "no-cache",
         },
     )
-    answer = _post(request, _trust(settings, options), settings.sasl_login_read_timeout_ms / 1000)
+    answer = _post(request, _tls_context(settings, options), settings.sasl_login_read_timeout_ms / 1000)
     value, expires_in = answer.get("access_token"), answer.get("expires_in")
     if not isinstance(value, str) or not value:
-        raise AuthenticationError("the token endpoint's answer has no access_token", remedy=f"Check {_ENDPOINT}.")
-    # Brokers go by the token's own expiry; a clock that is wrong here does not spoil what the endpoint says of it.
+        raise AuthenticationError("the token endpoint's response has no access_token", remedy=f"Check {_ENDPOINT}.")
+    # expires_in comes first: it is relative, so a wrong clock on this machine does not matter.
     if isinstance(expires_in, str) and expires_in.isascii() and expires_in.isdigit():
-        expires_in = int(expires_in)  # some endpoints write a number as text
+        expires_in = int(expires_in)  # some endpoints send the number as text
     known = isinstance(expires_in, int | float) and not isinstance(expires_in, bool)
     return Token(value=value, lifetime_s=float(expires_in) if known else _lifetime(value))  # type: ignore[arg-type]
 
@@ -229,7 +230,7 @@ def _check_url(url: str, settings: ClientSettings) -> None:
     parts = urllib.parse.urlsplit(url)
     if "@" in parts.netloc:
         raise SettingsError(
-            f"{_ENDPOINT} has a user or a password in it.",
+            f"{_ENDPOINT} contains a user or a password.",
             setting=_ENDPOINT,
             remedy="Set sasl.oauthbearer.client.credentials.client.id and .client.secret instead.",
         )
@@ -240,9 +241,9 @@ def _check_url(url: str, settings: ClientSettings) -> None:
             return
         remedy = "Use https:, or for a test on this machine set sasl.oauthbearer.allow.http.loopback to true."
     else:
-        remedy = "Use an https: URL, for the client's secret goes there."
+        remedy = "Use an https: URL, since the client's secret is sent to it."
     raise SettingsError(
-        f"{_ENDPOINT} is {parts.scheme}://{parts.hostname}, which is not https.", setting=_ENDPOINT, remedy=remedy
+        f"{_ENDPOINT} is {parts.scheme}://{parts.hostname}, which does not use https.", setting=_ENDPOINT, remedy=remedy
     )
 
 
@@ -253,7 +254,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _trust(settings: ClientSettings, options: Mapping[str, str]) -> ssl.SSLContext:
+def _tls_context(settings: ClientSettings, options: Mapping[str, str]) -> ssl.SSLContext:
     from pykafka_wire.wire.security import tls
 
     return tls.context(
@@ -268,61 +269,63 @@ def _trust(settings: ClientSettings, options: Mapping[str, str]) -> ssl.SSLConte
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The secret goes where the settings say and nowhere else."""
+    """Follows no redirect: the secret is sent only to the URL in the settings."""
 
-    def redirect_request(self, *args: Any, **more: Any) -> None:  # Any: whatever the base class passes
+    def redirect_request(self, *args: Any, **more: Any) -> None:  # Any: the base class's arguments
         return None
 
 
 def _post(request: urllib.request.Request, trust: ssl.SSLContext, timeout_s: float) -> dict[str, Any]:
-    """The JSON object that the endpoint answers with."""
+    """The JSON object in the endpoint's response."""
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trust), _NoRedirect)
     where = urllib.parse.urlsplit(request.full_url)
     endpoint = f"the token endpoint {where.scheme}://{where.netloc}{where.path}"
-    give_up_at = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s
     try:
         with opener.open(request, timeout=timeout_s) as response:
-            body = _read(response, give_up_at)
+            body = _read(response, deadline)
     except urllib.error.HTTPError as error:
         with error:
-            reason = _refusal(error)
-        if error.code >= 500 or error.code in _LATER:
-            raise TransportError(f"{endpoint} answered {error.code}{reason}") from error
+            reason = _error_description(error)
+        if error.code >= 500 or error.code in _RETRIABLE_STATUSES:
+            raise TransportError(f"{endpoint} responded with HTTP {error.code}{reason}") from error
         raise AuthenticationError(
-            f"{endpoint} refused the client: {error.code}{reason}",
+            f"{endpoint} rejected the client: HTTP {error.code}{reason}",
             remedy="Check the client's id, its secret and the scope.",
         ) from error
     except urllib.error.URLError as error:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise AuthenticationError(
-                f"the certificate of {endpoint} was not accepted: {error.reason.verify_message}",
-                remedy="Set SSL_CERT_FILE, or ssl.truststore.location in the JAAS line, to the certificates to trust.",
+                f"the certificate of {endpoint} is not trusted: {error.reason.verify_message}",
+                remedy="Set SSL_CERT_FILE, or ssl.truststore.location in the JAAS line, to the trusted certificates.",
             ) from error
         raise TransportError(f"{endpoint} could not be reached: {error.reason}") from error
     except (OSError, http.client.HTTPException) as error:
-        raise TransportError(f"{endpoint} did not answer: {error or type(error).__name__}") from error
+        raise TransportError(f"{endpoint} did not respond: {error or type(error).__name__}") from error
     try:
         answer = json.loads(body)
     except ValueError as error:
-        raise AuthenticationError(f"{endpoint} answered with no JSON", remedy=f"Check {_ENDPOINT}.") from error
+        raise AuthenticationError(f"{endpoint} responded with invalid JSON", remedy=f"Check {_ENDPOINT}.") from error
     if not isinstance(answer, dict):
-        raise AuthenticationError(f"{endpoint} answered with no JSON object", remedy=f"Check {_ENDPOINT}.")
+        raise AuthenticationError(f"{endpoint} responded with JSON that is not an object", remedy=f"Check {_ENDPOINT}.")
     return answer
 
 
-def _read(response: http.client.HTTPResponse, give_up_at: float) -> bytes:
+def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
     body = b""
     while piece := response.read1(65_536):
         body += piece
-        if len(body) > _MAX_ANSWER_BYTES:
-            raise AuthenticationError("the token endpoint's answer is longer than 1 MiB", remedy=f"Check {_ENDPOINT}.")
-        if time.monotonic() > give_up_at:
-            raise TimeoutError("no complete answer in time")
+        if len(body) > _MAX_RESPONSE_BYTES:
+            raise AuthenticationError(
+                "the token endpoint's response is longer than 1 MiB", remedy=f"Check {_ENDPOINT}."
+            )
+        if time.monotonic() > deadline:
+            raise TimeoutError("no complete response in time")
     return body
 
 
-def _refusal(error: urllib.error.HTTPError) -> str:
-    """The error's name and description (RFC 6749, section 5.2), shortened; nothing else of the answer is shown."""
+def _error_description(error: urllib.error.HTTPError) -> str:
+    """The error's name and description (RFC 6749, section 5.2), shortened; the rest of the response is not shown."""
     try:
         answer = json.loads(error.read(65_536))
         parts = [answer.get(name) for name in ("error", "error_description")]
@@ -333,7 +336,7 @@ def _refusal(error: urllib.error.HTTPError) -> str:
 
 
 def _lifetime(token: str) -> float | None:
-    """Seconds until the expiry that a JWT names (RFC 7519, section 4.1.4); None for a token that names none."""
+    """Seconds until a JWT's expiry time (RFC 7519, section 4.1.4); None for a token without one."""
     parts = token.split(".")
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))

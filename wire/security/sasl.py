@@ -1,9 +1,9 @@
-"""SASL mechanisms as generators: a token for the broker comes out, the broker's goes in, until both sides are satisfied.
+"""SASL mechanisms as generators: each yields a token for the broker and receives the broker's token, until both sides agree.
 
-Owns the choice of a mechanism and its credentials, PLAIN (RFC 4616) and OAUTHBEARER (RFC 7628); SCRAM is
-:mod:`~pykafka_wire.wire.security.scram`'s, GSSAPI :mod:`~pykafka_wire.wire.security.kerberos`'s, and how a bearer token is had
-:mod:`~pykafka_wire.wire.security.oauth`'s. It knows no connection: :mod:`~pykafka_wire.wire.connection.state_machine` carries
-the tokens. https://kafka.apache.org/documentation/#security_sasl
+Owns the choice of the mechanism and its credentials, and the mechanisms PLAIN (RFC 4616) and OAUTHBEARER (RFC 7628). SCRAM is
+in :mod:`~pykafka_wire.wire.security.scram`, GSSAPI in :mod:`~pykafka_wire.wire.security.kerberos`, and bearer tokens come from
+:mod:`~pykafka_wire.wire.security.oauth`. This module knows no connection: :mod:`~pykafka_wire.wire.connection.state_machine`
+sends the tokens. https://kafka.apache.org/documentation/#security_sasl
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pykafka_wire.wire.security.scram import HASHES, Scram
 from pykafka_wire.wire.security.secret_references import resolve
 from pykafka_wire.wire.settings import ClientSettings
 
-# RFC 6750, section 2.1, and RFC 7628, section 3.1. A token with any other character could carry a second attribute.
+# RFC 6750, section 2.1, and RFC 7628, section 3.1. Any other character in a token could smuggle in a second attribute.
 _BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
@@ -31,12 +31,12 @@ _DEFAULT_SERVICE: Final = "kafka"
 def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
     """The mechanism that the settings name, with its credentials, for a connection to ``host``.
 
-    Resolves references, and gets a bearer token where there is none that will do: it may take as long as the token
-    endpoint does.
+    Resolves references, and gets a new bearer token if the current one is no longer valid: this may take as long as the
+    token endpoint needs.
 
     Raises:
         SettingsError: credentials are missing or cannot be read.
-        AuthenticationError: the token endpoint refused the client.
+        AuthenticationError: the token endpoint rejected the client.
         TransportError: the token endpoint could not be reached.
     """
     line = settings.sasl_jaas_config
@@ -57,13 +57,13 @@ def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
         from pykafka_wire.wire.security.kerberos import Kerberos
 
         service = settings.sasl_kerberos_service_name or options.get("serviceName") or _DEFAULT_SERVICE
-        return Kerberos.of(service, host, options)
+        return Kerberos.from_options(service, host, options)
     if name == "OAUTHBEARER":
         from pykafka_wire.wire.security import oauth
 
         source = oauth.token_source(settings)
         token = source.token()
-        return OAuthBearer(token=token.value, extensions=token.extensions, refused=lambda: source.forget(token))
+        return OAuthBearer(token=token.value, extensions=token.extensions, on_rejected=lambda: source.invalidate(token))
     username, password = _credentials(settings, options)
     if name in HASHES:
         is_token = options.get("tokenauth", "").lower() == "true"
@@ -72,7 +72,7 @@ def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
 
 
 def _credentials(settings: ClientSettings, options: Mapping[str, str]) -> tuple[str, str]:
-    """User and password: ``sasl.username`` and ``sasl.password`` go before the JAAS line's."""
+    """User and password: ``sasl.username`` and ``sasl.password`` override the JAAS line's."""
     username = settings.sasl_username or options.get("username")
     password = settings.sasl_password or options.get("password")
     if not username or not password:
@@ -87,7 +87,7 @@ def _credentials(settings: ClientSettings, options: Mapping[str, str]) -> tuple[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plain:
-    """User and password in one token; only TLS keeps them secret."""
+    """User and password in one token, unencrypted: only TLS keeps them secret."""
 
     username: str
     password: str = field(repr=False)
@@ -97,15 +97,15 @@ class Plain:
         return "PLAIN"
 
     def exchange(self) -> Generator[bytes, bytes, None]:
-        """Raises SettingsError where the credentials cannot be put into the token."""
+        """Raises SettingsError if the credentials contain a NUL, which separates them in the token."""
         if "\0" in self.username or "\0" in self.password:
             raise SettingsError(
-                "sasl.username and sasl.password may not hold a NUL with PLAIN.", setting="sasl.username"
+                "sasl.username and sasl.password must not contain a NUL character with PLAIN.", setting="sasl.username"
             )
         yield f"\0{self.username}\0{self.password}".encode()
 
 
-_TOKEN_REMEDY: Final = "Check the token's audience, scope, expiry and issuer, and that the broker knows its key."
+_TOKEN_REMEDY: Final = "Check the token's audience, scope, expiry and issuer, and that the broker has the issuer's key."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,47 +114,47 @@ class OAuthBearer:
 
     token: str = field(repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict)
-    #: Called where the broker refuses the token, so that nobody uses it again.
-    refused: Callable[[], None] = field(default=lambda: None, repr=False)
+    #: Called when the broker rejects the token, so that it is not used again.
+    on_rejected: Callable[[], None] = field(default=lambda: None, repr=False)
 
     @property
     def name(self) -> str:
         return "OAUTHBEARER"
 
     def exchange(self) -> Generator[bytes, bytes, None]:
-        """Raises SettingsError where token or extensions cannot be sent, AuthenticationError where the broker has refused."""
+        """Raises SettingsError if the token or the extensions are malformed, AuthenticationError if the broker rejects them."""
         if _BEARER.fullmatch(self.token) is None:
-            raise SettingsError("the bearer token holds characters that none may have.", setting="sasl.mechanism")
+            raise SettingsError("the bearer token contains invalid characters (RFC 6750).", setting="sasl.mechanism")
         for name, value in self.extensions.items():
             if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION_VALUE.fullmatch(value):
                 raise SettingsError(
-                    f"the SASL extension {name!r} cannot be sent.",
+                    f"the SASL extension {name!r} is invalid.",
                     setting="sasl.oauthbearer.extensions",
                     remedy="Names are letters, values printable ASCII.",
                 )
         attributes = {"auth": f"Bearer {self.token}", **self.extensions}
         parts = "".join(f"{name}={value}\x01" for name, value in attributes.items())
         try:
-            verdict = yield f"n,,\x01{parts}\x01".encode()
-        except AuthenticationError as error:  # from a broker that does without the second step
-            self.refused()
+            error_response = yield f"n,,\x01{parts}\x01".encode()
+        except AuthenticationError as error:  # from a broker that skips the second step
+            self.on_rejected()
             error.remedy = _TOKEN_REMEDY
             raise
-        if not verdict:
+        if not error_response:
             return
-        # A refusal takes two steps (RFC 7628, section 3.2.3): the broker says why, and after our dummy answer it ends the
-        # exchange with error 58, which the connection raises.
-        self.refused()
+        # A rejection takes two steps (RFC 7628, section 3.2.3): the broker sends the reason, and after the client's dummy
+        # response it ends the exchange with error 58, which the connection raises.
+        self.on_rejected()
         yield b"\x01"
         raise AuthenticationError(
-            f"the broker refused the token: {_status(verdict)}",
+            f"the broker rejected the token: {_status(error_response)}",
             remedy=_TOKEN_REMEDY,
         )
 
 
-def _status(verdict: bytes) -> str:
+def _status(error_response: bytes) -> str:
     try:
-        found = json.loads(verdict)["status"]
+        found = json.loads(error_response)["status"]
     except (ValueError, KeyError, TypeError):
         return "no reason given"
     return repr(found[:200]) if isinstance(found, str) else "no reason given"

@@ -1,9 +1,9 @@
 """Secrets by reference, so that neither a query's text nor a pickle holds them.
 
 Owns the forms ``file:/path`` (the file's content, without its last line break), ``env:NAME``, and
-``provider:module:function`` (called with the setting's name, returns the text); ``literal:`` stands before a text that only
-looks like one. A reference is resolved where and when a connection is opened, on an executor too, so that a rotated secret
-is taken up by the next connection. It knows no setting but by name, and no error here shows a secret.
+``provider:module:function`` (called with the setting's name, returns the text). The prefix ``literal:`` marks a text that only
+looks like a reference. A reference is resolved when a connection is opened, on executors too, so that the next connection
+uses a rotated secret. No error of this module shows a secret.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _IMPORT_PATH: Final = re.compile(r"[\w.]+:[\w.]+")
 
 
 def resolve(value: str, setting: str) -> str:
-    """The text that ``value`` refers to, or ``value`` itself where it is no reference.
+    """The text that ``value`` refers to, or ``value`` itself if it is not a reference.
 
     Raises:
         SettingsError: the file cannot be read, the variable is not set, or the provider cannot be called or fails.
@@ -33,15 +33,16 @@ def resolve(value: str, setting: str) -> str:
     if kind == "literal":
         return rest
     if kind == "file":
-        return _file(rest, setting)
+        return _from_file(rest, setting)
     if kind == "env":
         if rest not in os.environ:
-            # What is no name may be a secret that only looks like a reference.
+            # A text that is not a valid name may be a secret that only looks like a reference.
             name = rest if _VARIABLE.fullmatch(rest) else "after env:"
             raise SettingsError(
                 f"{setting} refers to the environment variable {name}, which is not set.",
                 setting=setting,
-                remedy="Set it where the query runs, on executors too; a text that begins with env: is written literal:env:….",
+                remedy="Set it on every machine that runs the query, executors too. "
+                "Write a text that begins with env: as literal:env:….",
             )
         return os.environ[rest]
     if kind == "provider":
@@ -49,14 +50,14 @@ def resolve(value: str, setting: str) -> str:
             raise SettingsError(
                 f"{setting} begins with provider: and names no function.",
                 setting=setting,
-                remedy="Write provider:module:function; a text that begins with provider: is written literal:provider:….",
+                remedy="Write provider:module:function. Write a text that begins with provider: as literal:provider:….",
             )
-        return _provided(rest, setting)
+        return _from_provider(rest, setting)
     return value
 
 
 def load_callable(path: str, setting: str) -> Callable[..., Any]:  # Any: what a user's function takes and returns
-    """What an import path ``module:function`` or ``module:object.method`` names.
+    """The object that an import path ``module:function`` or ``module:object.method`` names.
 
     Raises:
         SettingsError: it cannot be imported, or cannot be called.
@@ -72,7 +73,7 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:  # Any: what a
         raise SettingsError(
             f"{setting} names {path}, which cannot be imported: {error}.",
             setting=setting,
-            remedy="Install its package wherever the query runs, on executors too.",
+            remedy="Install its package on every machine that runs the query, executors too.",
         ) from error
     if not callable(found):
         raise SettingsError(f"{setting} names {path}, which cannot be called.", setting=setting)
@@ -80,36 +81,34 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:  # Any: what a
     return called
 
 
-def _file(path: str, setting: str) -> str:
+def _from_file(path: str, setting: str) -> str:
     # file:///path is a URL of the same file.
     where = Path(path.removeprefix("//") if path.startswith("///") else path)
     try:
         text = where.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         name = (
             where if len(where.parts) > 1 else "after file:"
         )  # the latter may be a secret that only looks like a reference
         raise SettingsError(
             f"{setting} refers to the file {name}, which cannot be read: {reason}.",
             setting=setting,
-            remedy="It must be there wherever the query runs, on executors too; "
-            "a text that begins with file: is written literal:file:….",
+            remedy="The file must exist on every machine that runs the query, executors too. "
+            "Write a text that begins with file: as literal:file:….",
         ) from error
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def _provided(path: str, setting: str) -> str:
+def _from_provider(path: str, setting: str) -> str:
     provider = load_callable(path, setting)
     try:
         text = provider(setting)
     except Exception as error:
-        # Only the kind of error: its text is the provider's own and may hold anything.
+        # Only the type of the error: the provider's text may hold secrets.
         raise SettingsError(
             f"{setting}: the provider {path} failed ({type(error).__name__}).", setting=setting
         ) from error
     if not isinstance(text, str):
-        raise SettingsError(
-            f"{setting}: the provider {path} returned {type(text).__name__}, not a text.", setting=setting
-        )
+        raise SettingsError(f"{setting}: the provider {path} returned {type(text).__name__}, not str.", setting=setting)
     return text

@@ -1,9 +1,9 @@
-"""TLS contexts from Kafka's ``ssl.*`` settings: certificate and host name are checked unless a user says otherwise.
+"""TLS contexts from Kafka's ``ssl.*`` settings: certificate and host name are checked by default.
 
-Owns how trust and identity are loaded; sockets are :mod:`~pykafka_wire.wire.connection.connection`'s, which gives the host that
-was asked for, or that a broker advertises, as the name to check. PEM as value or file, PKCS12 with the extra
-``pkcs12``. What a file
-holds is told by its content, for Java's clients take PKCS12 under the type JKS as well.
+Owns the loading of trusted certificates and of the client's key. :mod:`~pykafka_wire.wire.connection.connection` owns the
+sockets, and passes the host name to check: the one in bootstrap.servers, or the one that a broker advertises. Formats: PEM as
+value or file, and PKCS12 with the extra ``pkcs12``. The format is detected from a file's content, since Java's clients accept
+PKCS12 under the type JKS too.
 https://kafka.apache.org/documentation/#security_ssl
 """
 
@@ -29,8 +29,8 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 _JAVA_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 #: A PKCS12 store is a DER sequence.
 _DER_SEQUENCE: Final = 0x30
-#: Suites of TLS 1.2 by their IANA names, which are Java's: key exchange, cipher, mode, and a hash that OpenSSL's names of
-#: some leave out.
+#: Suites of TLS 1.2 by their IANA names, which are Java's: key exchange, cipher, mode, and a hash that some of OpenSSL's
+#: names omit.
 _SUITE: Final = re.compile(
     r"TLS_(?:(ECDHE|DHE)_)?(RSA|ECDSA|DSS)_WITH_(AES|CAMELLIA|ARIA|CHACHA20)_(128|256|POLY1305)(?:_(GCM|CBC|CCM))?_?(SHA\d*)?"
 )
@@ -38,13 +38,13 @@ _SUITE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Store:
-    """A trust store or key store with its references resolved: what :func:`_build` depends on."""
+    """A trust store or key store with its references resolved: the cache key of :func:`_build`."""
 
     prefix: str
     kind: str | None
     location: str | None
-    #: Tells one content of the file from another.
-    stamp: tuple[int, int]
+    #: Modification time and size of the file: they change with its content.
+    file_state: tuple[int, int]
     password: str | None = field(repr=False)
     certificates: str | None = field(repr=False)
     key: str | None = field(default=None, repr=False)
@@ -52,7 +52,7 @@ class _Store:
 
 
 def context(settings: ClientSettings) -> ssl.SSLContext:
-    """A client's TLS context; the same one until a store's file or a secret changes.
+    """A client's TLS context, cached until a store's file or a secret changes.
 
     Raises:
         SettingsError: a store, certificate or key cannot be read.
@@ -61,7 +61,7 @@ def context(settings: ClientSettings) -> ssl.SSLContext:
         "ssl.truststore",
         settings.ssl_truststore_type,
         settings.ssl_truststore_location,
-        _stamp(settings.ssl_truststore_location),
+        _file_state(settings.ssl_truststore_location),
         _resolved(settings.ssl_truststore_password, "ssl.truststore.password"),
         _resolved(settings.ssl_truststore_certificates, "ssl.truststore.certificates"),
     )
@@ -69,7 +69,7 @@ def context(settings: ClientSettings) -> ssl.SSLContext:
         "ssl.keystore",
         settings.ssl_keystore_type,
         settings.ssl_keystore_location,
-        _stamp(settings.ssl_keystore_location),
+        _file_state(settings.ssl_keystore_location),
         _resolved(settings.ssl_keystore_password, "ssl.keystore.password"),
         _resolved(settings.ssl_keystore_certificate_chain, "ssl.keystore.certificate.chain"),
         _resolved(settings.ssl_keystore_key, "ssl.keystore.key"),
@@ -88,38 +88,38 @@ def context(settings: ClientSettings) -> ssl.SSLContext:
 def _build(
     trust: _Store, identity: _Store, check_hostname: bool, protocols: tuple[str, ...], suites: tuple[str, ...]
 ) -> ssl.SSLContext:
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # certificates required, host names checked
-    made.check_hostname = check_hostname
-    wanted = sorted(_VERSIONS[name] for name in protocols)
-    made.minimum_version, made.maximum_version = wanted[0], wanted[-1]
+    ssl_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # certificates required, host names checked
+    ssl_context.check_hostname = check_hostname
+    versions = sorted(_VERSIONS[name] for name in protocols)
+    ssl_context.minimum_version, ssl_context.maximum_version = versions[0], versions[-1]
     if suites:
-        _choose_suites(made, suites)
-    _load_trust(made, trust)
-    _load_identity(made, identity)
-    return made
+        _set_cipher_suites(ssl_context, suites)
+    _load_trust(ssl_context, trust)
+    _load_identity(ssl_context, identity)
+    return ssl_context
 
 
-def _choose_suites(made: ssl.SSLContext, suites: tuple[str, ...]) -> None:
-    """Java lists suites of TLS 1.2 and 1.3 together; Python's ssl can choose among those of 1.2 only."""
-    modern = [name for name in suites if re.fullmatch(r"TLS_(?!.*_WITH_).*", name)]
-    older = [_openssl_name(name) for name in suites if name not in modern]
+def _set_cipher_suites(ssl_context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
+    """Limit the suites of TLS 1.2. Java lists those of TLS 1.3 with them; Python's ssl cannot choose among these."""
+    tls13 = [name for name in suites if re.fullmatch(r"TLS_(?!.*_WITH_).*", name)]
+    tls12 = [_openssl_name(name) for name in suites if name not in tls13]
     try:
-        if not older:
-            made.minimum_version = ssl.TLSVersion.TLSv1_3
+        if not tls12:
+            ssl_context.minimum_version = ssl.TLSVersion.TLSv1_3
         else:
-            made.set_ciphers(":".join(older))
-            if not modern:
-                made.maximum_version = ssl.TLSVersion.TLSv1_2
+            ssl_context.set_ciphers(":".join(tls12))
+            if not tls13:
+                ssl_context.maximum_version = ssl.TLSVersion.TLSv1_2
     except (ssl.SSLError, ValueError) as error:
         raise SettingsError(
-            f"ssl.cipher.suites is {','.join(suites)}, of which OpenSSL has none.",
+            f"ssl.cipher.suites is {','.join(suites)}, and OpenSSL supports none of them.",
             setting="ssl.cipher.suites",
             remedy="See `openssl ciphers -stdname` for the names.",
         ) from error
 
 
 def _openssl_name(name: str) -> str:
-    """OpenSSL's name of a suite of TLS 1.2 whose IANA name is given; any other name as it is."""
+    """OpenSSL's name of a TLS 1.2 suite, from its IANA name; any other name unchanged."""
     match = _SUITE.fullmatch(name)
     if match is None:
         return name
@@ -133,47 +133,47 @@ def _openssl_name(name: str) -> str:
     return "-".join([*parts, *([digest] if digest and mode != "CCM" else [])])
 
 
-def _load_trust(made: ssl.SSLContext, store: _Store) -> None:
-    with _explained(store):
+def _load_trust(ssl_context: ssl.SSLContext, store: _Store) -> None:
+    with _naming_the_setting(store):
         if store.certificates:
-            made.load_verify_locations(cadata=_pem(store.certificates))
+            ssl_context.load_verify_locations(cadata=_pem(store.certificates))
         elif store.location:
             content = _content(store)
             if content[0] == _DER_SEQUENCE:
-                made.load_verify_locations(cadata=_pkcs12(store, content)[2])
+                ssl_context.load_verify_locations(cadata=_pkcs12(store, content)[2])
             else:
-                made.load_verify_locations(cadata=content.decode("ascii", "ignore"))
+                ssl_context.load_verify_locations(cadata=content.decode("ascii", "ignore"))
         else:
-            made.load_default_certs()
+            ssl_context.load_default_certs()
             return
-    # Java trusts what is in the store, be it a root, an authority below it, or a broker's own certificate.
-    made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    # As in Java, every certificate in the store is trusted: a root, an intermediate authority, or a broker's own.
+    ssl_context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
-def _load_identity(made: ssl.SSLContext, store: _Store) -> None:
+def _load_identity(ssl_context: ssl.SSLContext, store: _Store) -> None:
     if store.key or store.certificates:
         missing = "ssl.keystore.key" if not store.key else "ssl.keystore.certificate.chain"
         if not (store.key and store.certificates):
             raise SettingsError(
-                f"{missing} is missing: a client's certificate and its key go together.", setting=missing
+                f"{missing} is missing: a client needs both its certificate and its key.", setting=missing
             )
-        with _explained(store):
-            _load_pem(made, f"{_pem(store.key)}\n{_pem(store.certificates)}\n", _key_password(store))
+        with _naming_the_setting(store):
+            _load_pem(ssl_context, f"{_pem(store.key)}\n{_pem(store.certificates)}\n", _key_password(store))
     elif store.location:
-        with _explained(store):
+        with _naming_the_setting(store):
             content = _content(store)
             if content[0] == _DER_SEQUENCE:
                 key, chain, _ = _pkcs12(store, content)
                 if not key or not chain:
-                    raise ValueError("it holds no private key with a certificate")
-                _load_pem(made, f"{key}\n{chain}\n", _key_password(store))
+                    raise ValueError("it contains no private key with a certificate")
+                _load_pem(ssl_context, f"{key}\n{chain}\n", _key_password(store))
             else:
-                made.load_cert_chain(store.location, password=_key_password(store))
+                ssl_context.load_cert_chain(store.location, password=_key_password(store))
 
 
-def _load_pem(made: ssl.SSLContext, pem: str, password: Callable[[], str]) -> None:
-    """Python's ssl takes keys from files only: one in memory where the system has such, else one that nobody else can
-    read, gone as soon as it was read."""
+def _load_pem(ssl_context: ssl.SSLContext, pem: str, password: Callable[[], str]) -> None:
+    """Load a key and certificates. Python's ssl reads keys from files only: this uses a file in memory if the system has
+    them, else a temporary file that only this user can read, and deletes it."""
     content = pem.encode()
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("pykafka-wire", os.MFD_CLOEXEC)
@@ -182,7 +182,7 @@ def _load_pem(made: ssl.SSLContext, pem: str, password: Callable[[], str]) -> No
                 memory.write(content)
             path = Path(f"/proc/self/fd/{descriptor}")
             if path.exists():
-                made.load_cert_chain(path, password=password)
+                ssl_context.load_cert_chain(path, password=password)
                 return
         finally:
             os.close(descriptor)
@@ -190,7 +190,7 @@ def _load_pem(made: ssl.SSLContext, pem: str, password: Callable[[], str]) -> No
     try:
         with open(descriptor, "wb") as file:
             file.write(content)
-        made.load_cert_chain(name, password=password)
+        ssl_context.load_cert_chain(name, password=password)
     finally:
         with contextlib.suppress(OSError):
             Path(name).unlink()
@@ -215,9 +215,9 @@ def _pkcs12(store: _Store, content: bytes) -> tuple[str, str, str]:
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError as error:
         raise SettingsError(
-            f"{store.prefix}.location is a PKCS12 store, which needs the package cryptography.",
+            f"{store.prefix}.location is a PKCS12 store, which requires the package cryptography.",
             setting=f"{store.prefix}.location",
-            remedy="pip install 'pykafka-wire[pkcs12]' wherever the query runs, or convert the store to PEM.",
+            remedy="pip install 'pykafka-wire[pkcs12]' on every machine that runs the query, or convert the store to PEM.",
         ) from error
     pem = serialization.Encoding.PEM
     loaded = pkcs12.load_pkcs12(content, store.password.encode() if store.password is not None else None)
@@ -231,7 +231,7 @@ def _pkcs12(store: _Store, content: bytes) -> tuple[str, str, str]:
 
 
 def _content(store: _Store) -> bytes:
-    """A store's file; raises SettingsError for one that only Java reads."""
+    """The content of a store's file; raises SettingsError for a format that only Java reads."""
     assert store.location is not None
     content = Path(store.location).read_bytes()
     if not content:
@@ -248,8 +248,8 @@ def _content(store: _Store) -> bytes:
 
 
 @contextlib.contextmanager
-def _explained(store: _Store) -> Iterator[None]:
-    """Whatever goes wrong in reading a store becomes an error that names its setting, and nothing that it holds."""
+def _naming_the_setting(store: _Store) -> Iterator[None]:
+    """Turn any error of reading a store into one that names the setting, and shows none of the content."""
     try:
         yield
     except SettingsError:
@@ -267,7 +267,7 @@ def _explained(store: _Store) -> Iterator[None]:
         ) from error
 
 
-def _stamp(location: str | None) -> tuple[int, int]:
+def _file_state(location: str | None) -> tuple[int, int]:
     if location is None:
         return (0, 0)
     with contextlib.suppress(OSError):
@@ -281,12 +281,12 @@ def _resolved(value: str | None, setting: str) -> str | None:
 
 
 def _pem(text: str) -> str:
-    """PEM as OpenSSL wants it: an option or a line of a properties file has its line breaks as blanks or as ``\\n``."""
+    """PEM with the line breaks that OpenSSL needs: an option or a properties file has blanks or ``\\n`` instead."""
     text = text.replace("\\n", "\n").strip()
 
     def block(match: re.Match[str]) -> str:
         return f"-----BEGIN {match[1]}-----\n" + "\n".join(match[2].split()) + f"\n-----END {match[1]}-----\n"
 
     if re.search(r"^(Proc-Type|DEK-Info):", text, re.MULTILINE):
-        return text  # the old form of encryption has header lines of its own
+        return text  # the traditional encrypted format has header lines
     return re.sub(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", block, text, flags=re.DOTALL)
