@@ -34,8 +34,9 @@ from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange
 
-#: So many brokers are asked, at random, before a task skips a topic as deleted or recreated.
+#: So many brokers are asked, at random, before a task skips a topic as deleted or recreated; each may take so long.
 _N_BROKERS: Final = 3
+_BROKER_MS: Final = 5_000
 #: Spark keeps a timestamp as microseconds in an int64.
 _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
 
@@ -102,7 +103,7 @@ def _is_known_to_a_broker(cluster: Cluster, ranges: Sequence[OffsetRange], error
     planned = [r for r in ranges if r.topic == error.topic]
     node_ids = list(cluster.brokers())
     asked = random.sample(node_ids, min(_N_BROKERS, len(node_ids)))
-    for answer in topics_by_broker(cluster, asked, {r.topic for r in planned}).values():
+    for answer in topics_by_broker(cluster, asked, {r.topic for r in planned}, broker_ms=_BROKER_MS).values():
         for r in planned:
             found = answer.get(r.topic)
             if isinstance(found, BrokerError):

@@ -105,12 +105,15 @@ class OpenProducer:
 
 
 def topics_by_broker(
-    cluster: Cluster, node_ids: Iterable[int], topics: Iterable[str], *, deadline: Deadline | None = None
+    cluster: Cluster, node_ids: Iterable[int], topics: Iterable[str], *, broker_ms: float
 ) -> dict[int, dict[str, TopicMetadata | BrokerError]]:
     """What each of these brokers knows of topics, by node id; brokers that do not answer are left out.
 
     Brokers learn of a topic one after the other, so that one of them may lag behind. What a client remembers of the cluster is
     not changed by this. Leader epochs are left out.
+
+    Args:
+        broker_ms: how long each of the brokers may take.
 
     Raises:
         TransportError: none of the brokers answers.
@@ -122,7 +125,7 @@ def topics_by_broker(
     failure: TransportError | None = None
     for node_id in node_ids:
         try:
-            response = cluster.request(node_id, request, deadline=deadline)
+            response = cluster.request(node_id, request, deadline=Deadline.after_ms(broker_ms))
         except TransportError as error:
             failure = error
             continue

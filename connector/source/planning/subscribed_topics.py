@@ -20,7 +20,7 @@ from pykafka_wire.source.planning.offset_lookups import find_topics
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import topics_by_broker
 from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
-from pykafka_wire.wire.errors import BrokerError, UnknownTopicError
+from pykafka_wire.wire.errors import BrokerError, TransportError, UnknownTopicError
 from pykafka_wire.wire.topic_partitions import ZERO_UUID
 
 _log = logging.getLogger(__name__)
@@ -30,6 +30,8 @@ _METADATA_AGE_MS = 1_000
 _METADATA_COST_FACTOR = 20
 #: So many brokers are asked, at random, before a topic counts as lost: two of them have not given the first answer.
 _N_BROKERS: Final = 3
+#: So many of them must answer, where the cluster has as many, unless the others stay silent.
+_N_ANSWERS: Final = 2
 #: How long they may take, each.
 _BROKER_MS: Final = 2_000
 #: How long to wait for brokers to agree: KRaft's brokers fetch metadata at least every 0.5 s (broker.heartbeat and
@@ -168,13 +170,23 @@ class SubscribedTopics:
         doubtful: Mapping[str, frozenset[int]],
         unknown_to_leaders: Collection[str],
     ) -> None:
-        """Fill ``_verdicts`` of the doubtful topics; waits for a while where brokers disagree."""
+        """Fill ``_verdicts`` of the doubtful topics; waits for a while where brokers disagree, or do not answer.
+
+        Raises:
+            TransportError: no broker answers for as long as any other request may take.
+        """
         agreement = Deadline.after_ms(_AGREEMENT_MS)
+        patience = Deadline.after_ms(self._cluster.settings.default_api_timeout_ms)
         while True:
             node_ids = list(self._cluster.brokers())
             asked = random.sample(node_ids, min(_N_BROKERS, len(node_ids)))
-            limit = Deadline.after_ms(_BROKER_MS * len(asked))
-            answers = list(topics_by_broker(self._cluster, asked, doubtful, deadline=limit).values())
+            try:
+                answers = list(topics_by_broker(self._cluster, asked, doubtful, broker_ms=_BROKER_MS).values())
+            except TransportError:
+                if patience.expired:
+                    raise
+                time.sleep(_PAUSE_S)
+                continue
             agreeing = {
                 name: [
                     topic
@@ -184,7 +196,8 @@ class SubscribedTopics:
                 ]
                 for name, partitions in doubtful.items()
             }
-            if all(len(each) in (0, len(answers)) for each in agreeing.values()) or agreement.expired:
+            enough = len(answers) >= min(_N_ANSWERS, len(asked))
+            if agreement.expired or (enough and all(len(each) in (0, len(answers)) for each in agreeing.values())):
                 break
             time.sleep(_PAUSE_S)
         now = time.monotonic()

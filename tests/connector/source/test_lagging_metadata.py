@@ -183,6 +183,41 @@ def test_one_broker_that_has_not_heard_of_a_topic_is_no_loss(
     assert ledger(tmp_path) == []
 
 
+@pytest.mark.parametrize("n_silent", [1, 2])
+def test_a_topic_is_not_lost_because_other_brokers_do_not_answer_at_once(
+    n_silent: int, brokers: Brokers, begun: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a rolling restart: a broker has just come back and lags, and the next one is on its way down."""
+    brokers.create("stays", 2)
+    brokers.create("goes", 5)
+    one, start = begun(**GO_ON)
+    monkeypatch.setattr("pykafka_wire.source.planning.subscribed_topics._AGREEMENT_MS", 60_000)
+    monkeypatch.setattr("pykafka_wire.source.planning.subscribed_topics._BROKER_MS", 500)
+    brokers.ends = {"stays": [3], "goes": [7]}
+    silent: set[int] = set()
+
+    def lag(view: dict[str, View]) -> None:
+        known = view.pop("goes")
+        laggard, other = sorted(brokers.brokers, key=lambda node_id: brokers.views[node_id] is not view)
+        silent.update([other, laggard][:n_silent])
+        monkeypatch.setattr("random.sample", lambda *_: [laggard, other])
+
+        def answer(node_id: int, request: MetadataRequest, version: int) -> MetadataResponse | None:
+            if request.topics and node_id in silent:
+                silent.discard(node_id)
+                if not silent:
+                    view["goes"] = known
+                return None
+            return brokers.metadata(node_id, request, version)
+
+        for node_id, broker in brokers.brokers.items():
+            broker.on[MetadataRequest] = partial(answer, node_id)
+
+    brokers.lag = lag
+    assert offsets(one.latest(start)) == {"stays": {"0": 3}, "goes": {"0": 7}}
+    assert (silent, ledger(tmp_path)) == (set(), [])
+
+
 @pytest.mark.parametrize("options", [GO_ON, {}], ids=["go on", "fail"])
 def test_one_broker_that_has_not_heard_of_new_partitions_is_no_loss(
     options: dict[str, str], brokers: Brokers, begun: Any, tmp_path: Path
