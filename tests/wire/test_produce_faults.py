@@ -480,3 +480,32 @@ def test_a_request_whose_sending_was_interrupted_is_sent_again(
 
 def interrupted(*_: Any, **__: Any) -> Any:
     raise KeyboardInterrupt
+
+
+def test_a_broker_that_does_not_answer_the_handshake_delays_no_other(fake: FakeBroker, second: FakeBroker) -> None:
+    """A stopped broker accepts connections: to open one takes ``socket.connection.setup.timeout.ms``."""
+    served: list[float] = []
+
+    def serve(request: ProduceRequest, version: int) -> ProduceResponse:
+        served.append(time.monotonic())
+        return answers(request)
+
+    fake.on[ProduceRequest] = second.on[ProduceRequest] = serve
+    with two_brokers(fake, socket_connection_setup_timeout_ms=10_000) as cluster:
+        producer = Producer(cluster)
+        producer.append("t", 0, encode(numbered(0, 10)))
+        producer.flush()
+        second.silent = True
+        producer.append("t", 1, encode(numbered(0, 10)))
+        began = time.monotonic()
+        with pytest.raises(DeadlineExceededError):
+            producer.flush(Deadline.after_ms(1_000))
+        producer.append("t", 0, encode(numbered(10, 20)))
+        with pytest.raises(DeadlineExceededError):
+            producer.flush(Deadline.after_ms(1_000))
+        assert len(served) == 2
+        assert time.monotonic() - began < 9
+        second.silent = False
+        second.drop()
+        assert producer.flush(Deadline.after_ms(30_000))[TopicPartition("t", 1)].n_records == 10
+    assert len(served) == 3

@@ -13,6 +13,8 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 
 #: Most handshakes take less: those are waited for, which costs no more than one after the other on the caller's thread.
 _SOON_S: Final = 0.25
+#: How often to see whether a connection has been opened that takes longer than usual.
+CHECK_S: Final = 0.05
 
 
 class ConnectionOpener:

@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline, ResponseFuture
+from pykafka_wire.wire.cluster.connection_opener import CHECK_S
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.error_codes import Action
 from pykafka_wire.wire.errors import (
@@ -53,8 +54,6 @@ _FOLLOWER_WAIT_S: Final = 1.0
 #: How long the leader serves a range itself after a follower failed it. By then a leader has dropped a follower that
 #: trails from the in-sync replicas (1.5 times replica.lag.time.max.ms, which is 30 s by default), and names it no more.
 _LEADER_ONLY_S: Final = 45.0
-#: How often to see whether a connection has been opened that takes longer than usual.
-_CONNECTION_CHECK_S: Final = 0.05
 #: The first version that names topics by id (KIP-516).
 TOPIC_ID_VERSION: Final = 13
 
@@ -328,7 +327,7 @@ class ResponseHandler:
             if now - progress.stalled_since > self._deadline_s:
                 cause = TransportError("the broker does not answer the handshake", broker=node)
                 self._raise_no_progress(progress, cause)
-            progress.not_before = now + _CONNECTION_CHECK_S
+            progress.not_before = now + CHECK_S
 
     def _leave_follower(self, progress: RangeProgress, why: str) -> None:
         """Goes back to the leader, and for some time sends it no rack: it would name the same follower again."""

@@ -25,6 +25,7 @@ from typing import Final, NoReturn
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.connection_opener import CHECK_S, ConnectionOpener
 from pykafka_wire.wire.cluster.retries import Graces
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.errors import (
@@ -86,6 +87,7 @@ class Producer:
         if self._idempotent:
             self._max_in_flight = min(self._max_in_flight, _MOST_IN_FLIGHT)
         self._backoff = Backoff(self._settings)
+        self._opener = ConnectionOpener(cluster, _PURPOSE)
         self.counters = ProducerCounters()
         self.collects_rejected = False
         self._start_anew()
@@ -286,13 +288,15 @@ class Producer:
         for queue in ready:
             tp = queue.topic_partition
             if tp in lookup.errors:
-                self._without_leader(queue, lookup.errors[tp])
+                self._pause_queue(queue, lookup.errors[tp])
                 continue
             self._graces.pop(tp, None)
             node = lookup.leaders[tp][0]
             if queue.node in (-1, node):
                 by_node.setdefault(node, []).append(queue)
         for node, queues in by_node.items():
+            if not self._is_connected(node, queues):
+                continue
             while self._in_flight.count(node) < self._max_in_flight:
                 chosen = choose_queues(queues, now, max_bytes=self._settings.max_request_size, everything=everything)
                 if not chosen or not self._send_to(node, chosen):
@@ -301,8 +305,21 @@ class Producer:
         if everything:
             self._unsent_since = None
 
-    def _without_leader(self, queue: PartitionQueue, error: WireError) -> None:
-        """Pauses a queue whose partition has no leader now, or fails the producer."""
+    def _is_connected(self, node: int, queues: Iterable[PartitionQueue]) -> bool:
+        """Whether a request to `node` need not wait for a connection; if not, its queues pause."""
+        try:
+            connected = self._opener.ready(node)
+        except WireError as error:
+            for queue in queues:
+                self._pause_queue(queue, error)
+            return False
+        if not connected:
+            for queue in queues:
+                queue.not_before = self._clock.now() + CHECK_S
+        return connected
+
+    def _pause_queue(self, queue: PartitionQueue, error: WireError) -> None:
+        """Pauses a queue whose partition has no leader now, or one that cannot be reached, or fails the producer."""
         tp = queue.topic_partition
         if not error.retriable or (isinstance(error, NoBrokerAvailableError) and not self.counters.n_requests):
             self._fail(Failed(error))
