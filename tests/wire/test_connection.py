@@ -272,6 +272,32 @@ def test_an_absurd_throttle_time_ends_at_the_deadline(
         connection.send(ASK, deadline=soon(100))
 
 
+def test_closing_does_not_wait_for_the_end_of_a_throttle(
+    broker: FakeBroker, connection_to: Callable[..., Connection]
+) -> None:
+    broker.on[MetadataRequest] = lambda request, version: MetadataResponse(throttle_time_ms=60_000)
+    connection = connection_to(broker.port).open(soon())
+    connection.send(ASK).result(soon())
+
+    def send() -> None:
+        with pytest.raises(TransportError, match="the connection was closed"):
+            connection.send(ASK, deadline=soon(90_000))
+        refused.set()
+
+    refused = threading.Event()
+    sending = threading.Thread(target=send)
+    sending.start()
+    deadline = soon(30_000)
+    while connection._lock.acquire(blocking=False):
+        connection._lock.release()
+        assert not deadline.expired
+        time.sleep(0.001)
+    started = time.monotonic()
+    connection.close()
+    assert refused.wait(60)
+    assert time.monotonic() - started < 30
+
+
 def test_time_throttled_does_not_count_against_a_request_in_flight(
     broker: FakeBroker, connection_to: Callable[..., Connection]
 ) -> None:

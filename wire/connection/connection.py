@@ -65,6 +65,7 @@ class Connection(Transport):
         self._opened_at = self._last_used
         #: Why another thread has closed the connection while this one waits on it.
         self._closed_by: WireError | None = None
+        self._closing = threading.Event()
         # Stands in until an address is tried: each gets a conversation of its own, and its mechanism a new exchange.
         self.state_machine = StateMachine(client_id=settings.client_id, software_version=_SOFTWARE_VERSION)
 
@@ -137,6 +138,7 @@ class Connection(Transport):
         error = error or TransportError("the connection was closed", broker=self.label)
         if not self._lock.acquire(blocking=False):
             self._closed_by = error
+            self._closing.set()
             self._wake_up()
             self._lock.acquire()
         try:
@@ -315,7 +317,8 @@ class Connection(Transport):
                 remedy="See the quotas of this user and client id on the brokers.",
             )
         logger.debug("broker %s throttles us for another %.0f ms", self.label, delay_s * 1000)
-        time.sleep(delay_s)
+        if self._closing.wait(delay_s) and self._closed_by is not None:
+            raise self._closed_by
 
     @contextlib.contextmanager
     def _held(self, deadline: Deadline, pending: ResponseFuture[Any] | None = None) -> Iterator[None]:
