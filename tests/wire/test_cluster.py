@@ -12,7 +12,7 @@ import pytest
 
 from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
-from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, Deadline
+from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.connection_pool import ConnectionPool
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.errors import (
@@ -589,6 +589,23 @@ def test_no_coordinator_until_the_deadline_is_said(pair: tuple[FakeBroker, FakeB
     coordinate(pair, [-1], {})
     with pytest.raises(DeadlineExceededError, match="COORDINATOR_NOT_AVAILABLE"):
         commit(cluster, ms=200)
+
+
+def test_finding_a_coordinator_ends_in_time_though_brokers_do_not_answer_the_handshake(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    settings = ClientSettings.from_options(
+        {"bootstrap.servers": pair[0].address, "socket.connection.setup.timeout.ms": "20000"}
+    )
+    with Cluster(settings) as cluster:
+        cluster.brokers()
+        for broker in pair:
+            broker.silent = True
+            broker.drop()
+        started = time.monotonic()
+        with pytest.raises(DeadlineExceededError):
+            cluster.coordinator(CoordinatorKind.GROUP, "g", deadline=Deadline.after_ms(500))
+        assert time.monotonic() - started < 15
 
 
 def test_a_coordinator_has_a_connection_of_its_own(pair: tuple[FakeBroker, FakeBroker]) -> None:

@@ -252,7 +252,7 @@ class Cluster(MetadataRefresher):
         for attempt in tries(self._backoff, deadline):
             with attempt:
                 asked = self._resolve(ANY, deadline).node_id
-                if self.supports(asked, FindCoordinatorRequest, _FIRST_BATCHED_FIND):
+                if self.supports(asked, FindCoordinatorRequest, _FIRST_BATCHED_FIND, deadline=deadline):
                     request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=[key])
                 else:
                     request = FindCoordinatorRequest(key=key, key_type=int(kind))
