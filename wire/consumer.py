@@ -264,7 +264,9 @@ class Consumer:
     def _replace_assignment(self, partitions: Mapping[TopicPartition, int | None]) -> None:
         self._positions, self._unresolved = {}, dict(partitions)
         self._committed, self._read = {}, None
-        self._lookup = None  # its result may be out of date
+        if self._lookup is not None:  # its result may be out of date
+            self._lookup[1].cancel()
+            self._lookup = None
         self._revocation_commit_begun = False
 
     def _ensure_assigned(self, deadline: Deadline) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -112,6 +113,23 @@ def test_a_poll_ends_in_time_while_the_groups_offsets_are_looked_up(
     poll_until(consumer, lambda: not consumer._unresolved)
     assert consumer.position(T0) >= 3
     assert poll_until(consumer, lambda: consumer.position(T0) == N_RECORDS) <= N_RECORDS - 3
+
+
+def test_look_ups_of_an_earlier_assignment_do_not_outlive_close(
+    coordinator: GroupCoordinator, consumer: Consumer
+) -> None:
+    """They went on for default.api.timeout.ms, and opened connections of a client that was closed."""
+    coordinator.on[OffsetFetchRequest] = lambda *_: None
+    consumer.assign([T0])
+    poll_until(consumer, lambda: bool(coordinator.count(OffsetFetchRequest)))
+    consumer.assign([T0])
+    poll(consumer)
+    look_ups = [thread for thread in threading.enumerate() if thread.name == "pykafka-wire start offsets"]
+    assert len(look_ups) == 2
+    consumer.close()
+    for thread in look_ups:
+        thread.join(IN_TIME_S)
+        assert not thread.is_alive()
 
 
 def test_partitions_are_given_up_once_positions_are_committed_and_polls_end_in_time_meanwhile(
