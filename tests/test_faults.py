@@ -19,22 +19,22 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     # Brokers, leaders and coordinators.
     "a broker is killed: reads and writes go on at the next leader, nothing lost or doubled": (
         "connector/test_failover.py::test_a_leader_killed_in_mid_stream_costs_and_doubles_nothing",
-        "wire/test_range_read.py::test_a_broker_killed_in_mid_fetch_costs_no_record",
+        "wire/test_range_read_failover.py::test_a_broker_killed_in_mid_fetch_costs_no_record",
         "wire/test_producer.py::test_leaders_that_die_while_batches_are_in_flight_cost_none_and_double_none",
         "soak/test_chaos.py::test_nothing_is_lost_or_doubled_into_delta",
         "soak/test_chaos_kafka.py::test_copied_while_everything_is_killed_in_turn",
     ),
     "a leader moves: it is followed, in order": (
-        "wire/test_range_read.py::test_a_leader_that_moves_in_mid_fetch_is_followed",
+        "wire/test_range_read_failover.py::test_a_leader_that_moves_in_mid_fetch_is_followed",
         "wire/test_producer.py::test_leaders_that_move_while_batches_are_in_flight_are_followed_in_order",
         "soak/test_chaos.py::test_nothing_is_lost_or_doubled_into_delta",
     ),
     "a coordinator moves, is loading, dies: it is found again, or asked again": (
-        "wire/test_cluster.py::test_a_coordinator_that_moved_is_found_again",
-        "wire/test_cluster.py::test_a_coordinator_that_is_loading_is_asked_again",
-        "wire/test_cluster.py::test_a_coordinator_that_died_is_found_again",
+        "wire/test_cluster_lookups.py::test_a_coordinator_that_moved_is_found_again",
+        "wire/test_cluster_lookups.py::test_a_coordinator_that_is_loading_is_asked_again",
+        "wire/test_cluster_lookups.py::test_a_coordinator_that_died_is_found_again",
         "wire/test_group_faults.py::test_a_group_outlives_its_coordinator",
-        "wire/test_transactions.py::test_a_transaction_outlives_its_coordinator",
+        "wire/test_transaction_faults.py::test_a_transaction_outlives_its_coordinator",
     ),
     "a broker is older than the client, or lacks an API: an older version is spoken, or the API is named": (
         "wire/test_state_machine.py::test_an_older_broker_is_asked_again_in_the_version_that_it_declares",
@@ -52,7 +52,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_resets.py::test_a_session_reset_at_a_sample_of_bytes_is_gone_on_with",
         "wire/test_resets.py::test_a_session_reset_at_every_byte_is_gone_on_with",
         "wire/test_connection.py::test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error",
-        "wire/test_range_read.py::test_an_answer_that_is_cut_anywhere_is_fetched_again",
+        "wire/test_range_read_failover.py::test_an_answer_that_is_cut_anywhere_is_fetched_again",
         "wire/test_producer.py::test_a_connection_lost_while_sending_leaves_the_other_leaders_batches_alone",
     ),
     "a connection is open at one end only: it is given up in time, and others are tried": (
@@ -167,7 +167,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     "the answer to a write is lost: one copy is in the log": (
         "wire/test_producer.py::test_a_lost_acknowledgement_leaves_one_copy",
         "wire/test_produce_faults.py::test_a_batch_whose_answer_is_lost_is_in_the_log_once",
-        "wire/test_transactions.py::test_an_end_whose_answer_is_lost_is_asked_for_again_as_it_was",
+        "wire/test_transaction_faults.py::test_an_end_whose_answer_is_lost_is_asked_for_again_as_it_was",
     ),
     "the answer to a write makes no sense: one error": (
         "wire/test_produce_faults.py::test_an_answer_that_never_makes_sense_ends_in_one_error",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from pykafka_wire.wire import error_codes
-from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.connection_pool import ConnectionPool
 from pykafka_wire.wire.connection.connection import Connection
@@ -20,10 +19,8 @@ from pykafka_wire.wire.errors import (
     DeadlineExceededError,
     SettingsError,
     TransportError,
-    UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
 from pykafka_wire.wire.protocol.messages.find_coordinator import (
     Coordinator,
@@ -32,226 +29,27 @@ from pykafka_wire.wire.protocol.messages.find_coordinator import (
 )
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
 )
 from pykafka_wire.wire.protocol.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopicResponse,
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker, frame_of, versions_response
-
-T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
-QUICK = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
+from tests.wire.scripted_pair import T0, T1, T2, cluster_of, commit, coordinate, ends, offsets_of, scripted_pair
 
 
 @pytest.fixture
 def pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
-    """Two scripted brokers; 1 leads t-0 and t-2, 2 leads t-1, all answer ListOffsets with 10 x node id."""
-    with FakeBroker(1) as one, FakeBroker(2) as two:
-        topics = {"t": {0: (1, 4), 1: (2, 4), 2: (1, 4)}}
-        for broker in (one, two):
-            broker.peers = {1: one, 2: two}
-            broker.topics = topics
-            broker.on[ListOffsetsRequest] = offsets_of(broker, {})
-        yield one, two
+    with scripted_pair() as brokers:
+        yield brokers
 
 
 @pytest.fixture
 def cluster(pair: tuple[FakeBroker, FakeBroker]) -> Iterator[Cluster]:
     with cluster_of(pair) as cluster:
         yield cluster
-
-
-def cluster_of(brokers: Sequence[FakeBroker], **settings: Any) -> Cluster:
-    pairs = tuple(("127.0.0.1", broker.port) for broker in brokers)
-    return Cluster(ClientSettings(bootstrap_servers=pairs, **QUICK, **settings))
-
-
-def offsets_of(broker: FakeBroker, codes: dict[int, list[int]]) -> Callable[[ListOffsetsRequest, int], Any]:
-    """A ListOffsets handler: each partition's codes one after the other, then offsets. A code of -99 leaves it out."""
-
-    def answer(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
-        topics = []
-        for topic in request.topics:
-            partitions = []
-            for p in topic.partitions:
-                code = codes[p.partition_index].pop(0) if codes.get(p.partition_index) else 0
-                if code != -99:
-                    partitions.append(
-                        ListOffsetsPartitionResponse(
-                            partition_index=p.partition_index,
-                            error_code=code,
-                            offset=10 * broker.node_id,
-                            leader_epoch=p.current_leader_epoch,
-                        )
-                    )
-            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-        return ListOffsetsResponse(topics=topics)
-
-    return answer
-
-
-def ends(cluster: Cluster, *partitions: TopicPartition, ms: float = 10_000) -> dict[TopicPartition, int]:
-    found = list_offsets(cluster, dict.fromkeys(partitions, LATEST), deadline=Deadline.after_ms(ms))
-    return {tp: listed.offset for tp, listed in found.items()}
-
-
-def asked_for(broker: FakeBroker) -> list[list[str]]:
-    """The topics of the Metadata requests that reached a broker."""
-    return [
-        [topic.name or "" for topic in request.topics or []]
-        for request in broker.requests
-        if isinstance(request, MetadataRequest)
-    ]
-
-
-# --- metadata ---------------------------------------------------------------------------------------------------------
-
-
-def test_metadata_is_asked_for_needed_topics_only_and_creates_none(
-    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
-) -> None:
-    one, two = pair
-    one.topics["u"] = {0: (1, 0)}
-    cluster.topics(["t"])
-    cluster.topics(["t"], max_age_ms=60_000)
-    cluster.leader(T1)
-    assert asked_for(one) + asked_for(two) == [["t"]]
-    assert all(not r.allow_auto_topic_creation for r in one.requests if isinstance(r, MetadataRequest))
-    cluster.topics(["t"])
-    assert len(asked_for(one) + asked_for(two)) == 2
-
-
-def test_a_topic_that_never_was_fails_after_a_grace(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=200))
-    started = time.monotonic()
-    with pytest.raises(UnknownTopicError) as raised:
-        cluster.topics(["t", "nope"])
-    assert 0.15 < time.monotonic() - started < 3
-    assert (raised.value.topic, raised.value.api) == ("nope", "Metadata")
-
-
-def test_a_topic_that_appears_within_its_grace_is_found(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
-    cluster.brokers()
-    timer = threading.Timer(0.2, lambda: pair[0].topics.update(new={0: (1, 0)}))
-    timer.start()
-    assert list(cluster.topics(["new"])) == ["new"]
-    timer.join()
-
-
-def test_a_deleted_topic_is_unknown_even_if_it_was_known(
-    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=0))
-    cluster.topics(["t"])
-    del pair[0].topics["t"]
-    assert cluster.topics(None) == {}
-    with pytest.raises(UnknownTopicError):
-        cluster.topics(["t"], max_age_ms=60_000)
-
-
-def test_a_leader_is_waited_for(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
-    topic = pair[0].topics["t"]
-    topic[0] = (-1, 4)
-    timer = threading.Timer(0.2, lambda: topic.update({0: (2, 5)}))
-    timer.start()
-    assert cluster.leader(T0) == (2, 5)
-    timer.join()
-
-
-def test_a_partition_that_stays_without_a_leader_is_named(
-    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
-) -> None:
-    pair[0].topics["t"][0] = (-1, 4)
-    with pytest.raises(DeadlineExceededError, match="no leader") as raised:
-        cluster.leader(T0, deadline=Deadline.after_ms(150))
-    assert (raised.value.topic, raised.value.partition) == ("t", 0)
-
-
-def test_a_partition_that_never_was_fails_after_a_grace(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=100))
-    with pytest.raises(UnknownTopicError, match="has 3 partitions") as raised:
-        cluster.leader(TopicPartition("t", 7))
-    assert raised.value.partition == 7
-
-
-def test_leaders_are_asked_for_anew_once_metadata_is_old(pair: tuple[FakeBroker, FakeBroker]) -> None:
-    with cluster_of(pair, metadata_max_age_ms=50) as cluster:
-        assert cluster.leader(T0) == (1, 4)
-        pair[0].topics["t"][0] = (2, 5)
-        time.sleep(0.06)
-        assert cluster.leader(T0) == (2, 5)
-
-
-def test_topics_out_of_date_are_asked_for_together(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
-    one, two = pair
-    one.topics["u"] = {0: (1, 0)}
-    cluster.topics(["t", "u"])
-    cluster.invalidate(T0)
-    cluster.invalidate(TopicPartition("u", 0))
-    cluster.leader(T0)
-    cluster.leader(TopicPartition("u", 0))
-    assert [sorted(each) for each in asked_for(one) + asked_for(two)] == [["t", "u"], ["t", "u"]]
-
-
-def test_a_hint_redirects_at_once_and_brings_its_endpoint(
-    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
-) -> None:
-    with FakeBroker(3) as three:
-        three.on[ListOffsetsRequest] = offsets_of(three, {})
-        cluster.topics(["t"])
-        assert cluster.redirect(T0, 1, hint=(3, 5), endpoint=("127.0.0.1", three.port))
-        assert ends(cluster, T0) == {T0: 30}
-
-
-@pytest.mark.parametrize("hint", [(-1, -1), (2, 4), (2, 3), (9, 5)], ids=["none", "as old", "older", "unknown address"])
-def test_without_a_newer_hint_the_leader_is_looked_up_after_a_pause(
-    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, hint: tuple[int, int]
-) -> None:
-    assert cluster.leader(T0) == (1, 4)
-    assert not cluster.redirect(T0, 1, hint=hint)
-    pair[0].topics["t"][0] = (2, 5)
-    assert cluster.leader(T0) == (2, 5)
-    # What an earlier answer told is not looked up again for a later one that says the same.
-    n_asked = len(asked_for(pair[0]) + asked_for(pair[1]))
-    assert cluster.redirect(T0, 1, hint=(2, 5))
-    assert cluster.redirect(T0, 1)
-    assert cluster.redirect(T0, 2, epoch=4)
-    assert cluster.leader(T0) == (2, 5)
-    assert len(asked_for(pair[0]) + asked_for(pair[1])) == n_asked
-
-
-def test_leaders_are_looked_up_in_one_request_and_each_failure_is_told_apart(
-    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
-) -> None:
-    pair[0].topics["t"][1] = (-1, 4)
-    unheard, unknown = TopicPartition("t", 9), TopicPartition("nope", 0)
-    found = cluster.leaders([T0, T1, unheard, unknown])
-    assert found.leaders == {T0: (1, 4)}
-    assert set(found.topic_ids) == {"t"}
-    assert {tp: (type(error), error.partition) for tp, error in found.errors.items()} == {
-        T1: (BrokerError, 1),
-        unheard: (UnknownTopicError, 9),
-        unknown: (UnknownTopicError, 0),
-    }
-    assert [sorted(each) for each in asked_for(pair[0]) + asked_for(pair[1])] == [["nope", "t"]]
-
-
-def test_partitions_without_a_leader_are_not_looked_up_more_often_than_retries_are_due(
-    pair: tuple[FakeBroker, FakeBroker],
-) -> None:
-    pair[0].topics["t"][1] = (-1, 4)
-    with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", pair[0].port),), retry_backoff_ms=60_000)) as cluster:
-        for _ in range(100):
-            assert set(cluster.leaders([T0, T1]).errors) == {T1}
-    assert len(asked_for(pair[0]) + asked_for(pair[1])) == 1
 
 
 # --- requests by leader -----------------------------------------------------------------------------------------------
@@ -418,57 +216,6 @@ def test_a_node_that_is_gone_is_named(cluster: Cluster) -> None:
         cluster.send(7, MetadataRequest(topics=[]))
 
 
-def coordinate(pair: tuple[FakeBroker, FakeBroker], nodes: list[int], codes: dict[int, list[int]]) -> None:
-    """FindCoordinator names `nodes` one after the other; commits to a node meet its codes one after the other."""
-    remaining = list(nodes)
-
-    def find(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
-        node = remaining.pop(0) if len(remaining) > 1 else remaining[0]
-        if node < 0:
-            return FindCoordinatorResponse(coordinators=[Coordinator(key="g", error_code=15, node_id=-1)])
-        port = pair[node - 1].port
-        return FindCoordinatorResponse(coordinators=[Coordinator(key="g", node_id=node, host="127.0.0.1", port=port)])
-
-    def commit(node: int) -> Callable[[OffsetCommitRequest, int], OffsetCommitResponse]:
-        def answer(request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
-            code = codes[node].pop(0) if codes.get(node) else 0
-            partitions = [OffsetCommitResponsePartition(partition_index=0, error_code=code)]
-            return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=partitions)])
-
-        return answer
-
-    for broker in pair:
-        broker.on[FindCoordinatorRequest] = find
-        broker.on[OffsetCommitRequest] = commit(broker.node_id)
-
-
-def commit(cluster: Cluster, ms: float = 10_000) -> None:
-    commit_offsets(cluster, "g", {T0: CommittedOffset(5)}, deadline=Deadline.after_ms(ms))
-
-
-def test_a_coordinator_that_moved_is_found_again(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
-    coordinate(pair, [-1, 1, 2], {1: [16]})
-    commit(cluster)
-    assert [broker.count(OffsetCommitRequest) for broker in pair] == [1, 1]
-    commit(cluster)
-    assert [broker.count(OffsetCommitRequest) for broker in pair] == [1, 2]
-    assert sum(broker.count(FindCoordinatorRequest) for broker in pair) == 3
-
-
-def test_a_coordinator_that_moved_under_its_node_id_is_found_again(
-    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
-) -> None:
-    """As when it is started again elsewhere: FindCoordinator names its new address, metadata is not asked for."""
-    one, two = pair
-    coordinate(pair, [2], {})
-    commit(cluster)
-    two.close()
-    with FakeBroker(2) as elsewhere:
-        coordinate((one, elsewhere), [2], {})
-        commit(cluster)
-        assert elsewhere.count(OffsetCommitRequest) == 1
-
-
 def test_a_client_whose_brokers_are_all_gone_asks_the_bootstrap_servers_again(
     pair: tuple[FakeBroker, FakeBroker],
 ) -> None:
@@ -549,46 +296,6 @@ def test_a_connection_that_another_thread_opens_meanwhile_does_not_outlive_close
     closed.set()
     thread.join(30)
     assert len(errors) == 1
-
-
-def test_a_coordinator_that_is_loading_is_asked_again(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
-    coordinate(pair, [1], {1: [14, 14]})
-    commit(cluster)
-    assert pair[0].count(OffsetCommitRequest) == 3
-    assert sum(broker.count(FindCoordinatorRequest) for broker in pair) == 1
-
-
-def test_a_coordinator_that_died_is_found_again(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
-    coordinate(pair, [1, 2], {})
-    commit(cluster)
-    pair[0].close()
-    commit(cluster)
-    assert pair[1].count(OffsetCommitRequest) == 1
-
-
-def test_a_refused_commit_is_raised_at_once(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
-    coordinate(pair, [1], {1: [30]})
-    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED") as raised:
-        commit(cluster)
-    assert (raised.value.topic, raised.value.partition) == ("t", 0)
-    assert pair[0].count(OffsetCommitRequest) == 1
-
-
-def test_a_commit_for_a_deleted_topic_fails_after_a_grace(
-    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=100))
-    coordinate(pair, [1], {1: [3] * 10_000})
-    started = time.monotonic()
-    with pytest.raises(UnknownTopicError):
-        commit(cluster)
-    assert time.monotonic() - started < 3
-
-
-def test_no_coordinator_until_the_deadline_is_said(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
-    coordinate(pair, [-1], {})
-    with pytest.raises(DeadlineExceededError, match="COORDINATOR_NOT_AVAILABLE"):
-        commit(cluster, ms=200)
 
 
 def test_finding_a_coordinator_ends_in_time_though_brokers_do_not_answer_the_handshake(

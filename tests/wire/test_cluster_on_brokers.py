@@ -18,7 +18,7 @@ from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 from tests.broker_features import BROKERS, lacking
-from tests.wire.test_cluster import ends
+from tests.wire.scripted_pair import ends
 
 
 def real(brokers: Any, **options: str) -> Cluster:

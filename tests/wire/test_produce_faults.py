@@ -6,7 +6,6 @@ What a real broker can be made to do is in test_producer.py; here a scripted one
 from __future__ import annotations
 
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProtocolError, WireError
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.response_handler import rejection_error
@@ -27,54 +25,17 @@ from pykafka_wire.wire.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from pykafka_wire.wire.records.batches import read_header
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import CLOSE, FakeBroker, Mangled, Reply
-from tests.wire.oracle import decode_batches
+from tests.wire.scripted_log import (
+    OUT_OF_ORDER,
+    THROTTLED_MS,
+    UNKNOWN_PRODUCER,
+    Partition,
+    answer,
+    write,
+)
 from tests.wire.test_producer import encode, numbered, read, settings_of
-
-DUPLICATE, OUT_OF_ORDER, UNKNOWN_PRODUCER = 46, 45, 59
-NOT_LEADER, NOT_ENOUGH_REPLICAS = 6, 19
-THROTTLED_MS = 300
-
-
-class Partition:
-    """The log of t-0, with the sequences that a broker minds.
-
-    Attributes:
-        faults: for the next requests, in turn: what to do instead of answering well, before or after appending.
-    """
-
-    def __init__(self, fake: FakeBroker) -> None:
-        self.values: list[bytes | None] = []
-        self.producers: list[int] = []
-        self.faults: list[Callable[[Callable[[], ProduceResponse]], Reply] | None] = []
-        fake.speak({0: (3, 12), 22: (0, 4)})
-        fake.topics = {"t": {0: (1, 0)}}
-        fake.on[ProduceRequest] = self.produce
-        fake.on[InitProducerIdRequest] = self.init_producer_id
-
-    def init_producer_id(self, request: InitProducerIdRequest, version: int) -> InitProducerIdResponse:
-        self.producers.append(len(self.producers))
-        return InitProducerIdResponse(producer_id=self.producers[-1])
-
-    def produce(self, request: ProduceRequest, version: int) -> Reply:
-        fault = self.faults.pop(0) if self.faults else None
-        data = bytes(request.topic_data[0].partition_data[0].records)
-        return self.append(data) if fault is None else fault(lambda: self.append(data))
-
-    def append(self, data: bytes) -> ProduceResponse:
-        sequence, offset = read_header(memoryview(data)).base_sequence, len(self.values)
-        code = 0 if sequence == offset else DUPLICATE if sequence < offset else OUT_OF_ORDER
-        if not code:
-            self.values += [record.value for record in decode_batches(data)]
-        return answer(code, -1 if code else offset)
-
-
-def answer(code: int, base_offset: int = -1, **more: Any) -> ProduceResponse:
-    partition = PartitionProduceResponse(index=0, error_code=code, base_offset=base_offset)
-    return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[partition])], **more)
 
 
 @pytest.fixture
@@ -94,11 +55,6 @@ def producer(fake: FakeBroker) -> Iterator[Producer]:
     options = {"retry.backoff.ms": "1", "request.timeout.ms": "2000", "max.request.size": "1300"}
     with Cluster(ClientSettings.from_options({"bootstrap.servers": fake.address, **options})) as cluster:
         yield Producer(cluster)
-
-
-def write(producer: Producer, start: int, end: int) -> None:
-    for first in range(start, end, 10):
-        producer.append("t", 0, encode(numbered(first, first + 10)))
 
 
 def mangled(mangle: Callable[[bytes], bytes]) -> Callable[[Callable[[], ProduceResponse]], Reply]:
@@ -300,212 +256,3 @@ def test_a_leader_hint_that_is_not_newer_is_followed_by_a_pause(fake: FakeBroker
         producer.flush()
     assert log.values == numbered(0, 10)
     assert fake.count(ProduceRequest) < 20
-
-
-# --- several brokers, and answers that come late ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def held() -> Iterator[threading.Event]:
-    """Answers that wait for this event wait for no longer than the test."""
-    held = threading.Event()
-    yield held
-    held.set()
-
-
-def test_a_metadata_look_up_does_not_wait_behind_a_slow_acknowledgement(
-    fake: FakeBroker, log: Partition, held: threading.Event
-) -> None:
-    def slow(request: ProduceRequest, version: int) -> ProduceResponse:
-        held.wait(60)
-        return answers(request)
-
-    fake.on[ProduceRequest] = slow
-    options = {"bootstrap.servers": fake.address, "enable.idempotence": "false", "request.timeout.ms": "2000"}
-    with Cluster(ClientSettings.from_options(options)) as cluster:
-        cluster.topics(["t"])
-        producer = Producer(cluster, ClientSettings.from_options({**options, "request.timeout.ms": "60000"}))
-        write(producer, 0, 10)
-        with pytest.raises(DeadlineExceededError):
-            producer.flush(Deadline.after_ms(50))
-        assert cluster.topics(["t"], deadline=Deadline.after_ms(2_000))["t"].partitions
-        held.set()
-        producer.flush()
-    assert fake.count(ProduceRequest) == 1
-
-
-@pytest.fixture
-def second(fake: FakeBroker) -> Iterator[FakeBroker]:
-    """A second broker, of the same cluster as `fake`."""
-    with FakeBroker(2) as second:
-        fake.speak({0: (3, 12)})
-        second.speak({0: (3, 12)})
-        fake.peers = second.peers = {1: fake, 2: second}
-        fake.topics = second.topics = {"t": {0: (1, 5), 1: (2, 5)}}
-        yield second
-
-
-def answers(request: ProduceRequest, code: int = 0, leader: tuple[int, int] = (-1, -1)) -> ProduceResponse:
-    """The same answer for each partition of a request."""
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                partition_responses=[
-                    PartitionProduceResponse(
-                        index=each.index,
-                        error_code=code,
-                        base_offset=0,
-                        current_leader=LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1]),
-                    )
-                    for each in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
-    )
-
-
-def two_brokers(fake: FakeBroker, **options: object) -> Cluster:
-    named = {name.replace("_", "."): str(value) for name, value in options.items()}
-    return Cluster(
-        ClientSettings.from_options(
-            {"bootstrap.servers": fake.address, "enable.idempotence": "false", "retry.backoff.ms": "50", **named}
-        )
-    )
-
-
-def test_a_retry_that_is_due_does_not_wait_for_another_brokers_slow_answer(
-    fake: FakeBroker, second: FakeBroker, held: threading.Event
-) -> None:
-    retried: list[float] = []
-
-    def slow(request: ProduceRequest, version: int) -> ProduceResponse:
-        held.wait(60)
-        return answers(request)
-
-    def refuses_once(request: ProduceRequest, version: int) -> ProduceResponse:
-        retried.append(time.monotonic())
-        if len(retried) == 2:
-            held.set()
-        return answers(request, 0 if len(retried) > 1 else NOT_ENOUGH_REPLICAS)
-
-    fake.on[ProduceRequest], second.on[ProduceRequest] = slow, refuses_once
-    with two_brokers(fake, request_timeout_ms=20_000) as cluster:
-        producer = Producer(cluster)
-        for partition in (0, 1):
-            producer.append("t", partition, encode(numbered(0, 10)))
-        producer.flush()
-    assert retried[1] - retried[0] < 10
-    assert fake.count(ProduceRequest) == 1
-
-
-def test_an_answer_that_has_arrived_counts_after_its_deadline(fake: FakeBroker, second: FakeBroker) -> None:
-    """The broker of one partition answers at once; the other's answer comes after the first one's deadline."""
-    both = threading.Barrier(2)
-
-    def at_once(request: ProduceRequest, version: int) -> ProduceResponse:
-        both.wait(30)
-        return answers(request)
-
-    fake.on[ProduceRequest] = second.on[ProduceRequest] = at_once
-    with two_brokers(fake, request_timeout_ms=500, acks=1) as cluster:
-        producer = Producer(cluster)
-        for partition in (0, 1):
-            producer.append("t", partition, encode(numbered(0, 10)))
-        producer._clock.resume()
-        producer._send(everything=True)
-        flights = producer._in_flight.oldest()
-        ends = time.monotonic() + 30
-        while not all(flight.future.arrived for flight in flights):
-            assert time.monotonic() < ends
-        # Busy for longer than the request timeout, as with a look-up that hangs.
-        time.sleep(max(flight.expires_at for flight in flights) - producer._clock.now() + 0.01)
-        producer.flush()
-    assert (fake.count(ProduceRequest), second.count(ProduceRequest)) == (1, 1)
-
-
-def test_a_leader_hint_that_is_newer_is_followed_at_once(fake: FakeBroker, second: FakeBroker) -> None:
-    fake.on[ProduceRequest] = lambda request, version: answers(request, NOT_LEADER, leader=(2, 6))
-    second.on[ProduceRequest] = lambda request, version: answers(request)
-    with two_brokers(fake, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000) as cluster:
-        producer = Producer(cluster)
-        producer.append("t", 0, encode(numbered(0, 10)))
-        started = time.monotonic()
-        producer.flush()
-    assert time.monotonic() - started < 30
-    assert (fake.count(ProduceRequest), second.count(ProduceRequest)) == (1, 1)
-
-
-def test_a_request_whose_wait_was_interrupted_is_not_forgotten(
-    fake: FakeBroker, second: FakeBroker, held: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ctrl-C while an answer is awaited: what was sent may still be written, and is sent again by whoever goes on."""
-
-    def slow(request: ProduceRequest, version: int) -> ProduceResponse:
-        held.wait(60)
-        return answers(request)
-
-    fake.on[ProduceRequest] = slow
-    with two_brokers(fake) as cluster:
-        producer = Producer(cluster)
-        producer.append("t", 0, encode(numbered(0, 10)))
-        with pytest.raises(DeadlineExceededError):
-            producer.flush(Deadline.after_ms(100))
-        for wait in (lambda: producer.all_answered(Deadline.after_ms(30_000)), producer.flush):
-            with monkeypatch.context() as patched:
-                patched.setattr(Connection, "_fill", interrupted)
-                with pytest.raises(KeyboardInterrupt):
-                    wait()
-        assert not producer.all_answered(Deadline.after_ms(100))
-        held.set()
-        assert producer.flush()[TopicPartition("t", 0)].n_records == 10
-
-
-def test_a_request_whose_sending_was_interrupted_is_sent_again(
-    fake: FakeBroker, second: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake.on[ProduceRequest] = lambda request, version: answers(request)
-    with two_brokers(fake) as cluster:
-        producer = Producer(cluster)
-        producer.append("t", 0, encode(numbered(0, 10)))
-        cluster.topics(["t"])
-        with monkeypatch.context() as patched:
-            patched.setattr(Cluster, "send", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                producer.flush()
-        assert not producer.all_answered(Deadline.after_ms(100))
-        assert producer.flush(Deadline.after_ms(30_000))[TopicPartition("t", 0)].n_records == 10
-
-
-def interrupted(*_: Any, **__: Any) -> Any:
-    raise KeyboardInterrupt
-
-
-def test_a_broker_that_does_not_answer_the_handshake_delays_no_other(fake: FakeBroker, second: FakeBroker) -> None:
-    """A stopped broker accepts connections: to open one takes ``socket.connection.setup.timeout.ms``."""
-    served: list[float] = []
-
-    def serve(request: ProduceRequest, version: int) -> ProduceResponse:
-        served.append(time.monotonic())
-        return answers(request)
-
-    fake.on[ProduceRequest] = second.on[ProduceRequest] = serve
-    with two_brokers(fake, socket_connection_setup_timeout_ms=10_000) as cluster:
-        producer = Producer(cluster)
-        producer.append("t", 0, encode(numbered(0, 10)))
-        producer.flush()
-        second.silent = True
-        producer.append("t", 1, encode(numbered(0, 10)))
-        began = time.monotonic()
-        with pytest.raises(DeadlineExceededError):
-            producer.flush(Deadline.after_ms(1_000))
-        producer.append("t", 0, encode(numbered(10, 20)))
-        with pytest.raises(DeadlineExceededError):
-            producer.flush(Deadline.after_ms(1_000))
-        assert len(served) == 2
-        assert time.monotonic() - began < 9
-        second.silent = False
-        second.drop()
-        assert producer.flush(Deadline.after_ms(30_000))[TopicPartition("t", 1)].n_records == 10
-    assert len(served) == 3

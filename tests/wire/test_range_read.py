@@ -5,17 +5,14 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.connection.state_machine import StateMachine
 from pykafka_wire.wire.errors import (
@@ -26,16 +23,13 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.fetch.range_read import DEFAULT_END_WAIT_MS, FetchCounters, FetchedRecords, fetch_ranges
-from pykafka_wire.wire.records.decode import Columns
+from pykafka_wire.wire.fetch.range_read import DEFAULT_END_WAIT_MS, FetchCounters, fetch_ranges
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition, topic_id_text
+from pykafka_wire.wire.topic_partitions import OffsetRange, topic_id_text
 from tests.broker_features import lacking
-from tests.wire.cutting_proxy import CuttingProxy
+from tests.wire.range_reads import KEY_AND_VALUE, cluster_of, expected, numbered, produce, read, rows_of, whole
 
 pytestmark = pytest.mark.broker
-
-KEY_AND_VALUE = Columns(key=True, value=True, headers=False, timestamp=False, timestamp_type=False)
 
 
 @pytest.fixture
@@ -43,63 +37,6 @@ def cluster(kafka: Any) -> Iterator[Cluster]:
     cluster = cluster_of(kafka)
     yield cluster
     cluster.close()
-
-
-def cluster_of(brokers: Any, **options: str) -> Cluster:
-    return Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers, **options}))
-
-
-def produce(brokers: Any, topic: str, values: Iterable[tuple[int, bytes]], **config: object) -> None:
-    """Writes (partition, value) pairs by an independent client."""
-    # Idempotent, or a retry on a topic just made may put later records first.
-    settings = {"bootstrap.servers": brokers.bootstrap_servers, "linger.ms": 5, "enable.idempotence": True, **config}
-    producer = confluent_kafka.Producer(settings)
-    for partition, value in values:
-        while True:
-            try:
-                producer.produce(topic, value, partition=partition)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    assert producer.flush(60) == 0
-
-
-def whole(cluster: Cluster, topic: str, isolation_level: str = "read_uncommitted") -> list[OffsetRange]:
-    """A range for every partition, from offset 0 to its end, with the topic's id."""
-    metadata = cluster.topics([topic])[topic]
-    ends = list_offsets(
-        cluster, dict.fromkeys([TopicPartition(topic, p) for p in metadata.partitions], LATEST),
-        isolation_level=isolation_level,
-    )  # fmt: skip
-    return [
-        OffsetRange(
-            topic=topic, partition=tp.partition, start_offset=0, end_offset=end.offset, topic_id=metadata.topic_id
-        )
-        for tp, end in sorted(ends.items())
-    ]
-
-
-def rows_of(chunks: Iterable[FetchedRecords]) -> dict[int, list[tuple[int, bytes]]]:
-    """(offset, value) pairs by index of the range, in the order in which they came."""
-    rows: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
-    for chunk in chunks:
-        records = chunk.records
-        columns = zip(records.slice_index.tolist(), records.offset.tolist(), records.value.to_pylist(), strict=True)
-        for index, offset, value in columns:
-            rows[index].append((offset, value))
-    return dict(rows)
-
-
-def read(cluster: Cluster, ranges: Sequence[OffsetRange], **options: Any) -> dict[int, list[tuple[int, bytes]]]:
-    return rows_of(fetch_ranges(cluster, ranges, columns=KEY_AND_VALUE, **options))
-
-
-def numbered(n: int, partitions: int, size: int = 0) -> list[tuple[int, bytes]]:
-    return [(i % partitions, str(i // partitions).encode().ljust(size, b".")) for i in range(n)]
-
-
-def expected(n: int, size: int = 0) -> list[tuple[int, bytes]]:
-    return [(i, str(i).encode().ljust(size, b".")) for i in range(n)]
 
 
 def test_every_record_of_many_partitions_comes_once_and_in_order(kafka: Any, topic: Any, cluster: Cluster) -> None:
@@ -379,82 +316,6 @@ def test_compacted_gaps_are_stepped_over_and_the_read_ends_on_position(two_broke
     assert set(found) <= kept
     assert time.monotonic() - started < 20
     cluster.close()
-
-
-def test_a_leader_that_moves_in_mid_fetch_is_followed(two_brokers: Any, place_topic: Any, move_leaders: Any) -> None:
-    cluster = cluster_of(two_brokers)
-    nodes = [1, 2]
-    place_topic(two_brokers, "moving", {0: nodes, 1: nodes})
-    produce(two_brokers, "moving", numbered(60_000, 2, size=100), **{"batch.size": 20_000})
-    ranges = whole(cluster, "moving")
-    counters = FetchCounters()
-    rows: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
-    moves = 0
-    for n, chunk in enumerate(
-        fetch_ranges(cluster, ranges, columns=KEY_AND_VALUE, max_bytes=100_000, counters=counters)
-    ):
-        for index, pairs in rows_of([chunk]).items():
-            rows[index] += pairs
-        if n % 10 == 3 and moves < 4:
-            nodes.reverse()
-            move_leaders(two_brokers, "moving", nodes)
-            moves += 1
-    assert moves == 4
-    assert counters.n_retries > 0
-    assert dict(rows) == {p: expected(30_000, size=100) for p in range(2)}
-    cluster.close()
-
-
-def test_a_broker_killed_in_mid_fetch_costs_no_record(two_brokers: Any, place_topic: Any) -> None:
-    cluster = cluster_of(two_brokers)
-    place_topic(two_brokers, "killed-fetch", {0: [1, 2], 1: [2, 1]})
-    produce(two_brokers, "killed-fetch", numbered(40_000, 2, size=100), **{"batch.size": 20_000})
-    ranges = whole(cluster, "killed-fetch")
-    rows: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
-    for n, chunk in enumerate(fetch_ranges(cluster, ranges, columns=KEY_AND_VALUE, max_bytes=100_000)):
-        for index, pairs in rows_of([chunk]).items():
-            rows[index] += pairs
-        if n == 5:
-            two_brokers.nodes[0].kill()
-    assert dict(rows) == {p: expected(20_000, size=100) for p in range(2)}
-    cluster.close()
-
-
-def test_an_answer_that_is_cut_anywhere_is_fetched_again(
-    kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = topic(partitions=2)
-    produce(kafka, name, numbered(8_000, 2, size=100), **{"batch.size": 20_000})
-    host, _, port = kafka.bootstrap_servers.split(",")[0].rpartition(":")
-    with CuttingProxy(host, int(port)) as proxy:
-        proxy.stand_between(monkeypatch)
-        cluster = cluster_of(kafka, **{"retry.backoff.ms": "10"})
-        ranges = whole(cluster, name)
-        read(cluster, ranges)  # connects
-        cuts = [0, 1, 4, 5, 30, 100, 5_000, 70_000, 99_000]
-        for cut in cuts:
-            proxy.cut_answer_after(cut)
-            counters = FetchCounters()
-            rows = read(cluster, ranges, max_bytes=100_000, counters=counters)
-            assert rows == {p: expected(4_000, size=100) for p in range(2)}
-            assert counters.n_retries > 0
-        assert proxy.n_cuts == len(cuts)
-        cluster.close()
-
-
-def test_a_follower_in_the_clients_rack_is_read_from(two_brokers: Any, place_topic: Any, tmp_path: Path) -> None:
-    """KIP-392: broker n stands in rack rn; the leader of everything is broker 1."""
-    place_topic(two_brokers, "racks", {0: [1, 2], 1: [1, 2]})
-    produce(two_brokers, "racks", numbered(20_000, 2, size=100), **{"batch.size": 20_000})
-    trace = tmp_path / "trace"
-    cluster = cluster_of(two_brokers, **{"client.rack": "r2", "trace": str(trace)})
-    rows = read(cluster, whole(cluster, "racks"), max_bytes=200_000)
-    assert rows == {p: expected(10_000, size=100) for p in range(2)}
-    cluster.close()
-    answers = [line for line in trace.read_text().splitlines() if " <- Fetch " in line]
-    by_broker = {node: sum(f" {node} (" in line.partition("<-")[0] for line in answers) for node in (1, 2)}
-    assert by_broker[1] == 1
-    assert by_broker[2] > 5
 
 
 def test_a_refusal_without_hope_is_raised_at_once(kafka: Any, topic: Any, cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ import pytest
 from pykafka_wire.wire import RecordProducer, TopicPartition
 from pykafka_wire.wire.errors import BrokerError, RecordsNotWrittenError, RecordTooLargeError, TransportError
 from tests.wire.fake_broker import FakeBroker
-from tests.wire.test_produce_faults import Partition
+from tests.wire.scripted_log import Partition
 
 pytestmark = pytest.mark.broker
 

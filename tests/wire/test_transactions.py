@@ -6,53 +6,27 @@ import pickle
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
-import numpy as np
-import pyarrow as pa
 import pytest
 
-from pykafka_wire.local import LocalCluster
-from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import describe_transaction, open_producers
 from pykafka_wire.wire.errors import (
     BrokerError,
-    DeadlineExceededError,
     ProducerFencedError,
     RecordTooLargeError,
     UnknownTopicError,
-    WireError,
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
-from pykafka_wire.wire.protocol.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
-from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykafka_wire.wire.protocol.messages.transaction_admin import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionState,
-)
-from pykafka_wire.wire.records.batches import EncodedBatch
-from pykafka_wire.wire.records.compression import Codec
-from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionRequests
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.broker_features import lacking
-from tests.wire.cutting_proxy import CuttingProxy
-from tests.wire.fake_broker import VERSIONS, FakeBroker, versions_response
-
-ClusterOf = Callable[..., Cluster]
-DESCRIBED = not lacking(["transactions that are described"])
-described = pytest.mark.needs("transactions that are described")
+from tests.wire.transaction_records import DESCRIBED, ClusterOf, committed_values, described, encode
 
 
 @pytest.fixture
@@ -73,46 +47,6 @@ def cluster_of() -> Iterator[ClusterOf]:
 @pytest.fixture
 def own_id() -> str:
     return f"tx-{uuid.uuid4().hex[:12]}"
-
-
-def encode(*values: bytes, max_records: int = 2) -> list[EncodedBatch]:
-    return encode_batches(
-        key=None,
-        value=pa.array(values, pa.binary()),
-        headers=None,
-        timestamp=np.full(len(values), int(time.time() * 1000), np.int64),
-        codec=Codec.NONE,
-        max_batch_bytes=16_384,
-        max_records=max_records,
-    )
-
-
-def committed_values(brokers: Any, topic: str, partitions: int = 1) -> list[list[bytes]]:
-    """What a read_committed reader of another client sees, by partition; fails where it cannot get to the end."""
-    settings = {
-        "bootstrap.servers": brokers.bootstrap_servers,
-        "group.id": "outside",
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-        "log_level": 0,
-    }
-    consumer = confluent_kafka.Consumer(settings)
-    start = confluent_kafka.OFFSET_BEGINNING
-    consumer.assign([confluent_kafka.TopicPartition(topic, p, start) for p in range(partitions)])
-    values: list[list[bytes]] = [[] for _ in range(partitions)]
-    at_end: set[int] = set()
-    deadline = time.monotonic() + 60
-    try:
-        while len(at_end) < partitions:
-            assert time.monotonic() < deadline, "an open transaction holds the reader up"
-            message = consumer.poll(1.0)
-            if message is not None and message.error() is not None:
-                at_end.add(message.partition())
-            elif message is not None:
-                values[message.partition()].append(message.value())
-    finally:
-        consumer.close()
-    return values
 
 
 def test_committed_is_seen_and_aborted_is_not_and_versions_do_not_mix(
@@ -268,32 +202,6 @@ def test_another_process_that_has_the_handle_ends_a_transaction(
     assert committed_values(brokers, name) == [[b"one"]]
 
 
-@pytest.mark.parametrize("passed_bytes", [0, 5])
-def test_an_end_whose_answer_is_lost_is_asked_for_again_as_it_was(
-    transaction_version_brokers: tuple[str, Any],
-    topic: Any,
-    cluster_of: ClusterOf,
-    own_id: str,
-    monkeypatch: pytest.MonkeyPatch,
-    passed_bytes: int,
-) -> None:
-    brokers = transaction_version_brokers[1]
-    out = topic(cluster=brokers)
-    tp = TopicPartition(out, 0)
-    host, _, port = brokers.bootstrap_servers.split(",")[0].rpartition(":")
-    with CuttingProxy(host, int(port)) as proxy, monkeypatch.context() as patched:
-        proxy.stand_between(patched)
-        cluster = cluster_of(brokers, retry_backoff_ms=10)
-        for i in range(5):
-            with Transaction.begin(cluster, own_id) as transaction:
-                transaction.produce({tp: encode(b"%d" % i)})
-                proxy.cut_answer_after(passed_bytes)
-                transaction.commit()
-        assert proxy.n_cuts == 5
-        cluster.close()
-    assert committed_values(brokers, out) == [[b"%d" % i for i in range(5)]]
-
-
 @described
 def test_one_that_timed_out_is_told_so(
     transaction_version_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
@@ -347,53 +255,6 @@ def test_a_timeout_that_brokers_do_not_allow(kafka: Any, cluster_of: ClusterOf, 
         Transaction.begin(cluster, own_id)
 
 
-def test_in_the_first_protocol_a_lost_produce_is_left_to_the_next_init(
-    kafka_tv1: Any, topic: Any, cluster_of: ClusterOf, own_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It might arrive behind an abort, under an epoch that still counts."""
-    out = topic(cluster=kafka_tv1)
-    tp = TopicPartition(out, 0)
-    host, _, port = kafka_tv1.bootstrap_servers.split(",")[0].rpartition(":")
-    with CuttingProxy(host, int(port)) as proxy, monkeypatch.context() as patched:
-        proxy.stand_between(patched)
-        cluster = cluster_of(kafka_tv1, retries=0)
-        Transaction.begin(cluster, own_id).produce({tp: encode(b"connects")})
-        transaction = Transaction.begin(cluster, own_id)
-        with pytest.raises(WireError), transaction:
-            transaction._requests.add_partitions([tp])  # so that the next answer to be lost is the Produce's
-            proxy.cut_answer_after(0)
-            transaction._producer.append(out, 0, encode(b"lost"))
-            transaction._producer.flush()
-        if DESCRIBED:
-            found = describe_transaction(cluster, own_id)
-            assert found is not None and found.state == "Ongoing"
-        cluster.close()
-    with Transaction.begin(cluster_of(kafka_tv1), own_id) as transaction:
-        transaction.produce({tp: encode(b"next")})
-        transaction.commit()
-    assert committed_values(kafka_tv1, out) == [[b"next"]]
-
-
-@described
-def test_in_the_first_protocol_a_lost_try_of_any_request_is_left_to_the_next_init(
-    kafka_tv1: Any, topic: Any, cluster_of: ClusterOf, own_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next try was answered, and then the offset refused; but the first one might arrive behind the abort."""
-    tp = TopicPartition(topic(cluster=kafka_tv1), 0)
-    host, _, port = kafka_tv1.bootstrap_servers.split(",")[0].rpartition(":")
-    with CuttingProxy(host, int(port)) as proxy, monkeypatch.context() as patched:
-        proxy.stand_between(patched)
-        cluster = cluster_of(kafka_tv1, retry_backoff_ms=10)
-        with pytest.raises(BrokerError, match="OFFSET_METADATA"), Transaction.begin(cluster, own_id) as transaction:
-            transaction.produce({tp: encode(b"left")})
-            proxy.cut_answer_after(0)
-            transaction.commit_offsets(own_id, {tp: CommittedOffset(1, metadata="x" * 5_000)})
-        assert proxy.n_cuts == 1
-        found = describe_transaction(cluster, own_id)
-        assert found is not None and found.state == "Ongoing"
-        cluster.close()
-
-
 def test_an_offset_that_is_refused_leaves_nothing_open(
     transaction_version_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
 ) -> None:
@@ -408,60 +269,3 @@ def test_an_offset_that_is_refused_leaves_nothing_open(
         assert found is not None
         assert found.state in ("PrepareAbort", "CompleteAbort")
     assert committed_values(brokers, tp.topic) == [[]]
-
-
-def test_a_transaction_outlives_its_coordinator(
-    two_brokers: LocalCluster, place_topic: Any, cluster_of: ClusterOf, own_id: str
-) -> None:
-    zero, one = TopicPartition(f"topic-of-{own_id}", 0), TopicPartition(f"topic-of-{own_id}", 1)
-    place_topic(two_brokers, zero.topic, {0: [1, 2], 1: [2, 1]})
-    cluster = cluster_of(two_brokers, default_api_timeout_ms=120_000)
-    with Transaction.begin(cluster, own_id) as transaction:
-        transaction.produce({zero: encode(b"a"), one: encode(b"b")})
-        two_brokers.nodes[cluster.coordinator(CoordinatorKind.TRANSACTION, own_id) - 1].kill()
-        transaction.produce({zero: encode(b"c"), one: encode(b"d")})
-        transaction.commit_offsets(own_id, {zero: CommittedOffset(7)})
-        transaction.commit()
-    assert committed_values(two_brokers, zero.topic, partitions=2) == [[b"a", b"c"], [b"b", b"d"]]
-    assert fetch_offsets(cluster, own_id, [zero], require_stable=True)[zero].offset == 7
-
-
-# --- what no real broker can be made to do ------------------------------------------------------------------------------
-
-
-TRANSACTION_VERSIONS = VERSIONS | {22: (0, 5), 24: (0, 3), 25: (0, 3), 26: (0, 4), 28: (0, 3), 65: (0, 0)}
-
-
-@pytest.fixture
-def coordinator() -> Iterator[FakeBroker]:
-    """A broker that coordinates transactions and answers what a test makes it answer."""
-    with FakeBroker() as broker:
-        broker.on[FindCoordinatorRequest] = lambda request, _: FindCoordinatorResponse(
-            coordinators=[
-                Coordinator(key=key, node_id=1, host="127.0.0.1", port=broker.port, error_code=0)
-                for key in request.coordinator_keys
-            ]
-        )
-        broker.on[ApiVersionsRequest] = lambda *_: versions_response(TRANSACTION_VERSIONS)
-        broker.bootstrap_servers = broker.address  # type: ignore[attr-defined]
-        yield broker
-
-
-def test_a_predecessor_that_does_not_end_is_named(coordinator: FakeBroker, cluster_of: ClusterOf) -> None:
-    coordinator.on[InitProducerIdRequest] = lambda *_: InitProducerIdResponse(error_code=51)
-    coordinator.on[DescribeTransactionsRequest] = lambda *_: DescribeTransactionsResponse(
-        transaction_states=[
-            TransactionState(
-                transactional_id="t",
-                transaction_state="PrepareAbort",
-                transaction_timeout_ms=60_000,
-                transaction_start_time_ms=0,
-                producer_id=7,
-                producer_epoch=3,
-            )
-        ]
-    )
-    with pytest.raises(
-        DeadlineExceededError, match=r"CONCURRENT_TRANSACTIONS.*producer 7, epoch 3, state PrepareAbort, begun 1970"
-    ):
-        Transaction.begin(cluster_of(coordinator), "t", deadline=Deadline.after_ms(500))

@@ -1,0 +1,100 @@
+"""Bounded reads while leaders move, brokers stop and connections break, and reads from followers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.fetch.range_read import FetchCounters, fetch_ranges
+from tests.wire.cutting_proxy import CuttingProxy
+from tests.wire.range_reads import KEY_AND_VALUE, cluster_of, expected, numbered, produce, read, rows_of, whole
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def cluster(kafka: Any) -> Iterator[Cluster]:
+    cluster = cluster_of(kafka)
+    yield cluster
+    cluster.close()
+
+
+def test_a_leader_that_moves_in_mid_fetch_is_followed(two_brokers: Any, place_topic: Any, move_leaders: Any) -> None:
+    cluster = cluster_of(two_brokers)
+    nodes = [1, 2]
+    place_topic(two_brokers, "moving", {0: nodes, 1: nodes})
+    produce(two_brokers, "moving", numbered(60_000, 2, size=100), **{"batch.size": 20_000})
+    ranges = whole(cluster, "moving")
+    counters = FetchCounters()
+    rows: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    moves = 0
+    for n, chunk in enumerate(
+        fetch_ranges(cluster, ranges, columns=KEY_AND_VALUE, max_bytes=100_000, counters=counters)
+    ):
+        for index, pairs in rows_of([chunk]).items():
+            rows[index] += pairs
+        if n % 10 == 3 and moves < 4:
+            nodes.reverse()
+            move_leaders(two_brokers, "moving", nodes)
+            moves += 1
+    assert moves == 4
+    assert counters.n_retries > 0
+    assert dict(rows) == {p: expected(30_000, size=100) for p in range(2)}
+    cluster.close()
+
+
+def test_a_broker_killed_in_mid_fetch_costs_no_record(two_brokers: Any, place_topic: Any) -> None:
+    cluster = cluster_of(two_brokers)
+    place_topic(two_brokers, "killed-fetch", {0: [1, 2], 1: [2, 1]})
+    produce(two_brokers, "killed-fetch", numbered(40_000, 2, size=100), **{"batch.size": 20_000})
+    ranges = whole(cluster, "killed-fetch")
+    rows: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    for n, chunk in enumerate(fetch_ranges(cluster, ranges, columns=KEY_AND_VALUE, max_bytes=100_000)):
+        for index, pairs in rows_of([chunk]).items():
+            rows[index] += pairs
+        if n == 5:
+            two_brokers.nodes[0].kill()
+    assert dict(rows) == {p: expected(20_000, size=100) for p in range(2)}
+    cluster.close()
+
+
+def test_an_answer_that_is_cut_anywhere_is_fetched_again(
+    kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(partitions=2)
+    produce(kafka, name, numbered(8_000, 2, size=100), **{"batch.size": 20_000})
+    host, _, port = kafka.bootstrap_servers.split(",")[0].rpartition(":")
+    with CuttingProxy(host, int(port)) as proxy:
+        proxy.stand_between(monkeypatch)
+        cluster = cluster_of(kafka, **{"retry.backoff.ms": "10"})
+        ranges = whole(cluster, name)
+        read(cluster, ranges)  # connects
+        cuts = [0, 1, 4, 5, 30, 100, 5_000, 70_000, 99_000]
+        for cut in cuts:
+            proxy.cut_answer_after(cut)
+            counters = FetchCounters()
+            rows = read(cluster, ranges, max_bytes=100_000, counters=counters)
+            assert rows == {p: expected(4_000, size=100) for p in range(2)}
+            assert counters.n_retries > 0
+        assert proxy.n_cuts == len(cuts)
+        cluster.close()
+
+
+def test_a_follower_in_the_clients_rack_is_read_from(two_brokers: Any, place_topic: Any, tmp_path: Path) -> None:
+    """KIP-392: broker n stands in rack rn; the leader of everything is broker 1."""
+    place_topic(two_brokers, "racks", {0: [1, 2], 1: [1, 2]})
+    produce(two_brokers, "racks", numbered(20_000, 2, size=100), **{"batch.size": 20_000})
+    trace = tmp_path / "trace"
+    cluster = cluster_of(two_brokers, **{"client.rack": "r2", "trace": str(trace)})
+    rows = read(cluster, whole(cluster, "racks"), max_bytes=200_000)
+    assert rows == {p: expected(10_000, size=100) for p in range(2)}
+    cluster.close()
+    answers = [line for line in trace.read_text().splitlines() if " <- Fetch " in line]
+    by_broker = {node: sum(f" {node} (" in line.partition("<-")[0] for line in answers) for node in (1, 2)}
+    assert by_broker[1] == 1
+    assert by_broker[2] > 5

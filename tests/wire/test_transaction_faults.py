@@ -1,0 +1,187 @@
+"""Transactions whose responses are lost, whose coordinator stops, or whose predecessor does not end."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pykafka_wire.local import LocalCluster
+from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.describe import describe_transaction
+from pykafka_wire.wire.errors import (
+    BrokerError,
+    DeadlineExceededError,
+    WireError,
+)
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykafka_wire.wire.protocol.messages.transaction_admin import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.transactions.transaction import Transaction
+from tests.wire.cutting_proxy import CuttingProxy
+from tests.wire.fake_broker import VERSIONS, FakeBroker, versions_response
+from tests.wire.transaction_records import DESCRIBED, ClusterOf, committed_values, described, encode
+
+
+@pytest.fixture
+def cluster_of() -> Iterator[ClusterOf]:
+    """Makes a client of brokers: ``cluster_of(brokers, transaction_timeout_ms=1000)``."""
+    opened: list[Cluster] = []
+
+    def make(brokers: Any, **options: object) -> Cluster:
+        named = {name.replace("_", "."): str(value) for name, value in options.items()}
+        opened.append(Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers, **named})))
+        return opened[-1]
+
+    yield make
+    for cluster in opened:
+        cluster.close()
+
+
+@pytest.fixture
+def own_id() -> str:
+    return f"tx-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.mark.parametrize("passed_bytes", [0, 5])
+def test_an_end_whose_answer_is_lost_is_asked_for_again_as_it_was(
+    transaction_version_brokers: tuple[str, Any],
+    topic: Any,
+    cluster_of: ClusterOf,
+    own_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+    passed_bytes: int,
+) -> None:
+    brokers = transaction_version_brokers[1]
+    out = topic(cluster=brokers)
+    tp = TopicPartition(out, 0)
+    host, _, port = brokers.bootstrap_servers.split(",")[0].rpartition(":")
+    with CuttingProxy(host, int(port)) as proxy, monkeypatch.context() as patched:
+        proxy.stand_between(patched)
+        cluster = cluster_of(brokers, retry_backoff_ms=10)
+        for i in range(5):
+            with Transaction.begin(cluster, own_id) as transaction:
+                transaction.produce({tp: encode(b"%d" % i)})
+                proxy.cut_answer_after(passed_bytes)
+                transaction.commit()
+        assert proxy.n_cuts == 5
+        cluster.close()
+    assert committed_values(brokers, out) == [[b"%d" % i for i in range(5)]]
+
+
+def test_in_the_first_protocol_a_lost_produce_is_left_to_the_next_init(
+    kafka_tv1: Any, topic: Any, cluster_of: ClusterOf, own_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It might arrive behind an abort, under an epoch that still counts."""
+    out = topic(cluster=kafka_tv1)
+    tp = TopicPartition(out, 0)
+    host, _, port = kafka_tv1.bootstrap_servers.split(",")[0].rpartition(":")
+    with CuttingProxy(host, int(port)) as proxy, monkeypatch.context() as patched:
+        proxy.stand_between(patched)
+        cluster = cluster_of(kafka_tv1, retries=0)
+        Transaction.begin(cluster, own_id).produce({tp: encode(b"connects")})
+        transaction = Transaction.begin(cluster, own_id)
+        with pytest.raises(WireError), transaction:
+            transaction._requests.add_partitions([tp])  # so that the next answer to be lost is the Produce's
+            proxy.cut_answer_after(0)
+            transaction._producer.append(out, 0, encode(b"lost"))
+            transaction._producer.flush()
+        if DESCRIBED:
+            found = describe_transaction(cluster, own_id)
+            assert found is not None and found.state == "Ongoing"
+        cluster.close()
+    with Transaction.begin(cluster_of(kafka_tv1), own_id) as transaction:
+        transaction.produce({tp: encode(b"next")})
+        transaction.commit()
+    assert committed_values(kafka_tv1, out) == [[b"next"]]
+
+
+@described
+def test_in_the_first_protocol_a_lost_try_of_any_request_is_left_to_the_next_init(
+    kafka_tv1: Any, topic: Any, cluster_of: ClusterOf, own_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next try was answered, and then the offset refused; but the first one might arrive behind the abort."""
+    tp = TopicPartition(topic(cluster=kafka_tv1), 0)
+    host, _, port = kafka_tv1.bootstrap_servers.split(",")[0].rpartition(":")
+    with CuttingProxy(host, int(port)) as proxy, monkeypatch.context() as patched:
+        proxy.stand_between(patched)
+        cluster = cluster_of(kafka_tv1, retry_backoff_ms=10)
+        with pytest.raises(BrokerError, match="OFFSET_METADATA"), Transaction.begin(cluster, own_id) as transaction:
+            transaction.produce({tp: encode(b"left")})
+            proxy.cut_answer_after(0)
+            transaction.commit_offsets(own_id, {tp: CommittedOffset(1, metadata="x" * 5_000)})
+        assert proxy.n_cuts == 1
+        found = describe_transaction(cluster, own_id)
+        assert found is not None and found.state == "Ongoing"
+        cluster.close()
+
+
+def test_a_transaction_outlives_its_coordinator(
+    two_brokers: LocalCluster, place_topic: Any, cluster_of: ClusterOf, own_id: str
+) -> None:
+    zero, one = TopicPartition(f"topic-of-{own_id}", 0), TopicPartition(f"topic-of-{own_id}", 1)
+    place_topic(two_brokers, zero.topic, {0: [1, 2], 1: [2, 1]})
+    cluster = cluster_of(two_brokers, default_api_timeout_ms=120_000)
+    with Transaction.begin(cluster, own_id) as transaction:
+        transaction.produce({zero: encode(b"a"), one: encode(b"b")})
+        two_brokers.nodes[cluster.coordinator(CoordinatorKind.TRANSACTION, own_id) - 1].kill()
+        transaction.produce({zero: encode(b"c"), one: encode(b"d")})
+        transaction.commit_offsets(own_id, {zero: CommittedOffset(7)})
+        transaction.commit()
+    assert committed_values(two_brokers, zero.topic, partitions=2) == [[b"a", b"c"], [b"b", b"d"]]
+    assert fetch_offsets(cluster, own_id, [zero], require_stable=True)[zero].offset == 7
+
+
+# --- what no real broker can be made to do ------------------------------------------------------------------------------
+
+
+TRANSACTION_VERSIONS = VERSIONS | {22: (0, 5), 24: (0, 3), 25: (0, 3), 26: (0, 4), 28: (0, 3), 65: (0, 0)}
+
+
+@pytest.fixture
+def coordinator() -> Iterator[FakeBroker]:
+    """A broker that coordinates transactions and answers what a test makes it answer."""
+    with FakeBroker() as broker:
+        broker.on[FindCoordinatorRequest] = lambda request, _: FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(key=key, node_id=1, host="127.0.0.1", port=broker.port, error_code=0)
+                for key in request.coordinator_keys
+            ]
+        )
+        broker.on[ApiVersionsRequest] = lambda *_: versions_response(TRANSACTION_VERSIONS)
+        broker.bootstrap_servers = broker.address  # type: ignore[attr-defined]
+        yield broker
+
+
+def test_a_predecessor_that_does_not_end_is_named(coordinator: FakeBroker, cluster_of: ClusterOf) -> None:
+    coordinator.on[InitProducerIdRequest] = lambda *_: InitProducerIdResponse(error_code=51)
+    coordinator.on[DescribeTransactionsRequest] = lambda *_: DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(
+                transactional_id="t",
+                transaction_state="PrepareAbort",
+                transaction_timeout_ms=60_000,
+                transaction_start_time_ms=0,
+                producer_id=7,
+                producer_epoch=3,
+            )
+        ]
+    )
+    with pytest.raises(
+        DeadlineExceededError, match=r"CONCURRENT_TRANSACTIONS.*producer 7, epoch 3, state PrepareAbort, begun 1970"
+    ):
+        Transaction.begin(cluster_of(coordinator), "t", deadline=Deadline.after_ms(500))
