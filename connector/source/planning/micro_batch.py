@@ -20,7 +20,8 @@ from pykafka_wire.wire.cluster.admin import ListedOffset
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Topic-partitions of dropped topics that a checkpoint remembers, the latest ones: each takes some 20 bytes of every offset
-#: file. A topic that is dropped although a second broker did not know it either is rare.
+#: file. A topic that is dropped although a second broker did not know it either is rare. The last one is remembered whatever
+#: its size: the checkpoint had room for it before.
 _MAX_DROPPED: Final = 1_000
 
 
@@ -222,7 +223,7 @@ def _dropped(checkpoint: QueryOffsets, snapshot: LogSnapshot, offsets: Offsets) 
     n_kept = 0
     for (topic, topic_id), by_partition in reversed(dropped.items()):
         n_kept += len(by_partition)
-        if n_kept > _MAX_DROPPED:
+        if kept and n_kept > _MAX_DROPPED:
             break
         if by_partition:
             kept.append(DroppedTopic(topic=topic, topic_id=topic_id, offsets=by_partition))

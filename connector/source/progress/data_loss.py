@@ -52,7 +52,8 @@ class DataLossReporter:
         self._fail = options.fail_on_data_loss
         self._ledger = ledger_folder(options.data_loss_ledger) if options.data_loss_ledger else None
         self._query = query
-        self._known: set[tuple[Loss, TopicPartition, int]] = set()
+        #: Where the last reported loss of each cause begins, by topic-partition: an idle query finds it again and again.
+        self._last_reported: dict[tuple[Loss, TopicPartition], int] = {}
         self.n_ranges = 0
         self.n_offsets = 0
 
@@ -73,15 +74,13 @@ class DataLossReporter:
         """
         if lost and self._fail:
             raise DataLossError(loss, lost, detail)
-        new = [
-            each for each in lost if (loss, each[0], each[1]) not in self._known
-        ]  # an idle query finds them again and again
+        new = [each for each in lost if self._last_reported.get((loss, each[0])) != each[1]]
         if not new:
             return
         _log.warning("Skipped lost records: %s", describe_loss(loss, new, detail))
         if self._ledger:
             write_ledger(*self._ledger, loss, new, query=query or self._query, topic_ids=topic_ids or {}, detail=detail)
-        self._known.update((loss, tp, start) for tp, start, _ in new)
+        self._last_reported |= {(loss, tp): start for tp, start, _ in new}
         self.n_ranges += len(new)
         self.n_offsets += sum(end - start for _, start, end in new if 0 <= start < end)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import traceback
 import uuid
 from pathlib import Path
@@ -47,6 +48,17 @@ def test_what_is_skipped_is_counted_and_logged_once(caplog: Any) -> None:
     assert (found.n_ranges, found.n_offsets) == (3, 5)
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert "orders-0 [5, 9), orders-2 [0, 1)" in caplog.text and "gone-0 [3, …)" in caplog.text
+
+
+def test_a_query_that_loses_records_for_ever_does_not_grow() -> None:
+    found = losses(failOnDataLoss="false")
+    sizes = []
+    for start in range(0, 2_000, 2):
+        for _ in range(2):
+            found.report(Loss.START_OFFSET_OUT_OF_RANGE, [(TopicPartition("orders", 0), start, start + 1)])
+        sizes.append(len(pickle.dumps(found)))
+    assert (found.n_ranges, found.n_offsets) == (1_000, 1_000)
+    assert max(sizes) < sizes[0] + 100
 
 
 @pytest.mark.parametrize("as_uri", [False, True])

@@ -135,6 +135,10 @@ def test_only_so_many_dropped_offsets_are_remembered(monkeypatch: pytest.MonkeyP
     plan = plan_micro_batch(replace(CHECKPOINT, dropped=tuple(old)), snapshot(6), Limits())
     assert plan.end is not None
     assert [each.topic for each in plan.end.dropped] == ["old-2", "b"]
+    large = replace(CHECKPOINT, offsets={A: 5} | {TopicPartition("b", p): 7 for p in range(3)}, dropped=tuple(old))
+    plan = plan_micro_batch(large, snapshot(6), Limits())
+    assert plan.end is not None
+    assert plan.end.dropped == (DroppedTopic(topic="b", topic_id=IDS["b"], offsets={0: 7, 1: 7, 2: 7}),)
 
 
 def test_new_topic_partitions_that_vanished_are_lost() -> None:
