@@ -91,11 +91,11 @@ def from_arrow(value: Any, column_type: pa.DataType) -> Any:
 def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
     is_a = pa.types
     if is_a.is_struct(wanted):
-        return _struct([(field.name, conversion_to(field.type, binary_text)) for field in wanted])
+        return _struct([(field.name, _field_conversion(field, binary_text)) for field in wanted])
     if is_a.is_list(wanted):
-        return _list(conversion_to(wanted.value_type, binary_text))
+        return _list(_field_conversion(wanted.value_field, binary_text))
     if is_a.is_map(wanted):
-        return _map(conversion_to(wanted.key_type, binary_text), conversion_to(wanted.item_type, binary_text))
+        return _map(conversion_to(wanted.key_type, binary_text), _field_conversion(wanted.item_field, binary_text))
     if is_a.is_integer(wanted):
         return _integer(wanted.bit_width)
     if is_a.is_decimal(wanted):
@@ -113,6 +113,18 @@ def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
         if test(wanted):
             return conversion
     raise OptionError(f"a decoded value cannot be {wanted}: use STRING for what has no other type.")
+
+
+def _field_conversion(field: Any, binary_text: BinaryText) -> Conversion:  # a pa.Field
+    """As :func:`conversion_to`, of a struct's field or the items of an array or map, which may be NOT NULL."""
+    inner = conversion_to(field.type, binary_text)
+
+    def convert(value: Any) -> Any:
+        if value is None:  # Spark's tasks end where a column that is NOT NULL holds one
+            raise PoisonError("null where a value is expected (NOT NULL)")
+        return inner(value)
+
+    return inner if field.nullable else convert
 
 
 def _misfit(value: Any, wanted: str) -> PoisonError:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pykafka_wire.values.avro.lanes import Flags, Ints, Lanes
 from pykafka_wire.values.avro.scalar_steps import Null, Step, Unreadable, bits
-from pykafka_wire.wire.records.arrays import to_arrow, to_numpy
+from pykafka_wire.wire.records.arrays import to_arrow, to_numpy, validity
 
 #: Items of an array or map are read in rounds, one of each lane. Where few lanes are left, a round costs more than it
 #: reads: these values are left to whoever reads values one by one.
@@ -97,7 +97,7 @@ class Record(Step):
             if place < 0:
                 step.skip(lanes)
             else:
-                columns[place] = step.read(lanes)
+                columns[place] = _checked(step.read(lanes), self.type.field(place), lanes)
         return pa.Array.from_buffers(self.type, len(lanes), [None], children=columns)
 
     def skip(self, lanes: Lanes) -> None:
@@ -118,10 +118,11 @@ class Items(Step):
 
     def read(self, lanes: Lanes) -> Any:
         keys, items, owners = [], [], []
+        item_field = self.type.value_field if self.key is None else self.type.item_field
         for index, part in self._rounds(lanes):
             if self.key is not None:
                 keys.append(self.key.read(part))
-            items.append(self.item.read(part))
+            items.append(_checked(self.item.read(part), item_field, part))
             owners.append(index)
             lanes.put_back(index, part)
         n = len(lanes)
@@ -205,6 +206,13 @@ def items(item: Step, arrow_type: pa.DataType, key: Step | None = None) -> Step:
     if key is None and item.may_be_empty:
         return Unreadable(arrow_type)
     return Items(item, arrow_type, key)
+
+
+def _checked(column: Any, field: Any, lanes: Lanes) -> Any:  # a pa.Array, a pa.Field
+    """A column that lanes have read; lanes with a null in a field that is NOT NULL fail."""
+    if not field.nullable and column.null_count:
+        lanes.fail(~validity(column))
+    return column
 
 
 def _taken(values: Any, places: Ints, is_null: Flags) -> Any:

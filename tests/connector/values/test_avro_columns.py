@@ -200,6 +200,35 @@ def test_only_the_wanted_fields_are_read() -> None:
     assert (column.to_pylist(), failed.tolist()) == ([{"note": "x", "absent": None}], [False])
 
 
+def test_values_with_null_in_a_field_that_is_not_null_are_left() -> None:
+    optional = ["null", "long"]
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "id", "type": optional},
+            {"name": "list", "type": {"type": "array", "items": optional}},
+            {"name": "map", "type": {"type": "map", "values": optional}},
+        ],
+    }
+    good = {"id": 1, "list": [2, 3], "map": {"a": 4}}
+    changes: tuple[dict[str, Any], ...] = ({}, {"id": None}, {"list": [1, None]}, {"map": {"a": 1, "b": None}}, {})
+    values = [encoded(parsed(schema)[0], {**good, **change}) for change in changes]
+    required = pa.field("item", pa.int64(), nullable=False)
+    wanted = pa.struct(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("list", pa.list_(required)),
+            pa.field("map", pa.map_(pa.string(), required)),
+        ]
+    )
+    column, failed = in_columns(schema, None, wanted, values)
+    assert failed.tolist() == [False, True, True, True, False]
+    assert column[4].as_py() == {"id": 1, "list": [2, 3], "map": [("a", 4)]}
+    absent = pa.struct([pa.field("absent", pa.int64(), nullable=False)])
+    assert in_columns(schema, None, absent, values)[1].all()
+
+
 def test_a_recursive_schema_is_left_to_be_read_one_by_one() -> None:
     tree = {
         "type": "record",

@@ -131,6 +131,25 @@ def test_each_policy_keeps_the_rows_in_their_places() -> None:
         decode(pa.int32(), *rows)
 
 
+REQUIRED = pa.field("item", pa.int64(), nullable=False)
+
+
+@pytest.mark.parametrize(
+    ("column_type", "good", "bad"),
+    [
+        (pa.struct([REQUIRED]), '{"item":1}', ('{"item":null}', "{}")),
+        (pa.list_(REQUIRED), "[1]", ("[1,null]",)),
+        (pa.map_(pa.string(), REQUIRED), '{"a":1}', ('{"a":1,"b":null}',)),
+    ],
+)
+def test_null_in_a_field_that_is_not_null_is_poison(column_type: pa.DataType, good: str, bad: tuple[str, ...]) -> None:
+    first, *rest, last = decode(column_type, good, *bad, None, on_error="divert")
+    assert first["value"] is not None
+    assert all(row["value"] is None and "NOT NULL" in row["error"] for row in rest)
+    assert last == {"value": None, "error": None}
+    assert decode(column_type, good, *bad, on_error="null")[1:] == [None] * len(bad)
+
+
 def test_what_cannot_be_meant_is_refused_before_any_row() -> None:
     with pytest.raises(OptionError, match="on_error is 'skip'"):
         decode(pa.int32(), on_error=cast(OnError, "skip"))
