@@ -164,7 +164,8 @@ def _map(key: Conversion, item: Conversion) -> Conversion:
     def convert(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _misfit(value, "a map")
-        return [(key(name), item(each)) for name, each in value.items()]
+        # The last of several, as in JSON itself: 1 and 01 are one key of MAP<INT, …>, and Spark's maps have each key once.
+        return list({key(name): item(each) for name, each in value.items()}.items())
 
     return convert
 

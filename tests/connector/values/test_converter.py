@@ -131,6 +131,10 @@ def test_each_policy_keeps_the_rows_in_their_places() -> None:
         decode(pa.int32(), *rows)
 
 
+def test_texts_that_are_one_key_of_a_map_are_one_entry_and_the_last_counts() -> None:
+    assert decode(pa.map_(pa.int32(), pa.int64()), '{"1":1,"2":2,"01":3}') == [[(1, 3), (2, 2)]]
+
+
 REQUIRED = pa.field("item", pa.int64(), nullable=False)
 
 
