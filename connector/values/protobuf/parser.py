@@ -11,6 +11,9 @@ https://protobuf.dev/reference/protobuf/proto2-spec/, https://protobuf.dev/refer
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
+from itertools import accumulate
 from typing import Any, Final
 
 from google.protobuf.descriptor_pb2 import (
@@ -63,6 +66,7 @@ class _Parser(OptionsCursor):
         super().__init__(text)
         self.found = FileDescriptorProto(name=name)
         self._depth = 0
+        self._imports: set[str] = set()
 
     # --- File ---------------------------------------------------------------------------------------------------------
 
@@ -118,8 +122,9 @@ class _Parser(OptionsCursor):
         elif self._accept("weak"):
             self.found.weak_dependency.append(index)
         name = self._string().decode()
-        if name in self.found.dependency:
+        if name in self._imports:
             raise self._invalid(f"{name[:80]!r} is imported twice")
+        self._imports.add(name)
         self.found.dependency.append(name)
         self._expect(";")
 
@@ -267,18 +272,17 @@ class _Parser(OptionsCursor):
                 message.oneof_decl.add(name=name)
 
     def _check_numbers(self, message: DescriptorProto) -> None:
-        reserved = [(each.start, each.end) for each in message.reserved_range]
-        reserved += [(each.start, each.end) for each in message.extension_range]
-        seen = set()
+        is_reserved = _within([(each.start, each.end) for each in (*message.reserved_range, *message.extension_range)])
+        reserved_names, seen = set(message.reserved_name), set()
         for field in message.field:
             number = field.number
             if number > _MAX_FIELD_NUMBER and not message.options.message_set_wire_format:
                 raise self._invalid(f"field number {number} is above {_MAX_FIELD_NUMBER}")
             if number in _RESERVED_NUMBERS:
                 raise self._invalid(f"field number {number} is reserved for Protobuf itself")
-            if number in seen or any(start <= number < end for start, end in reserved):
+            if number in seen or is_reserved(number):
                 raise self._invalid(f"field number {number} of {message.name} is used twice or reserved")
-            if field.name in message.reserved_name:
+            if field.name in reserved_names:
                 raise self._invalid(f"the field name {field.name} of {message.name} is reserved")
             seen.add(number)
         if message.extension_range and self._proto3:
@@ -357,10 +361,10 @@ class _Parser(OptionsCursor):
             raise self._invalid(f"the first value of the proto3 enum {enum.name} is not 0")
         if len(set(numbers)) < len(numbers) and not enum.options.allow_alias:
             raise self._invalid(f"two values of the enum {enum.name} have one number, without allow_alias")
+        is_reserved = _within([(each.start, each.end + 1) for each in enum.reserved_range])
+        reserved_names = set(enum.reserved_name)
         for value in enum.value:
-            if value.name in enum.reserved_name or any(
-                each.start <= value.number <= each.end for each in enum.reserved_range
-            ):
+            if value.name in reserved_names or is_reserved(value.number):
                 raise self._invalid(f"the value {value.name} of the enum {enum.name} is reserved")
 
     def _service(self, service: ServiceDescriptorProto) -> None:
@@ -397,6 +401,19 @@ class _Parser(OptionsCursor):
         name = self._full_name()
         self._expect(")")
         return name, streams
+
+
+def _within(ranges: list[tuple[int, int]]) -> Callable[[int], bool]:
+    """Whether a number is in one of the ranges, whose ends are exclusive, without a look at each of them."""
+    starts = [start for start, _ in sorted(ranges)]
+    #: The furthest end of a range and those before it, which may contain it.
+    ends = list(accumulate((end for _, end in sorted(ranges)), max))
+
+    def contains(number: int) -> bool:
+        n_before = bisect_right(starts, number)
+        return n_before > 0 and number < ends[n_before - 1]
+
+    return contains
 
 
 def _set_type(field: FieldDescriptorProto, type_name: str) -> None:

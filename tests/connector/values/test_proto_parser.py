@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import sysconfig
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -233,3 +234,45 @@ def test_many_files_that_import_each_other_are_read_once() -> None:
     assert link("f0.proto", texts).name == "f0.proto"
     with pytest.raises(InvalidProtoError, match="more than 1000 files"):
         link("f0.proto", {f"f{n}.proto": f'import "f{n + 1}.proto";' for n in range(2000)})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "enum E {{ A = 0; reserved {ranges}; {values} }}",
+        "message M {{ reserved {ranges}; {values} }}",
+        "message M {{ reserved {names}; {values} }}",
+    ],
+)
+def test_many_reserved_ranges_take_time_in_proportion_to_the_text(text: str) -> None:
+    n = 30_000
+    made = text.format(
+        ranges=", ".join(str(100_000 + 2 * number) for number in range(n)),
+        names=", ".join(f'"r{number}"' for number in range(n)),
+        values=" ".join(
+            ("" if text.startswith("enum") else "int32 ") + f"v{number} = {number + 1};" for number in range(15_000)
+        ),
+    )
+    began = time.process_time()
+    parse("x.proto", 'syntax = "proto3"; ' + made)
+    assert time.process_time() - began < 20  # one range after the other for each value: minutes
+
+
+@pytest.mark.parametrize(
+    ("ranges", "number", "is_refused"),
+    [
+        ("5, 1 to 3, 2 to 10, 4", 9, True),
+        ("5, 1 to 3, 2 to 10, 4", 10, True),
+        ("5, 1 to 3, 2 to 10, 4", 11, False),
+        ("1 to 20, 3 to 4", 15, True),
+        ("20 to max", 19, False),
+        ("20 to max", 536_870_911, True),
+    ],
+)
+def test_a_number_in_any_of_the_reserved_ranges_is_refused(ranges: str, number: int, is_refused: bool) -> None:
+    text = f'syntax = "proto3"; message M {{ reserved {ranges}; int32 a = {number}; }}'
+    if is_refused:
+        with pytest.raises(InvalidProtoError, match="reserved"):
+            parse("x.proto", text)
+    else:
+        assert parse("x.proto", text).message_type[0].field[0].number == number
