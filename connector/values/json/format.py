@@ -85,7 +85,9 @@ def _validator(registry: Registry, schema: Schema) -> Any:
         document = parse_json(schema.text)
         cls = validator_for(document)
         types = cls.TYPE_CHECKER.redefine("integer", lambda _, value: _is_integer(value))
-        return extend(cls, {"multipleOf": _multiple_of}, type_checker=types)(document, registry=known)
+        return extend(cls, {"multipleOf": _multiple_of, "uniqueItems": _unique_items}, type_checker=types)(
+            document, registry=known
+        )
     except (ConnectorError, PoisonError):
         raise
     except Exception as error:  # a schema that is not one
@@ -107,3 +109,20 @@ def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Any:
         rest = _REMAINDERS.remainder(Decimal(value), Decimal(factor))
         if rest or rest.is_nan():
             yield ValidationError("not a multiple")
+
+
+def _unique_items(validator: Any, is_wanted: Any, value: Any, schema: Any) -> Any:
+    """The rule uniqueItems in time in proportion to the items; jsonschema compares each object with all others."""
+    from jsonschema import ValidationError
+
+    if is_wanted and validator.is_type(value, "array") and len({_hashable(each) for each in value}) < len(value):
+        yield ValidationError("not unique")
+
+
+def _hashable(value: Any) -> Any:
+    """Equal for values that JSON Schema calls equal: 1 and 1.0 are, 1 and true are not."""
+    if isinstance(value, dict):
+        return frozenset((name, _hashable(each)) for name, each in value.items())
+    if isinstance(value, list):
+        return tuple(_hashable(each) for each in value)
+    return (bool, value) if isinstance(value, bool) else value
