@@ -1,4 +1,4 @@
-# Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
+# Two commands matter: `make demo` and `make test`. Each installs everything that it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +19,7 @@ $(VENV)/.tools: pyproject.toml
 	$(BIN)/python -m pip install -qq -e '.[dev,pkcs12]'
 	touch $@ $(VENV)/.installed
 
-# A strict editable install lists files, so a new one needs it again (under a second).
+# A strict editable install lists files, so a new file needs another install (under a second).
 $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 	$(BIN)/python -m pip install -qq --no-build-isolation --no-deps -e .
 	touch $@
@@ -29,7 +29,7 @@ setup: $(VENV)/.installed  ## make the virtual environment
 demo: setup  ## the main job on a real local Kafka: topic -> stream -> Delta -> SQL -> lag
 	$(BIN)/python examples/demo.py $(if $(BOOTSTRAP),--bootstrap "$(BOOTSTRAP)") $(if $(TOPIC),--topic "$(TOPIC)")
 
-test: setup lint  ## the tests but the long ones, on real brokers
+test: setup lint  ## all tests except the long ones, on real brokers
 	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
 
 lint: setup  ## ruff, mypy --strict, import contracts
@@ -38,29 +38,29 @@ lint: setup  ## ruff, mypy --strict, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: setup  ## against Spark's JVM connector, in one session
+bench: setup  ## compare speed with Spark's JVM connector, in one session
 	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
 
 .PHONY: picture
-picture: setup  ## measure and draw docs/batch-read.png anew; the machine should be quiet
+picture: setup  ## measure and redraw docs/batch-read.png; the machine should be idle
 	$(BIN)/python benchmarks/bench.py --items read-none-16k-noop read-none-256k-noop read-ceiling --into docs/batch-read.json
 
 soak: setup  ## an idle query for ten minutes and a thousand micro-batches: nothing grows
 	$(BIN)/python -m pytest -m long tests/soak/test_soak.py -s $(PYTEST_ARGS)
 
-walkthrough: setup  ## the protocol step by step, on new and old brokers, judged by tshark where it is installed
+walkthrough: setup  ## the protocol step by step, on new and old brokers, checked by tshark if it is installed
 	$(BIN)/python -m pytest -m long tests/wire/test_walkthrough.py $(PYTEST_ARGS)
 
-crash: setup  ## exactly-once writes killed at every request, five times over, and whole queries with them
+crash: setup  ## exactly-once writes killed at every request, five times, and whole queries killed
 	$(BIN)/python -m pytest -m long tests/connector/sink/test_crash.py tests/connector/sink/test_crash_spark.py $(PYTEST_ARGS)
 
 chaos-kafka: setup  ## Kafka to Kafka, ten million records, twenty kills of brokers, executors and the driver
 	$(BIN)/python -m pytest -m long tests/soak/test_chaos_kafka.py -s $(PYTEST_ARGS)
 
-paused: setup  ## one of three brokers after the other is paused for 20 s: the others' partitions keep their pace
+paused: setup  ## pause each of three brokers for 20 s: the other brokers' partitions keep their rate
 	$(BIN)/python -m pytest -m long tests/soak/test_paused.py -s $(PYTEST_ARGS)
 
-planning: setup  ## how long 10,000 topic-partitions take to plan, on two brokers
+planning: setup  ## time to plan 10,000 topic-partitions, on two brokers
 	$(BIN)/python -m pytest -m long tests/connector/source/test_planning_scale.py -s $(PYTEST_ARGS)
 
 chaos: setup  ## a stream into Delta under leader moves, broker kills, and kills of its first batch; hours
@@ -77,12 +77,12 @@ fuzz: setup  ## a million damaged frames into every decoder
 fuzz-values: setup  ## a million damaged values through every decoder of connector/values
 	FUZZ_VALUES=1000000 $(BIN)/python -m pytest --timeout 7200 tests/connector/values/test_fuzz_values.py -s $(PYTEST_ARGS)
 
-resets: setup  ## a session on a real broker, reset at every byte of what either side says
+resets: setup  ## a session on a real broker, with the connection reset at every byte of either side
 	$(BIN)/python -m pytest -m long tests/wire/test_resets.py -s $(PYTEST_ARGS)
 
-# Kafka 2 with ZooKeeper; each run to its end, whatever the others come to.
+# Kafka 2 runs with ZooKeeper. All versions run, even if one fails.
 MATRIX := 2.5.1 2.8.2 3.9.2 4.3.1
-matrix: setup  ## the client's tests on old and new brokers; what those brokers lack is left out and listed
+matrix: setup  ## the client's tests on old and new brokers; tests of missing features are left out and listed
 	for version in $(MATRIX); do \
 	  echo "Kafka $$version"; \
 	  PYKAFKA_WIRE_TEST_KAFKA=$$version $(BIN)/python -m pytest -m "broker and not long and not docker" tests/wire $(PYTEST_ARGS) \
@@ -97,7 +97,7 @@ parity: setup  ## every scenario through both connectors, side by side
 	  tests/connector/source/test_data_loss.py $(PYTEST_ARGS)
 	@sed -n '/^[0-9]* scenarios:/,/^## /{/^##/!p}' docs/parity.md
 
-compat: setup  ## the essentials on Spark 4.0 to 4.3, classic and Connect
+compat: setup  ## the essential tests on Spark 4.0 to 4.3, classic and Connect
 	$(BIN)/python -m pytest -m long tests/connector/compat -s $(PYTEST_ARGS)
 
 release-check: setup  ## sdist and wheel, installed into empty environments, by --py-files, as a Connect artifact
@@ -110,7 +110,7 @@ cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2 TOPIC=o
 	$(BIN)/python -m pykafka_wire.local --nodes $(NODES) $(if $(TOPIC),--topic "$(TOPIC)")
 
 .PHONY: canary
-canary: setup  ## secrets in options come out nowhere, with the documented redaction and at Spark's defaults
+canary: setup  ## secrets in options are never shown, with the documented redaction and at Spark's defaults
 	$(BIN)/python -m pytest -m "long or not long" tests/connector/test_canary.py $(PYTEST_ARGS)
 
 .PHONY: test-kerberos
@@ -120,8 +120,8 @@ test-kerberos: setup  ## GSSAPI against a real KDC, with Debian's packages of MI
 	$(BIN)/python -m pytest -m long tests/wire/test_kerberos.py $(PYTEST_ARGS)
 
 .PHONY: old-brokers
-old-brokers: setup  ## brokers that ran with ZooKeeper: they start, and what only they answer to a write
+old-brokers: setup  ## brokers with ZooKeeper: they start, and their specific errors of writes are handled
 	$(BIN)/python -m pytest -m long tests/local/test_cluster.py tests/wire/test_produce_faults.py $(PYTEST_ARGS)
 
-clean:  ## remove what the targets made here
+clean:  ## remove everything that the targets created here
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis artifacts
