@@ -13,9 +13,20 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProtocolError, WireError
+from pykafka_wire.wire.connection.connection import Connection
+from pykafka_wire.wire.connection.response_future import ResponseFuture
+from pykafka_wire.wire.errors import (
+    BrokerError,
+    DeadlineExceededError,
+    ProtocolError,
+    RecordsNotWrittenError,
+    WireError,
+)
+from pykafka_wire.wire.produce.partition_queue import PartitionQueue
 from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.produce.request import InFlightRequests
 from pykafka_wire.wire.produce.response_handler import rejection_error
+from pykafka_wire.wire.produce.write_results import ProducerCounters, WriteResults
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.protocol.messages.produce import (
@@ -26,6 +37,7 @@ from pykafka_wire.wire.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topics import TopicPartition
 from tests.wire.fake_broker import CLOSE, FakeBroker, Mangled, Reply
 from tests.wire.scripted_log import (
     OUT_OF_ORDER,
@@ -256,3 +268,44 @@ def test_a_leader_hint_that_is_not_newer_is_followed_by_a_pause(fake: FakeBroker
         producer.flush()
     assert log.values == numbered(0, 10)
     assert fake.count(ProduceRequest) < 20
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        (Connection, "_write"),
+        (ResponseFuture, "set_response"),
+        (PartitionQueue, "take"),
+        (PartitionQueue, "acknowledge"),
+        (PartitionQueue, "_returned"),
+        (ProducerCounters, "count"),
+        (WriteResults, "add"),
+        (InFlightRequests, "add"),
+        (InFlightRequests, "remove"),
+    ],
+    ids=lambda of: of if isinstance(of, str) else of.__name__,
+)
+def test_an_interruption_at_any_step_is_repaired_or_reported(
+    where: Any, name: str, producer: Producer, log: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C right after the step: the next flush must neither wait for what never comes nor count less than is written."""
+    write(producer, 0, 10)
+    producer.flush()
+    producer.append("t", 0, encode(numbered(10, 20)))
+    step = getattr(where, name)
+
+    def then_interrupted(*args: Any, **named: Any) -> None:
+        step(*args, **named)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(where, name, then_interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.flush()
+    try:
+        assert producer.flush(Deadline.after_ms(30_000))[TopicPartition("t", 0)].n_records == 10
+    except RecordsNotWrittenError:
+        producer.reset()
+        assert producer.clean
+    else:
+        assert log.values == numbered(0, 20)

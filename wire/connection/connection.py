@@ -234,17 +234,19 @@ class Connection(Transport):
         deadline = deadline or Deadline.after_ms(self._settings.default_api_timeout_ms)
         with self._held(deadline):
             self._wait_out_throttle(deadline)
-            sent = self.state_machine.send(request, cap, answered=answered)
-            pending: ResponseFuture[Any] = ResponseFuture(self, sent, self._throttled_s)
-            if answered:
-                self._pending.append(pending)
-            self._trace.sent(self.label, sent)
             try:
+                sent = self.state_machine.send(request, cap, answered=answered)
+                pending: ResponseFuture[Any] = ResponseFuture(self, sent, self._throttled_s)
+                if answered:
+                    self._pending.append(pending)
+                self._trace.sent(self.label, sent)
                 self._write(self.state_machine.outgoing(), Deadline.after_ms(self._settings.request_timeout_ms))
             except (TransportError, OSError) as error:
                 raise self._broke(error) from error
+            except WireError:
+                raise  # the request cannot be expressed: nothing of it was queued
             except BaseException:
-                self.close()  # interrupted in the middle of a frame
+                self.close()  # interrupted in the middle of a frame, or before it
                 raise
             self._last_used = pending.sent_at
             return pending
@@ -296,15 +298,20 @@ class Connection(Transport):
 
     def _deliver(self, received: Received) -> None:
         """Resolve the oldest future with an answer: answers come in the order of the requests."""
-        pending = self._pending.popleft()
+        pending = self._pending[0]
         now = time.monotonic()
         self._last_used = now
         throttle_s = max(0, getattr(received.response, "throttle_time_ms", 0)) / 1000
         if throttle_s:
             self._throttled_s += max(0.0, now + throttle_s - max(now, self._muted_until))
             self._muted_until = max(self._muted_until, now + throttle_s)
-        self._trace.received(self.label, received, (now - pending.sent_at) * 1000)
-        pending.set_response(received.response)
+        try:
+            self._trace.received(self.label, received, (now - pending.sent_at) * 1000)
+            pending.set_response(received.response)
+            self._pending.popleft()
+        except BaseException:
+            self.close()  # interrupted: the next answer would go to the wrong request
+            raise
 
     def _wait_out_throttle(self, deadline: Deadline) -> None:
         delay_s = self._muted_until - time.monotonic()

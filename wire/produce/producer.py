@@ -16,10 +16,11 @@ unknown.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NoReturn
 
 from pykafka_wire.wire import forks
@@ -33,6 +34,7 @@ from pykafka_wire.wire.errors import (
     DeadlineExceededError,
     NoBrokerAvailableError,
     ProtocolError,
+    RecordsNotWrittenError,
     TransportError,
     WireError,
 )
@@ -155,13 +157,12 @@ class Producer:
             WireError: an earlier batch has failed.
         """
         self._raise_failure()
-        self._clock.resume()
         tp = TopicPartition(topic, partition)
         queue = self._queues.get(tp)
         if queue is None:
             queue = self._queues[tp] = PartitionQueue(tp)
-        expires_at = self._clock.now() + self._settings.delivery_timeout_ms / 1000
-        try:
+        with self._working():
+            expires_at = self._clock.now() + self._settings.delivery_timeout_ms / 1000
             max_bytes, level = self._settings.max_request_size, self._settings.compression_level
             for encoded in (part for batch in batches for part in split_to_size(batch, max_bytes, level)):
                 size = len(encoded.data)
@@ -183,8 +184,6 @@ class Producer:
                     self._send(everything=False)
             if self._lingered():
                 self._send(everything=True)
-        finally:
-            self._clock.pause()
 
     def flush(self, deadline: Deadline | None = None) -> dict[TopicPartition, WriteResult]:
         """Sends all that is queued, waits for every acknowledgement, and returns what was written since the last flush.
@@ -194,8 +193,7 @@ class Producer:
             WireError: a batch was rejected; the producer has failed.
         """
         self._raise_failure()
-        self._clock.resume()
-        try:
+        with self._working():
             while self._buffered_bytes:
                 if deadline is not None and deadline.expired:
                     raise DeadlineExceededError(
@@ -203,8 +201,6 @@ class Producer:
                         api="Produce",
                     )
                 self._progress(deadline)
-        finally:
-            self._clock.pause()
         return self._results.take()
 
     def take_rejected(self) -> list[RejectedRecords]:
@@ -451,15 +447,40 @@ class Producer:
             self._queues[tp].acknowledge(batch)
         except ProtocolError as error:
             self._fail(Failed(error))
-        self._buffered_bytes -= batch.size
         self.counters.count(n_records, batch.size)
         self._results.add(tp, n_records, batch.size, base_offset)
+        self._buffered_bytes -= batch.size  # last: an interruption before is found by it
 
     def _fail(self, failed: Failed) -> NoReturn:
         """Fails the producer for good: what comes after a lost batch must not be written."""
         self._error = failed.error
         logger.debug("the producer has failed: %s", failed.error)
         raise failed.error from failed.cause
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        """A call during which the clock runs, and after which every batch has its place, or the producer has failed."""
+        self._clock.resume()
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            self._check_batches()
+            raise
+        finally:
+            self._clock.pause()
+
+    def _check_batches(self) -> None:
+        """After Ctrl-C: fails the producer where a step was left half done, with a batch that nobody would send or count."""
+        waiting = [batch for queue in self._queues.values() for batch in queue.waiting]
+        in_flight = {batch for queue in self._queues.values() for batch in queue.in_flight}
+        n_bytes = sum(batch.size for batch in (*waiting, *in_flight))
+        if n_bytes != self._buffered_bytes or not in_flight <= self._in_flight.batches():
+            self._error = RecordsNotWrittenError(
+                "the producer was interrupted while it queued or acknowledged a batch, so it is unknown what is written",
+                remedy="Call reset(), and send again what was not flushed.",
+            )
 
     def _raise_failure(self) -> None:
         self._check_fork()

@@ -122,6 +122,11 @@ class InFlightRequests:
     def remove(self, sent: InFlightProduce) -> None:
         self._by_node[sent.node].remove(sent)
 
+    def batches(self) -> set[QueuedBatch]:
+        """The batches of all requests."""
+        requests = itertools.chain.from_iterable(self._by_node.values())
+        return {batch for sent in requests for batch in sent.batches.values()}
+
     def oldest(self) -> list[InFlightProduce]:
         """The oldest request of each broker, the one that expires first before the others."""
         oldest = [requests[0] for requests in self._by_node.values() if requests]
