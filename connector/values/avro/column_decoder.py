@@ -1,7 +1,7 @@
-"""Avro values of one writer's schema into one Arrow column, all of them together.
+"""Decodes all Avro values of one writer's schema into one Arrow column together.
 
-Owns the way from a binary column to lanes and back. A row that cannot be read in columns is not judged here: its number is
-returned, for whoever reads it on its own and knows why it is poison, or that it is not.
+Owns the conversion from a binary column to lanes and back. If a row cannot be read in columns, its number is returned, and the
+caller decodes it separately, to find the reason or that it is valid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pykafka_wire.values.avro.lanes import Flags, Ints, Lanes
 from pykafka_wire.values.avro.scalar_steps import Step
 from pykafka_wire.wire.records.arrays import to_arrow, validity
 
-#: Lanes are read so many at a time that what they work with fits the cache.
+#: Lanes per group, chosen so that their data fits the cache.
 _LANES_AT_ONCE: Final = 32_768
 
 
@@ -26,12 +26,12 @@ _FRAME_BYTES: Final = 5
 
 
 def decode_framed(rows: Any, column_type: pa.DataType, step_of: Callable[[int], Step]) -> tuple[Any, Flags]:
-    """``(pa.Array, bool[n])``: a pa.BinaryArray of framed values decoded, and which rows are left to be decoded one by one.
+    """``(pa.Array, bool[n])``: a pa.BinaryArray of framed values decoded, and which rows the caller must decode one by one.
 
-    Elements of rows that are left, and of nulls, mean nothing.
+    Elements of those rows, and of nulls, are meaningless.
 
     Args:
-        step_of: what reads values of a schema's id; where it raises PoisonError, the rows of that id are left.
+        step_of: returns the step for a schema's id; if it raises PoisonError, the rows of that id are left to the caller.
     """
     buffer, starts, ends = bounds(rows)
     left = validity(rows)
@@ -59,7 +59,7 @@ def decode_framed(rows: Any, column_type: pa.DataType, step_of: Callable[[int], 
 
 
 def bounds(values: Any) -> tuple[Any, Ints, Ints]:
-    """``(uint8[…], int64[n], int64[n])``: the bytes of a pa.BinaryArray, and where each value begins and ends in them; views."""
+    """``(uint8[…], int64[n], int64[n])``: the bytes of a pa.BinaryArray, and the start and end of each value in them; views."""
     _, offsets, data = values.buffers()
     edges = np.frombuffer(offsets or b"\0\0\0\0", dtype=np.int32)[
         values.offset : values.offset + len(values) + 1
@@ -69,9 +69,9 @@ def bounds(values: Any) -> tuple[Any, Ints, Ints]:
 
 
 def decode(buffer: Any, starts: Ints, ends: Ints, step: Step, column_type: pa.DataType) -> tuple[Any, Flags]:
-    """``(pa.Array, bool[n])``: the values between ``starts`` and ``ends``, which ascend, and which of them are not read.
+    """``(pa.Array, bool[n])``: the values between ``starts`` and ``ends``, which ascend, and which of them could not be read.
 
-    Elements that are not read mean nothing. A value with bytes left over is not read.
+    Elements that could not be read are meaningless. A value with bytes left over counts as not read.
     """
     columns, failed = [], [np.zeros(0, dtype=np.bool_)]
     for first in range(0, len(starts), _LANES_AT_ONCE):

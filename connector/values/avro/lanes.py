@@ -1,8 +1,8 @@
-"""Many encoded values read side by side: a lane for each, with its position, its end and whether it failed.
+"""Many encoded values read in parallel: one lane per value, with its position, its end and whether it failed.
 
 Owns Avro's encodings of single values (https://avro.apache.org/docs/1.12.0/specification/#binary-encoding), each read for all
-lanes at once. It knows no schema. A lane never raises: where its bytes are not what they should be it is marked as failed,
-and goes on at its end with values that mean nothing; the caller drops them.
+lanes at once. It knows no schema. A lane never raises: invalid bytes mark it as failed. A failed lane continues at its end
+with meaningless values, which the caller drops.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Lanes:
 
     Attributes:
         buffer: uint8[…], the bytes of all values.
-        position: int64[n], where each lane reads next; ascending, and never behind its end.
+        position: int64[n], the next position of each lane; ascending, and never after its end.
         end: int64[n], exclusive.
         failed: bool[n].
     """
@@ -49,23 +49,23 @@ class Lanes:
     def __len__(self) -> int:
         return len(self.position)
 
-    def chosen(self, index: Ints) -> Lanes:
-        """Some of the lanes, to be read on their own and then given back with :meth:`put_back`. Copies."""
+    def select(self, index: Ints) -> Lanes:
+        """A copy of some lanes, to read them separately and then merge them with :meth:`put_back`."""
         return Lanes(self.buffer, self.position.take(index), self.end.take(index))
 
     def put_back(self, index: Ints, lanes: Lanes) -> None:
-        """Go on where ``lanes``, chosen by ``index``, have come to."""
+        """Take over the positions and failures of ``lanes``, which :meth:`select` returned for ``index``."""
         self.position[index] = lanes.position
         self.failed[index] |= lanes.failed
 
     def fail(self, wrong: Flags) -> None:
-        """Mark lanes as failed. They go on at their end, where every length is 0."""
+        """Mark lanes as failed, and move them to their end, where every length is 0."""
         if wrong.any():
             self.failed |= wrong
             np.copyto(self.position, self.end, where=wrong)
 
     def longs(self) -> Ints:
-        """int64[n]: the next zigzag varint of each lane; 0 where it fails."""
+        """int64[n]: the next zigzag varint of each lane; 0 if it fails."""
         buffer, ends = self.buffer, self.position + 1
         first = buffer.take(self.position, mode="clip")
         if int(first.max(initial=0)) < 0x80:
@@ -73,10 +73,10 @@ class Lanes:
         else:
             words, ends = self._words(ends)
             values = (words >> np.uint64(1)).view(np.int64) ^ -(words & np.uint64(1)).view(np.int64)
-        return self._moved(ends, values)
+        return self._advance(ends, values)
 
     def _words(self, ends: Ints) -> tuple[npt.NDArray[np.uint64], Ints]:
-        """uint64[n] of the varints that begin one before ``ends``, and int64[n] where they end; ``ends`` is used up."""
+        """uint64[n] of the varints that begin one before ``ends``, and int64[n] of their ends; changes ``ends``."""
         n_places = max(len(self.buffer) - 7, 0)
         n_whole = int(np.searchsorted(self.position, n_places))  # lanes with eight bytes before the buffer's end
         words = np.zeros(len(self), dtype=np.uint64)
@@ -87,7 +87,7 @@ class Lanes:
             last = ~found & _HIGH_BITS
             last &= np.negative(last)  # the highest bit of the first byte that ends a varint, and of no other
             found &= (last - _ONE) & ~_HIGH_BITS
-            # Seven bits of each byte, moved together: pairs of bytes, of two, of four.
+            # Join the seven bits of each byte: first of two bytes, then of four, then of eight.
             found = (found & _SEVEN) | (found & (_SEVEN << _U8)) >> _ONE
             found = (found & _FOURTEEN) | (found & (_FOURTEEN << _U16)) >> np.uint64(2)
             words[:n_whole] = (found & _TWENTY_EIGHT) | (found & (_TWENTY_EIGHT << _U32)) >> np.uint64(4)
@@ -112,26 +112,26 @@ class Lanes:
             words[going] |= (octet & 0x7F).astype(np.uint64) << np.uint64(shift)
             position[going] += 1
             going = going[octet > 0x7F]
-        position[going] = self.end.take(index)[going] + 1  # longer than a varint can be
+        position[going] = self.end.take(index)[going] + 1  # longer than the maximum of a varint
         return words, position
 
     def fixed(self, dtype: str) -> npt.NDArray[Any]:
-        """The next fixed-width numbers, in a NumPy dtype such as ``<f8``; 0 where a lane fails."""
+        """The next fixed-width numbers, in a NumPy dtype such as ``<f8``; 0 if a lane fails."""
         width = np.dtype(dtype).itemsize
         n_places = len(self.buffer) - width + 1
         if n_places < 1:
             self.fail(np.ones(len(self), dtype=np.bool_))
             return np.zeros(len(self), dtype=dtype)
-        # Each place of the buffer as a number of its own, aligned or not: no bytes are gathered one by one.
+        # View each position of the buffer as a number, aligned or not: no bytes are copied one by one.
         places = np.ndarray((n_places,), dtype=dtype, buffer=self.buffer.data, strides=(1,))
-        return self._moved(self.position + width, places[np.minimum(self.position, n_places - 1)])
+        return self._advance(self.position + width, places[np.minimum(self.position, n_places - 1)])
 
     def octets(self) -> Octets:
-        """uint8[n]: the next byte of each lane; 0 where it fails."""
-        return self._moved(self.position + 1, self.buffer.take(self.position, mode="clip"))
+        """uint8[n]: the next byte of each lane; 0 if it fails."""
+        return self._advance(self.position + 1, self.buffer.take(self.position, mode="clip"))
 
     def lengths(self) -> Ints:
-        """int64[n]: the next varint as a number of bytes that follow, all of them within the lane."""
+        """int64[n]: the next varint as a length, checked against the lane's remaining bytes."""
         sizes = self.longs()
         wrong = (sizes < 0) | (sizes > self.end - self.position)
         if wrong.any():
@@ -139,23 +139,23 @@ class Lanes:
             sizes[wrong] = 0
         return sizes
 
-    def pieces(self, sizes: Ints | int, arrow_type: pa.DataType) -> Any:
+    def slices(self, sizes: Ints | int, arrow_type: pa.DataType) -> Any:
         """pa.Array of the next ``sizes`` bytes of each lane, as ``pa.binary()`` or ``pa.string()``; a copy."""
         starts = self.position
         self.position = starts + sizes
         bounds = np.empty(2 * len(self), dtype=np.int32)
         bounds[0::2] = starts
         bounds[1::2] = self.position
-        # What each lane reads, and what lies between two lanes, in turn: every second element is wanted.
-        n_pieces = max(2 * len(self) - 1, 0)
+        # Elements alternate between a lane's bytes and the gap before the next lane: every second one is needed.
+        n_slices = max(2 * len(self) - 1, 0)
         everything = pa.Array.from_buffers(
             arrow_type,
-            n_pieces,
-            [None, pa.py_buffer(bounds if n_pieces else np.zeros(1, np.int32)), pa.py_buffer(self.buffer)],
+            n_slices,
+            [None, pa.py_buffer(bounds if n_slices else np.zeros(1, np.int32)), pa.py_buffer(self.buffer)],
         )
-        return everything.take(to_arrow(np.arange(0, n_pieces, 2, dtype=np.int32)))
+        return everything.take(to_arrow(np.arange(0, n_slices, 2, dtype=np.int32)))
 
-    def _moved(self, ends: Ints, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _advance(self, ends: Ints, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         self.position = ends
         wrong = ends > self.end
         if wrong.any():

@@ -1,6 +1,6 @@
-"""The steps of Avro values that have parts: unions, records, arrays and maps.
+"""The steps for Avro's nested values: unions, records, arrays and maps.
 
-As in :mod:`~pykafka_wire.values.avro.scalar_steps`, lanes that cannot be read are marked as failed, and nothing raises on bytes.
+As in :mod:`~pykafka_wire.values.avro.scalar_steps`, a step never raises on bytes, but marks lanes that it cannot read as failed.
 """
 
 from __future__ import annotations
@@ -17,60 +17,60 @@ from pykafka_wire.values.avro.lanes import Flags, Ints, Lanes
 from pykafka_wire.values.avro.scalar_steps import Null, Step, Unreadable, bits
 from pykafka_wire.wire.records.arrays import to_arrow, to_numpy, validity
 
-#: Items of an array or map are read in rounds, one of each lane. Where few lanes are left, a round costs more than it
-#: reads: these values are left to whoever reads values one by one.
+#: Items of an array or map are read in rounds, one item of each lane per round. With few lanes left a round is inefficient:
+#: these lanes fail, and the caller decodes their values one by one.
 _MIN_LANES: Final = 16
 _MAX_ROUNDS_OF_FEW: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Union(Step):
-    """One of some branches, by number; all of them make the same Arrow type."""
+    """One of several branches, by number; all branches have the same Arrow type."""
 
     branches: Sequence[Step]
     type: pa.DataType
 
     def read(self, lanes: Lanes) -> Any:
-        chosen = self._chosen(lanes)
+        branch_numbers = self._branch_numbers(lanes)
         n = len(lanes)
-        first = int(chosen[0]) if n else 0
-        if (chosen == first).all():
+        first = int(branch_numbers[0]) if n else 0
+        if (branch_numbers == first).all():
             return self.branches[first].read(lanes)
         found, places = [], np.zeros(n, dtype=np.int64)
         is_null = np.zeros(n, dtype=np.bool_)
         n_found = 0
         for number, branch in enumerate(self.branches):
-            index = np.flatnonzero(chosen == number)
+            index = np.flatnonzero(branch_numbers == number)
             if not len(index):
                 continue
             if isinstance(branch, Null):
                 is_null[index] = True
                 continue
-            part = lanes.chosen(index)
+            part = lanes.select(index)
             found.append(branch.read(part))
             lanes.put_back(index, part)
             places[index] = np.arange(n_found, n_found + len(index))
             n_found += len(index)
         if not found:
             return pa.nulls(n, self.type)
-        return _taken(pa.concat_arrays(found) if len(found) > 1 else found[0], places, is_null)
+        return _take_or_null(pa.concat_arrays(found) if len(found) > 1 else found[0], places, is_null)
 
     def skip(self, lanes: Lanes) -> None:
-        chosen = self._chosen(lanes)
+        branch_numbers = self._branch_numbers(lanes)
         for number, branch in enumerate(self.branches):
-            index = np.flatnonzero(chosen == number)
+            index = np.flatnonzero(branch_numbers == number)
             if len(index):
-                part = lanes.chosen(index)
+                part = lanes.select(index)
                 branch.skip(part)
                 lanes.put_back(index, part)
 
-    def _chosen(self, lanes: Lanes) -> Ints:
-        chosen = lanes.longs()
-        wrong = (chosen < 0) | (chosen >= len(self.branches))
+    def _branch_numbers(self, lanes: Lanes) -> Ints:
+        branch_numbers = lanes.longs()
+        wrong = (branch_numbers < 0) | (branch_numbers >= len(self.branches))
         if wrong.any():
             lanes.fail(wrong)
-            chosen[wrong] = 0
-        return chosen
+            branch_numbers[wrong] = 0
+        return branch_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class Record(Step):
     """Fields in the writer's order.
 
     Attributes:
-        steps: of each field that was written, and the place of its column; -1 for one that nobody wants.
-        absent: of each column that was not written, what stands there, and its place.
+        steps: for each written field, and the index of its column; -1 for a field that is skipped.
+        absent: for each column that was not written, its value, and the index of the column.
         type: the columns, a struct.
     """
 
@@ -107,7 +107,7 @@ class Record(Step):
 
 @dataclass(frozen=True, slots=True)
 class Items(Step):
-    """An ``array``, or a ``map`` with ``key``: blocks of items, each behind its count (and, where that is negative, its size).
+    """An ``array``, or a ``map`` with ``key``: blocks of items; each begins with its count (if negative, also with its size).
 
     Each item takes a byte at least, so that no count is above the number of bytes left.
     """
@@ -130,16 +130,16 @@ class Items(Step):
         if not items:
             empty = Lanes(lanes.buffer, lanes.position[:0], lanes.end[:0])
             keys = [] if self.key is None else [self.key.read(empty)]
-            return self._made(n, offsets, keys, [self.item.read(empty)])
+            return self._to_arrow(n, offsets, keys, [self.item.read(empty)])
         owner = np.concatenate(owners)
-        # Rounds are in order, and a stable sort keeps them so for each lane.
+        # Rounds are in order, and a stable sort keeps that order for each lane.
         places = np.argsort(owner, kind="stable")
         order = to_arrow(places)
         np.cumsum(np.bincount(owner, minlength=n), out=offsets[1:])
         ordered = [[pa.concat_arrays(each).take(order)] if each else [] for each in (keys, items)]
         if self.key is not None:
-            lanes.fail(_repeated(owner.take(places), ordered[0][0], n))
-        return self._made(n, offsets, ordered[0], ordered[1])
+            lanes.fail(_have_duplicate_keys(owner.take(places), ordered[0][0], n))
+        return self._to_arrow(n, offsets, ordered[0], ordered[1])
 
     def skip(self, lanes: Lanes) -> None:
         for index, part in self._rounds(lanes):
@@ -148,7 +148,7 @@ class Items(Step):
             self.item.skip(part)
             lanes.put_back(index, part)
 
-    def _made(self, n: int, offsets: npt.NDArray[np.int32], keys: list[Any], items: list[Any]) -> Any:
+    def _to_arrow(self, n: int, offsets: npt.NDArray[np.int32], keys: list[Any], items: list[Any]) -> Any:
         if self.key is None:
             return pa.Array.from_buffers(self.type, n, [None, pa.py_buffer(offsets)], children=items)
         entries = pa.struct([self.type.key_field, self.type.item_field])
@@ -156,7 +156,7 @@ class Items(Step):
         return pa.Array.from_buffers(self.type, n, [None, pa.py_buffer(offsets)], children=[pairs])
 
     def _rounds(self, lanes: Lanes) -> Iterator[tuple[Ints, Lanes]]:
-        """``(index, lanes)`` of the lanes with an item left, in rounds; to be read and put back before the next one."""
+        """``(index, lanes)`` of the lanes with an item left, per round: the caller puts them back before the next round."""
         index = np.arange(len(lanes))
         left = np.zeros(len(lanes), dtype=np.int64)
         n_rounds = 0
@@ -174,7 +174,7 @@ class Items(Step):
                 few[index] = True
                 lanes.fail(few)
                 return
-            yield index, lanes.chosen(index)
+            yield index, lanes.select(index)
             going = ~lanes.failed[index]
             left -= 1
             if not going.all():
@@ -182,12 +182,12 @@ class Items(Step):
 
     @staticmethod
     def _counts(lanes: Lanes, index: Ints) -> Ints:
-        """How many items the next block of some lanes has; 0 where there is no further one."""
-        part = lanes.chosen(index)
+        """The number of items in the next block of some lanes; 0 after the last block."""
+        part = lanes.select(index)
         counts = part.longs()
         sized = np.flatnonzero(counts < 0)
         if len(sized):
-            inner = part.chosen(sized)
+            inner = part.select(sized)
             inner.lengths()
             part.put_back(sized, inner)
             counts[sized] = -counts[sized]
@@ -215,14 +215,14 @@ def _checked(column: Any, field: Any, lanes: Lanes) -> Any:  # a pa.Array, a pa.
     return column
 
 
-def _taken(values: Any, places: Ints, is_null: Flags) -> Any:
-    """Elements of an Arrow array by their places, null where there is none."""
+def _take_or_null(values: Any, places: Ints, is_null: Flags) -> Any:
+    """Elements of an Arrow array by index, null where ``is_null``."""
     validity = pa.py_buffer(bits(~is_null))
     return values.take(pa.Array.from_buffers(pa.int64(), len(places), [validity, pa.py_buffer(places)]))
 
 
-def _repeated(owner: Ints, keys: Any, n: int) -> Flags:
-    """bool[n]: which owners have a key twice; ``owner`` ascends, and is as long as ``keys``."""
+def _have_duplicate_keys(owner: Ints, keys: Any, n: int) -> Flags:
+    """bool[n]: which owners have a duplicate key; ``owner`` ascends, and is as long as ``keys``."""
     codes = keys.dictionary_encode()
     pairs = owner * len(codes.dictionary) + to_numpy(codes.indices, null=0)
     pairs.sort()

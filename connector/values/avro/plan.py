@@ -1,7 +1,7 @@
-"""From a writer's schema, a reader's and the wanted Arrow type to the steps that read values so.
+"""Makes the steps that read values, from the writer's schema, the reader's schema and the wanted Arrow type.
 
-Owns Avro's schema resolution (https://avro.apache.org/docs/1.12.0/specification/#schema-resolution) as far as it is done in
-columns. What is not, and what a value of the schema cannot be in the wanted type, becomes a step under which lanes fail:
+Owns the part of Avro's schema resolution (https://avro.apache.org/docs/1.12.0/specification/#schema-resolution) that is done in
+columns. The rest, and schemas that do not fit the wanted type, become a step in which all lanes fail:
 :class:`~pykafka_wire.values.avro.scalar_steps.Unreadable`.
 """
 
@@ -18,11 +18,11 @@ from pykafka_wire.wire.records.arrays import binary_array
 
 Schema = Any  # as fastavro parses it: a name, a list (union) or a dict
 Named = Mapping[str, Schema]
-#: Of a reader's default and the type it is wanted in: pa.Array of one element. Raises what its values raise.
+#: Converts a reader's default to a pa.Array of one element of a type. May raise any exception.
 MakeConstant = Callable[[Any, pa.DataType], Any]
 
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-#: What a written type may be read as (the specification's promotions).
+#: Written type -> types that it may be read as (the specification's promotions).
 _PROMOTIONS: Final[dict[str, frozenset[str]]] = {
     "int": frozenset({"long", "float", "double"}),
     "long": frozenset({"float", "double"}),
@@ -30,7 +30,7 @@ _PROMOTIONS: Final[dict[str, frozenset[str]]] = {
     "string": frozenset({"bytes"}),
     "bytes": frozenset({"string"}),
 }
-#: A schema may name a type in many places: each is a step. More of them than this are a bomb, or at least no topic's schema.
+#: Each use of a type in a schema is a step. More than this is an attack, not a topic's schema.
 _MAX_STEPS: Final = 10_000
 
 
@@ -52,10 +52,9 @@ class Plan:
     def step(
         self, written: Schema, read: Schema | None, wanted: pa.DataType | None, inside: frozenset[str] = frozenset()
     ) -> Step:
-        """What reads a value of ``written`` into ``wanted``, resolved to ``read`` if that is given.
+        """The step that reads a value of ``written`` into ``wanted``, resolved to ``read`` if that is given.
 
-        ``wanted`` is None where a value is only skipped; a step made for that is never read. ``inside`` names the records
-        around it.
+        If ``wanted`` is None, the step only skips values. ``inside`` has the names of the enclosing records.
         """
         written = _definition(written, self._written)
         read = None if read is None else _definition(read, self._read)
@@ -67,8 +66,8 @@ class Plan:
             branches = [self.step(each, read, wanted, inside) for each in written]
             return nested_steps.Union(branches, pa.null() if wanted is None else wanted)
         if isinstance(read, list):
-            # The specification takes the first branch that matches, Java one that needs no promotion: done here where both
-            # come to the same.
+            # The specification takes the first matching branch, Java the first one without promotion: supported here
+            # if both are the same branch.
             matching = [each for each in (_definition(one, self._read) for one in read) if _matches(written, each)]
             if not matching or (len(matching) > 1 and _kind(matching[0]) != _kind(written)):
                 return unreadable
@@ -77,7 +76,7 @@ class Plan:
             return unreadable
         kind = _kind(written)
         if wanted is None:
-            return self._skipping(written, kind, inside)
+            return self._skip(written, kind, inside)
         if kind == "null":
             return scalar_steps.Null(wanted)
         if kind == "record":
@@ -88,10 +87,10 @@ class Plan:
             symbols = tuple(written["symbols"])
             if not pa.types.is_string(wanted) or (read is not None and not set(symbols) <= set(read["symbols"])):
                 return unreadable
-            return scalar_steps.Choice(binary_array([each.encode() for each in symbols]).view(pa.string()))
+            return scalar_steps.Enum(binary_array([each.encode() for each in symbols]).view(pa.string()))
         return _scalar(written, written if read is None else read, wanted) or unreadable
 
-    def _skipping(self, written: Schema, kind: str, inside: frozenset[str]) -> Step:
+    def _skip(self, written: Schema, kind: str, inside: frozenset[str]) -> Step:
         if kind == "record":
             if written["name"] in inside:
                 return scalar_steps.Unreadable(pa.null())
@@ -133,7 +132,7 @@ class Plan:
                 kind = None if reader is None else reader["type"]
                 found.append((self.step(field["type"], kind, wanted.field(place).type, inside), place))
             else:
-                # Skipped, but what the reader's schema has must still be resolvable: others decide where it is not plain.
+                # Skipped, but it must still resolve to the reader's field: only the simple cases are decided here.
                 if reader is not None and not self._is_resolvable(field["type"], reader["type"]):
                     return scalar_steps.Unreadable(wanted)
                 found.append((self.step(field["type"], None, None, inside), -1))
@@ -151,14 +150,14 @@ class Plan:
         return nested_steps.Record(tuple(found), tuple(absent), wanted)
 
     def _is_resolvable(self, written: Schema, read: Schema) -> bool:
-        """Whether every value of ``written`` is one of ``read``, by their names alone; False where it takes more to know."""
+        """Whether every value of ``written`` is one of ``read``, judged by their names alone; False if that does not suffice."""
         one, other = _definition(written, self._written), _definition(read, self._read)
         return isinstance(one, str) and one in _PRIMITIVES and one == other
 
     def _default(self, field: Schema, wanted: pa.DataType) -> Step:
         kind = field["type"]
         first = _definition(kind[0] if isinstance(kind, list) else kind, self._read)
-        # A default in JSON is what Python makes of it for these only: bytes are text there, and records need defaults of theirs.
+        # Only for these types is the JSON default the Python value: bytes are text in JSON, records need their own defaults.
         if _kind(first) not in ("null", "boolean", "int", "long", "float", "double", "string", "enum") or _logical(
             first
         ):
@@ -167,7 +166,7 @@ class Plan:
             return scalar_steps.Null(wanted)
         try:
             return scalar_steps.Constant(self._constant(field["default"], wanted))
-        except Exception:  # the default does not fit the column: whoever reads row by row says how
+        except Exception:  # the default does not fit the column: decoding row by row reports why
             return scalar_steps.Unreadable(wanted)
 
     def _items(self, written: Schema, read: Schema | None, wanted: pa.DataType, inside: frozenset[str]) -> Step:
@@ -184,7 +183,7 @@ class Plan:
 
 
 def _scalar(written: Schema, read: Schema, wanted: pa.DataType) -> Step | None:
-    """What reads a primitive or ``fixed`` value, if that is done in columns."""
+    """The step for a primitive or ``fixed`` value; None if it is not supported in columns."""
     is_a = pa.types
     kind, target, logical = _kind(written), _kind(read), _logical(read)
     if logical != _logical(written) or (logical and kind != target):
@@ -192,7 +191,7 @@ def _scalar(written: Schema, read: Schema, wanted: pa.DataType) -> Step | None:
     if kind == "boolean":
         return scalar_steps.Boolean() if is_a.is_boolean(wanted) else None
     if kind in ("int", "long"):
-        return _whole(kind, target, logical, wanted)
+        return _integer(kind, target, logical, wanted)
     if kind in ("float", "double"):
         return scalar_steps.Floating("<f4" if kind == "float" else "<f8", wanted) if is_a.is_floating(wanted) else None
     if logical == "decimal":
@@ -211,7 +210,7 @@ def _scalar(written: Schema, read: Schema, wanted: pa.DataType) -> Step | None:
     return scalar_steps.Text(wanted, is_text) if is_a.is_binary(wanted) else None
 
 
-def _whole(kind: str, target: str, logical: str, wanted: pa.DataType) -> Step | None:
+def _integer(kind: str, target: str, logical: str, wanted: pa.DataType) -> Step | None:
     is_a = pa.types
     bits = 32 if kind == "int" else 64
     if logical == "date":
@@ -223,7 +222,7 @@ def _whole(kind: str, target: str, logical: str, wanted: pa.DataType) -> Step | 
         return None
     if is_a.is_signed_integer(wanted) and target in ("int", "long"):
         return scalar_steps.integer(wanted, bits)
-    # As a float a whole number is rounded twice, to 64 bits and then to 32, where the reader's schema has it so.
+    # If the reader's type is float, an integer is rounded twice, to 64 bits and then to 32.
     return scalar_steps.integer(wanted, bits) if is_a.is_float64(wanted) and target != "float" else None
 
 
@@ -255,7 +254,7 @@ def _logical(schema: Schema) -> str:
 
 
 def _matches(written: Schema, read: Schema) -> bool:
-    """Whether a value of one can be read as the other, as far as their outermost types tell."""
+    """Whether a value of one can be read as the other, judged by their outermost types."""
     one, other = _kind(written), _kind(read)
     if one != other:
         return other in _PROMOTIONS.get(one, ())

@@ -1,8 +1,8 @@
-"""What to do with the bytes of each kind of Avro value without parts: read it into an Arrow array, or skip it, in all lanes.
+"""Steps for Avro's primitive values: each reads a value into an Arrow array, or skips it, in all lanes.
 
-Owns the way from lanes (:mod:`~pykafka_wire.values.avro.lanes`) to Arrow. Which step reads which schema is
-:mod:`~pykafka_wire.values.avro.plan`'s decision. A step never raises on bytes: lanes that it cannot read are marked as failed,
-and what it returns for them means nothing.
+Owns the conversion from lanes (:mod:`~pykafka_wire.values.avro.lanes`) to Arrow. :mod:`~pykafka_wire.values.avro.plan` selects
+the step for a schema. A step never raises on bytes: it marks lanes that it cannot read as failed, and returns meaningless
+elements for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pykafka_wire.values.avro.lanes import Flags, Ints, Lanes
 from pykafka_wire.wire.records.arrays import to_arrow
 
 _MICROS_PER_MILLI: Final = 1000
-#: 0001-01-01 and 9999-12-31T23:59:59.999999 in microseconds since the epoch: what Python's datetime, and Spark, can hold.
+#: 0001-01-01 and 9999-12-31T23:59:59.999999 in microseconds since the epoch: the range of Python's datetime and of Spark.
 _FIRST_MICRO: Final = -62_135_596_800_000_000
 _LAST_MICRO: Final = 253_402_300_799_999_999
 _FIRST_DAY: Final = -719_162
@@ -29,7 +29,7 @@ _UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 
 class Step(ABC):
-    """One kind of value."""
+    """Reads or skips one type of value."""
 
     @abstractmethod
     def read(self, lanes: Lanes) -> Any:
@@ -37,17 +37,17 @@ class Step(ABC):
 
     @abstractmethod
     def skip(self, lanes: Lanes) -> None:
-        """Move behind the value."""
+        """Advance past the value."""
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether a value may take no bytes."""
+        """Whether a value may have no bytes."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable(Step):
-    """What is not read in columns: every lane that comes here fails."""
+    """A value that is not supported in columns: every lane fails."""
 
     type: pa.DataType
 
@@ -76,7 +76,7 @@ class Null(Step):
 
 @dataclass(frozen=True, slots=True)
 class Constant(Step):
-    """A reader's default for a field that the writer did not have. Takes no bytes."""
+    """A reader's default for a field that the writer does not have. It has no bytes."""
 
     value: Any  # pa.Array of one element
 
@@ -104,16 +104,16 @@ class Boolean(Step):
 
 @dataclass(frozen=True, slots=True)
 class Integer(Step):
-    """``int`` or ``long`` as an integer, floating point, date or timestamp column; what does not fit fails."""
+    """``int`` or ``long`` as an integer, floating point, date or timestamp column; a value that does not fit fails."""
 
     type: pa.DataType
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     factor: int = 1
 
     def read(self, lanes: Lanes) -> Any:
         values = lanes.longs()
-        wrong = (values < self.least) | (values > self.most)
+        wrong = (values < self.minimum) | (values > self.maximum)
         if wrong.any():
             lanes.fail(wrong)
             values[wrong] = 0
@@ -137,14 +137,14 @@ def date() -> Integer:
 
 
 def timestamp(arrow_type: pa.DataType, *, millis: bool) -> Integer:
-    """Milliseconds or microseconds since the epoch, or of a local clock, into microseconds."""
+    """Milliseconds or microseconds since the epoch, or of local time, into microseconds."""
     factor = _MICROS_PER_MILLI if millis else 1
     return Integer(arrow_type, -(-_FIRST_MICRO // factor), _LAST_MICRO // factor, factor)
 
 
 @dataclass(frozen=True, slots=True)
 class Floating(Step):
-    """``float`` (``<f4``) or ``double`` (``<f8``) as a floating point column; what is too large for it fails."""
+    """``float`` (``<f4``) or ``double`` (``<f8``) as a floating point column; a value that is too large for it fails."""
 
     dtype: str
     type: pa.DataType
@@ -167,7 +167,7 @@ class Text(Step):
     """``string`` or ``bytes``, as ``pa.string()`` or ``pa.binary()``; text must be UTF-8.
 
     Attributes:
-        pattern: what all of the text must match, or empty.
+        pattern: a regular expression for the whole text, or empty.
     """
 
     type: pa.DataType
@@ -175,7 +175,7 @@ class Text(Step):
     pattern: str = ""
 
     def read(self, lanes: Lanes) -> Any:
-        found = lanes.pieces(lanes.lengths(), pa.string() if self.is_utf8 else self.type)
+        found = lanes.slices(lanes.lengths(), pa.string() if self.is_utf8 else self.type)
         if self.is_utf8:
             lanes.fail(~_are_utf8(found))
         if self.pattern:
@@ -183,12 +183,12 @@ class Text(Step):
         return found if found.type == self.type else found.view(self.type)
 
     def skip(self, lanes: Lanes) -> None:
-        sizes = lanes.lengths()  # which moves the lanes, too
+        sizes = lanes.lengths()  # this advances the lanes, too
         lanes.position = lanes.position + sizes
 
 
 def uuid_text() -> Text:
-    """A UUID as it is written everywhere; other spellings fail."""
+    """A UUID in the usual form; other forms fail."""
     return Text(pa.string(), True, _UUID)
 
 
@@ -201,7 +201,7 @@ class Fixed(Step):
         return self.size == 0
 
     def read(self, lanes: Lanes) -> Any:
-        return lanes.pieces(self._sizes(lanes), pa.binary())
+        return lanes.slices(self._sizes(lanes), pa.binary())
 
     def skip(self, lanes: Lanes) -> None:
         sizes = self._sizes(lanes)
@@ -233,7 +233,7 @@ class DecimalNumber(Step):
         starts = lanes.position
         lanes.position = starts + sizes
         high, low = self._words(lanes, starts, sizes)
-        wrong = _beyond(high, low, 10**self.type.precision)
+        wrong = _out_of_range(high, low, 10**self.type.precision)
         lanes.fail(wrong)
         high[wrong], low[wrong] = 0, 0
         words = np.empty((len(lanes), 2), dtype=np.int64)
@@ -261,8 +261,8 @@ class DecimalNumber(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Step):
-    """An ``enum``: one of some texts, by number."""
+class Enum(Step):
+    """An ``enum``: one of its symbols, by number."""
 
     symbols: Any  # pa.Array of pa.string()
 
@@ -318,7 +318,7 @@ def _are_utf8(texts: Any) -> Flags:
     return flags
 
 
-def _beyond(high: Ints, low: npt.NDArray[np.uint64], bound: int) -> Flags:
+def _out_of_range(high: Ints, low: npt.NDArray[np.uint64], bound: int) -> Flags:
     """Whether a number of two words is not between -bound and bound, both exclusive."""
     n_high, n_low = np.int64(bound >> 64), np.uint64(bound & (2**64 - 1))
     m_high, m_low = np.int64((-bound) >> 64), np.uint64(-bound & (2**64 - 1))
