@@ -37,7 +37,7 @@ from pykafka_wire.wire.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topics import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import CLOSE, FakeBroker, Mangled, Reply
 from tests.wire.scripted_log import (
     OUT_OF_ORDER,
