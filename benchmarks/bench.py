@@ -107,7 +107,7 @@ def _choose(every: dict[str, Item], patterns: Sequence[str]) -> list[Item]:
 
 
 def _measure(console: Console, rig: Rig, item: Item, *, runs: int, warmups: int, limit_s: float) -> Outcome:
-    """One item, with a line on the terminal that says what goes on. An item that fails does not end the others."""
+    """One item, with its progress on the terminal. An item that fails does not end the others."""
     with console.status(f"{item.name}: making data") as status:
 
         def told(name: str, turn: int, run: Run | None) -> None:
@@ -139,7 +139,7 @@ def _measure(console: Console, rig: Rig, item: Item, *, runs: int, warmups: int,
 
 @contextlib.contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError in the main thread, whatever that waits for, when the context is open for longer."""
+    """Raises TimeoutError in the main thread if the context is open for longer."""
 
     def over(*_: object) -> None:
         raise TimeoutError(f"not done within {seconds / 60:.0f} minutes (--limit)")

@@ -1,4 +1,4 @@
-"""Certificates for the broker's TLS listener, made anew for each invocation."""
+"""Certificates for the broker's TLS listener, created for each invocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is compared: format names and options, as data."""
+"""The connectors that are compared: format names and options, as data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CEILING = "ceiling of the API"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector:
-    """A data source, and the options that it is measured with beside those of the work itself."""
+    """A data source, and its options beside those of the work itself."""
 
     name: str
     format: str

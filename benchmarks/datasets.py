@@ -25,14 +25,14 @@ _KEY_BYTES = 8
 _FIELD_BYTES = 16
 _MOST_FIELDS = 128
 _TRANSACTION_RECORDS = 5_000
-#: Every so manieth transaction is aborted, after its records have been written.
+#: One transaction in this many is aborted, after its records have been written.
 _ABORTED_EVERY = 5
 _SEND_S = 60
 _COMPACTED_S = 240
 
 
 class Log(Enum):
-    """What has become of a topic's records."""
+    """The state of a topic's records."""
 
     PLAIN = ""
     TRANSACTIONAL = "transactional"
@@ -131,7 +131,7 @@ def count_committed(spark: SparkSession, bootstrap_servers: str, topic: str) -> 
 
 @contextlib.contextmanager
 def cached(frame: DataFrame) -> Iterator[DataFrame]:
-    """`frame` held in memory, so that only what is done with it is measured."""
+    """`frame` cached in memory, so that the measurement does not include computing it."""
     frame = frame.cache()
     frame.count()
     try:

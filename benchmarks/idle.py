@@ -1,4 +1,4 @@
-"""What a streaming query costs that has nothing to do: requests, as the broker logs them, and CPU."""
+"""The cost of an idle streaming query: requests, as the broker logs them, and CPU."""
 
 from __future__ import annotations
 

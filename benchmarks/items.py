@@ -1,4 +1,4 @@
-"""Every item of work that can be measured, as data: what is run, in which unit, and the ratio that is aimed at."""
+"""Every item that can be measured, as data: the work, the unit, and the target ratio."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _KIB = 1024
 
 
 class Work(Protocol):
-    """Something that contenders can do in turn."""
+    """Work that the contenders do in turn."""
 
     def datasets(self) -> tuple[Dataset, ...]:
         """The topics that it reads."""
 
     def contenders(self, rig: Rig) -> contextlib.AbstractContextManager[Sequence[Contender]]:
-        """Those compared, ours first; what they need stands while the context is open."""
+        """The contenders, ours first; their resources exist while the context is open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Peak memory of the processes that a read or a write goes through."""
+"""Peak memory of the processes of a read or a write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time to plan a batch read of very many topic-partitions: metadata, offsets, and how they are shared out to tasks."""
+"""Time to plan a batch read of very many topic-partitions: metadata, offsets, and their distribution to tasks."""
 
 from __future__ import annotations
 

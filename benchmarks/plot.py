@@ -1,4 +1,4 @@
-"""A picture of a results file: a panel per unit, a group of bars per item. `python plot.py FILE.json` draws it anew."""
+"""A picture of a results file: a panel per unit, a group of bars per item. `python plot.py FILE.json` redraws it."""
 
 from __future__ import annotations
 

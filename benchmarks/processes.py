@@ -1,4 +1,4 @@
-"""What Spark's processes use while something runs: CPU time, and peak memory, sampled."""
+"""CPU time and peak memory (sampled) of Spark's processes while something runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a reading task goes: one process does what a task does, under cProfile, without Spark around it.
+"""Profiles a reading task: one process does a task's work under cProfile, without Spark.
 
     .venv/bin/python benchmarks/profile_read.py --codec lz4 --records 1000000
 

@@ -26,7 +26,7 @@ def into_noop(frame: DataFrame) -> None:
 
 
 def into_sum(frame: DataFrame) -> int:
-    """The sum of the values' lengths, which a query must touch every value for."""
+    """The sum of the values' lengths, for which a query must read every value."""
     return int(frame.selectExpr("sum(length(value))").collect()[0][0])
 
 

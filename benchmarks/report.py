@@ -1,4 +1,4 @@
-"""What was measured, for people and programs: tables on the terminal, JSON with machine, versions and settings."""
+"""The results, for people and programs: tables on the terminal, JSON with machine, versions and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bench that everything runs on: a local Kafka, one Spark session with both connectors, topics made on demand.
+"""The environment of all measurements: a local Kafka, one Spark session with both connectors, topics made on demand.
 
 Owns what is started, and ends it. Knows nothing of what is measured.
 """
@@ -61,7 +61,7 @@ BROKER_PROPERTIES: Mapping[str, str] = {
 
 
 class Rig:
-    """A cluster, a session and the topics of one invocation. A context manager: what it starts, it ends."""
+    """A cluster, a session and the topics of one invocation. A context manager, which ends everything that it starts."""
 
     def __init__(self, bootstrap_servers: str | None = None) -> None:
         """With `bootstrap_servers` these brokers are used, and only the topics made on them are removed."""
@@ -160,7 +160,7 @@ class Rig:
     # --- topics -----------------------------------------------------------------------------------------------------
 
     def topic(self, dataset: Dataset) -> str:
-        """The name of a topic that holds `dataset`; written when first asked for."""
+        """The name of a topic that holds `dataset`; written at the first request."""
         if dataset not in self._filled:
             self.create_topic(dataset.topic, dataset.partitions, dataset.topic_config)
             self._filled[dataset] = fill(self.spark, self.admin, self.bootstrap_servers, dataset)
@@ -198,7 +198,7 @@ class Rig:
         self.admin.delete_topics([name], request_timeout=_TIMEOUT_S)[name].result()
 
     def keep_only(self, datasets: set[Dataset]) -> None:
-        """Drops every topic that none of the items to come reads."""
+        """Drops every topic that no later item reads."""
         for name in self._topics - {dataset.topic for dataset in datasets}:
             self.drop_topic(name)
 

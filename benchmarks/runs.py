@@ -1,4 +1,4 @@
-"""Alternating runs and what they come to: medians, and ratios taken pair by pair.
+"""Alternating runs and their results: medians, and ratios pair by pair.
 
 Owns the arithmetic of a comparison. Knows nothing of Kafka or Spark: a contender is a name and a function.
 
@@ -33,7 +33,7 @@ class Unit(Enum):
 
 
 class DisagreementError(RuntimeError):
-    """Contenders read or wrote different data: their figures mean nothing."""
+    """Contenders read or wrote different data: their figures cannot be compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One of those compared.
+    """One of the compared connectors or clients.
 
     Attributes:
         run: runs once and measures itself.
@@ -95,7 +95,7 @@ def alternate(
     warmups: int,
     told: Callable[[str, int, Run | None], None] = lambda name, turn, run: None,
 ) -> list[Compared]:
-    """What `runs` counted turns came to, after `warmups` uncounted ones: A B C, A B C, …; the first contender is ours.
+    """The results of `runs` counted turns, after `warmups` uncounted ones: A B C, A B C, …; the first contender is ours.
 
     `told` hears of every run before it starts (None) and after it; turns below 0 are warm-ups.
 
@@ -118,7 +118,7 @@ def alternate(
 
 
 def compare(measured: Mapping[str, Sequence[Run]]) -> list[Compared]:
-    """Summaries of the runs of each contender, the first one being what the others are compared with."""
+    """Summaries of the runs of each contender, compared with the first contender."""
     first = next(iter(measured))
     compared = []
     for name, done in measured.items():

@@ -1,4 +1,4 @@
-"""Streaming reads: rate over a backlog, and the latency of micro-batches while a producer trickles."""
+"""Streaming reads: rate over a backlog, and the latency of micro-batches while a producer writes slowly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rig import Rig
 from runs import Contender, Run, percentile
 
 _STARTED_S = 60.0
-#: A query's first micro-batches start workers and load code; they are not what a running query costs.
+#: A query's first micro-batches start workers and load code; they do not represent a running query.
 _FIRST_BATCHES = 5
 
 

@@ -42,7 +42,7 @@ console = Console()
 
 @dataclass
 class Digest:
-    """What a set of records looks like: how many, how many distinct places, and a hash over keys and values."""
+    """A set of records: their number, the number of distinct positions, and a hash over keys and values."""
 
     records: int
     places: int
@@ -71,7 +71,7 @@ def step(title: str) -> Iterator[Progress]:
 
 
 def start_spark() -> SparkSession:
-    # Spark's workers take python3 from the PATH otherwise, where this package may not be.
+    # Otherwise Spark's workers run python3 from the PATH, which may lack this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = (
         SparkSession.builder.master("local[2]")
@@ -136,7 +136,7 @@ def trickle(spark: SparkSession, bootstrap: str, topic: str, checkpoint: Path) -
 
 
 def last_offset(query: Any) -> dict[str, Any]:
-    """Where a query has come to, as in its checkpoint: with offsets, and with the consumer group that it commits to."""
+    """A query's position, from its checkpoint: with offsets, and with the consumer group that it commits to."""
     for progress in reversed(query.recentProgress):
         for source in progress["sources"]:
             if '"group"' in (source["endOffset"] or ""):
@@ -145,7 +145,7 @@ def last_offset(query: Any) -> dict[str, Any]:
 
 
 def first_offsets(query: Any) -> dict[str, dict[str, int]]:
-    """Where the first batch of a query began: its start, and that of each partition that came later."""
+    """The start of a query's first batch: its start, and that of each partition that came later."""
     found: dict[str, dict[str, int]] = {}
     for progress in query.recentProgress:
         for source in progress["sources"]:

@@ -1,4 +1,4 @@
-"""Copy a topic into another one, each record exactly once, whatever crashes meanwhile.
+"""Copy a topic into another one, each record exactly once, even if processes crash.
 
     python examples/exactly_once.py --bootstrap localhost:9092 --source orders --target orders-copy --checkpoint /tmp/copy
 

@@ -49,7 +49,7 @@ def main() -> None:
             .start()
         )
         query.awaitTermination()
-    # While an event is on its way, Spark Connect would not come back from removing a listener.
+    # Spark Connect's removeListener hangs while an event is on its way.
     if listener.wait_for_end(query):
         spark.streams.removeListener(listener)
     else:

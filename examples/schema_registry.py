@@ -1,4 +1,4 @@
-"""Avro by a schema registry, with a dead-letter topic for what cannot be read.
+"""Avro with a schema registry, and a dead-letter topic for values that cannot be read.
 
     python examples/schema_registry.py --bootstrap localhost:9092 --registry http://localhost:8081 \\
         --topic orders --clean orders-clean --broken orders-broken

@@ -1,4 +1,4 @@
-"""Write and read a topic through a Spark Connect server: here runs only pyspark[connect], there pykafka-wire.
+"""Write and read a topic through a Spark Connect server: this program needs only pyspark[connect], the server needs pykafka-wire.
 
     python examples/spark_connect.py --bootstrap localhost:9092 --topic orders --remote sc://localhost:15002
 

@@ -1,4 +1,4 @@
-"""Query a Kafka topic in SQL, where it is: no table, no copy.
+"""Query a Kafka topic in SQL directly: no table, no copy.
 
     python examples/sql_over_topics.py --bootstrap localhost:9092 --topic orders
     python examples/sql_over_topics.py --bootstrap localhost:9092 --topic orders \\

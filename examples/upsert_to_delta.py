@@ -1,4 +1,4 @@
-"""Keep a Delta table as a compacted topic is: the newest value of each key, by MERGE in foreachBatch.
+"""Keep a Delta table like a compacted topic: the newest value of each key, by MERGE in foreachBatch.
 
     python examples/upsert_to_delta.py --bootstrap localhost:9092 --topic customers --table /tmp/customers
 
@@ -17,7 +17,7 @@ from pykafka_wire.local import delta_jars
 
 
 def upsert(batch: DataFrame, table: str) -> None:
-    """One micro-batch into the table: of each key the last record, for all of a key's are in one topic-partition, in order."""
+    """One micro-batch into the table: the last record of each key, since a key's records are in one topic-partition, in order."""
     batch.createOrReplaceTempView("micro_batch")
     batch.sparkSession.sql(
         f"""

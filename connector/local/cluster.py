@@ -50,7 +50,7 @@ from pykafka_wire.local.tools import KafkaTools
 # Below the range of ephemeral ports of Linux (32768…) and macOS (49152…): the port of a killed broker must still be free when the
 # broker starts again.
 PORTS = range(20000, 32000)
-# Two clusters that choose ports at the same moment may choose the same; three times in a row is no coincidence.
+# Two clusters that choose ports at the same moment may choose the same; three times in a row is not a coincidence.
 START_ATTEMPTS = 3
 
 
@@ -265,7 +265,7 @@ def free_ports(count: int) -> list[int]:
     try:
         for port in random.sample(PORTS, len(PORTS)):
             candidate = socket.socket()
-            # As Java's server sockets do: without it the remains of closed connections would make a port look taken.
+            # As Java's server sockets do: otherwise recently closed connections make a port look taken.
             candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 candidate.bind((HOST, port))

@@ -21,7 +21,7 @@ from pykafka_wire.local.process import LocalClusterError
 from pykafka_wire.local.settings import CONTROLLER, HOST, common_properties
 
 IMAGE = "apache/kafka"
-# The image may have to be pulled first, which its constructor does outside of this.
+# Excludes pulling the image, which the container's constructor does.
 START_TIMEOUT_S = 120.0
 STARTED = "Kafka Server started"
 

@@ -36,7 +36,7 @@ class NamedCluster(KafkaTools):
         return self._bootstrap_servers
 
     def _tool_launcher(self) -> JavaLauncher:
-        # Only a tool needs Java, so nothing is looked for before.
+        # Only the tools need Java, so it is looked for only then.
         if self._launcher is None:
             folder = Path(tempfile.mkdtemp(prefix="pykafka-wire-tools-"))
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -45,6 +45,6 @@ class NamedCluster(KafkaTools):
 
 
 def named_cluster() -> NamedCluster | None:
-    """The brokers that ``PYKAFKA_WIRE_TEST_BOOTSTRAP`` names, if it does."""
+    """The brokers that ``PYKAFKA_WIRE_TEST_BOOTSTRAP`` names; None if it is not set."""
     servers = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     return NamedCluster(servers) if servers else None

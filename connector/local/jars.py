@@ -99,7 +99,7 @@ def delta_jars() -> list[Path]:
 
 
 def jvm_connector_jars() -> list[Path]:
-    """The jars of ``spark-sql-kafka-0-10``, against which the project is measured."""
+    """The jars of ``spark-sql-kafka-0-10``, for the benchmarks' comparison."""
     return resolve(f"spark-sql-kafka-{JVM_CONNECTOR[0].version}", JVM_CONNECTOR, transitive=False)
 
 
@@ -141,7 +141,7 @@ def ivy_jar() -> Path:
     for home in homes:
         for jar in sorted((home / "jars").glob("ivy-*.jar")):
             return jar
-    raise JarResolutionError("PySpark's jars folder holds no Apache Ivy: install PySpark, `pip install 'pyspark>=4.0'`")
+    raise JarResolutionError("PySpark's jars folder has no Apache Ivy: install PySpark, `pip install 'pyspark>=4.0'`")
 
 
 def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool) -> None:
@@ -164,7 +164,7 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool)
         try:
             ivy = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
-            raise JarResolutionError(f"Ivy did not get {coordinates[0]} within {RESOLVE_TIMEOUT_S} s") from error
+            raise JarResolutionError(f"Ivy did not download {coordinates[0]} within {RESOLVE_TIMEOUT_S} s") from error
         if ivy.returncode != 0 or not all((jars / f"{c.artifact}-{c.version}.jar").exists() for c in coordinates):
             raise JarResolutionError(_failure(coordinates, ivy.stdout + ivy.stderr))
         jars.rename(folder)
@@ -173,7 +173,7 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool)
 
 
 def _failure(coordinates: Sequence[Coordinate], printed: str) -> str:
-    """What went wrong, from Ivy's lines such as ``:: org#name;1.0: not found`` and ``:: org#name;1.0!name.jar``."""
+    """The error, from Ivy's lines such as ``:: org#name;1.0: not found`` and ``:: org#name;1.0!name.jar``."""
     unresolved = sorted(set(re.findall(r":: ([^\s#]+#[^\s;]+;[^\s:!]+)", printed)))
     what = ", ".join(re.sub("[#;]", ":", each) for each in unresolved) or ", ".join(map(str, coordinates))
     settings = os.environ.get("PYKAFKA_WIRE_IVY_SETTINGS")

@@ -76,13 +76,13 @@ def ensure_java(minimum: int = MINIMUM) -> Java:
         home = _download()
         downloaded = probe(home, "cjdk")
         if downloaded is None or downloaded.version < minimum:
-            raise JavaNotFoundError(f"what cjdk put into {home} does not start")
+            raise JavaNotFoundError(f"the Java that cjdk downloaded into {home} does not start")
     # Exception: cjdk raises its own errors, those of requests and of the operating system; all mean the same here.
     except Exception as error:
         raise JavaNotFoundError(
             f"Java {minimum} or newer is needed ({seen}) and downloading one failed"
             f" ({type(error).__name__}: {_first_line(error)}): install a JDK, for example with"
-            f" {_install_command()}, and let JAVA_HOME name its folder if java is not on the PATH."
+            f" {_install_command()}, and set JAVA_HOME to its folder if java is not on the PATH."
         ) from error
     logger.warning("Java %d is in %s", downloaded.version, downloaded.home)
     return downloaded
@@ -107,7 +107,7 @@ def parse_version(text: str) -> int | None:
 
 
 def _search(minimum: int) -> tuple[Java | None, list[str]]:
-    """The first suitable Java and, for the message, which others were found and why they do not fit."""
+    """The first suitable Java and, for the error text, the others that were found and why they are not suitable."""
     rejected: list[str] = []
     tried: set[Path] = set()
     for origin, home in _candidates(minimum):
@@ -119,7 +119,7 @@ def _search(minimum: int) -> tuple[Java | None, list[str]]:
             return java, rejected
         rejected.append(
             f"{origin} names {home}, "
-            + ("which holds no java that starts" if java is None else f"which is Java {java.version}")
+            + ("which has no java that starts" if java is None else f"which is Java {java.version}")
         )
     return None, rejected
 

@@ -30,7 +30,7 @@ STALE_SESSION = "KeeperErrorCode = NodeExists"
 
 LOG4J2 = """\
 status=error
-# The JVM's shutdown hooks run side by side: log4j's own would stop the log before the broker has ended.
+# The JVM's shutdown hooks run in parallel: log4j's hook would stop the log before the broker has ended.
 shutdownHook=disable
 appender.out.type=Console
 appender.out.name=out
@@ -141,7 +141,7 @@ class Node:
 
     @property
     def log_path(self) -> Path:
-        """Everything that it wrote, over all of its starts."""
+        """Its whole log, over all of its starts."""
         return self._process.log_path
 
     @property

@@ -18,7 +18,7 @@ from pathlib import Path
 # Lines at the end of a log that an error quotes: enough for the stack trace of a broker that does not start.
 TAIL_LINES = 30
 POLL_S = 0.03
-# A broker that shuts down cleanly first moves its leaderships: under a second for a few partitions.
+# A broker that shuts down cleanly first moves its leaders: under a second for a few partitions.
 STOP_TIMEOUT_S = 30.0
 WATCHDOG_TIMEOUT_S = 15.0
 
@@ -32,7 +32,7 @@ class PortTakenError(LocalClusterError):
 
 
 class Watchdog:
-    """The owner's end of the watchdog program, which ends the watched processes when this object or its process ends."""
+    """The owner's side of the watchdog program, which ends the watched processes when this object or its process ends."""
 
     def __init__(self, folder: Path) -> None:
         program = Path(__file__).with_name("watchdog.py")
@@ -176,7 +176,7 @@ class SupervisedProcess:
             self._reaped()
 
     def pause(self) -> None:
-        """SIGSTOP: its connections stay open and nothing answers, once this returns."""
+        """SIGSTOP: after this its connections stay open, but it does not respond."""
         self._signal(signal.SIGSTOP)
         assert self._process is not None
         if hasattr(os, "waitid"):  # macOS: Python 3.13
@@ -188,7 +188,7 @@ class SupervisedProcess:
         self._signal(signal.SIGCONT)
 
     def log(self) -> str:
-        """What it has written since its last start."""
+        """Its log since its last start."""
         try:
             with self.log_path.open("rb") as file:
                 file.seek(self._log_start)

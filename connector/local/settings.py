@@ -59,7 +59,7 @@ def common_properties(brokers: int) -> dict[str, str]:
     # Two brokers with min ISR 2 would refuse writes as soon as one is lost.
     min_isr = "2" if brokers > 2 else "1"
     return {
-        # A typing error in a test must not create a topic.
+        # A typo in a test must not create a topic.
         "auto.create.topics.enable": "false",
         "default.replication.factor": replicas,
         "min.insync.replicas": min_isr,
@@ -76,7 +76,7 @@ def common_properties(brokers: int) -> dict[str, str]:
         "group.initial.rebalance.delay.ms": "0",
         # 128 MiB by default, a third of the small heap.
         "log.cleaner.dedupe.buffer.size": "8388608",
-        # A killed broker's leaderships move after 6 s, not 9, and a slow follower leaves the ISR after 3 s, not 30.
+        # A killed broker's partitions get new leaders after 6 s, not 9, and a slow follower leaves the ISR after 3 s, not 30.
         "broker.session.timeout.ms": "6000",
         "broker.heartbeat.interval.ms": "500",
         "replica.lag.time.max.ms": "3000",
@@ -141,7 +141,7 @@ def old_broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """A Java properties file. Only a backslash needs care: nothing else that is special there occurs in a value."""
+    """A Java properties file. Only backslashes are escaped: no other special character occurs in a value."""
     return "".join(f"{name}={value}".replace("\\", "\\\\") + "\n" for name, value in properties.items())
 
 

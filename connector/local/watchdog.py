@@ -23,7 +23,7 @@ GONE_WITHIN_S = 3.0
 
 
 def main(folder: str) -> None:
-    # Ctrl-C and a service manager's SIGTERM reach a whole group: the owner acts on them, this process must outlive it.
+    # Ctrl-C and a service manager's SIGTERM reach the whole process group. The owner handles them; this process must outlive it.
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     # The owner waits for this: a signal that comes while the interpreter starts would still end it.
