@@ -43,7 +43,7 @@ def test_a_stretch_of_a_topic_read_once(
     read(spark, kafka.bootstrap_servers, name, None, None)
     printed = capsys.readouterr().out
     assert "|10    |20    |" in printed
-    assert "partition 1, offset 10: it is no JSON" in printed
+    assert "partition 1, offset 10: it is not JSON" in printed
     read(spark, kafka.bootstrap_servers, name, "1700000000004", "1700000000006")
     assert "|2     |4     |" in capsys.readouterr().out
 

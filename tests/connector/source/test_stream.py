@@ -282,7 +282,7 @@ def test_a_recreated_topic_is_data_loss_and_can_be_gone_on_with(queries: Any, to
     outside.create(name, 1)
     outside.fill(name, [7], first=100)  # as long as the old one and longer: offsets alone would not show it
     text = failure(queries, subscribe=name)
-    assert "[PYKAFKA_WIRE_DATA_LOSS] TOPIC_RECREATED: the topic was deleted and made again" in text
+    assert "[PYKAFKA_WIRE_DATA_LOSS] TOPIC_RECREATED: the topic was deleted and created again" in text
     assert f"{name}-0 [5, …)" in text and "failOnDataLoss to false" in text
 
     query = queries.run(subscribe=name, failOnDataLoss="false")
@@ -354,10 +354,10 @@ def refused(queries: Any, servers: str | None = None, **options: str) -> str:
     ("options", "text"),
     [
         ({"kafka.bootstrap.servers": "", "subscribe": "t"}, "kafka.bootstrap.servers is missing"),
-        ({}, "none of subscribe, subscribePattern and assign given"),
-        ({"subscribe": "a", "assign": '{"a":[0]}'}, "subscribe and assign of subscribe, subscribePattern and assign"),
+        ({}, "no topic is named: use exactly one of subscribe, subscribePattern and assign"),
+        ({"subscribe": "a", "assign": '{"a":[0]}'}, "subscribe and assign are given: use exactly one"),
         ({"subscribe": "a", "startingOffsets": "{"}, "startingOffsets is malformed"),
-        ({"subscribe": "a", "endingOffsets": "latest"}, "endingOffsets does not apply here: a stream has no end"),
+        ({"subscribe": "a", "endingOffsets": "latest"}, "endingOffsets applies to batch reads only, since a stream has no end"),
         ({"subscribe": "a", "maxOffsetPerTrigger": "1"}, "did you mean maxOffsetsPerTrigger?"),
     ],
 )
