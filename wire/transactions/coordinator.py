@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_in_portions
 from pykafka_wire.wire.produce.identity import ProducerIdentity
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -130,51 +130,49 @@ class TransactionRequests:
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], deadline: Deadline | None = None
     ) -> None:
-        """Commit offsets to a group within the transaction.
+        """Commit offsets to a group within the transaction, in portions that the group's coordinator can write.
 
         Raises:
             BrokerError: an offset was rejected.
         """
         if self._handle.version.adds_by_request:
             self._add_offsets(group, deadline)
-        request = TxnOffsetCommitRequest(
-            transactional_id=self._handle.transactional_id,
-            group_id=group,
-            producer_id=self._handle.identity.producer_id,
-            producer_epoch=self._handle.identity.producer_epoch,
-            topics=[
-                TxnOffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[
-                        TxnOffsetCommitRequestPartition(
-                            partition_index=p,
-                            committed_offset=offsets[TopicPartition(topic, p)].offset,
-                            committed_leader_epoch=offsets[TopicPartition(topic, p)].leader_epoch,
-                            committed_metadata=offsets[TopicPartition(topic, p)].metadata,
-                        )
-                        for p in numbers
-                    ],
-                )
-                for topic, numbers in partitions_by_topic(offsets).items()
-            ],
-        )
 
         def codes(response: TxnOffsetCommitResponse) -> Iterable[int]:
             return (p.error_code for topic in response.topics for p in topic.partitions)
 
-        response = self._request(
-            self._in_version(request), codes, group=group, version_cap=self._cap(request), deadline=deadline
-        )
-        for topic in response.topics:
-            for p in topic.partitions:
-                if p.error_code:
-                    raise broker_error(
-                        p.error_code,
-                        topic=topic.name,
-                        partition=p.partition_index,
-                        api="TxnOffsetCommit",
-                        detail=f"(group {group!r})",
+        def commit(portion: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, int]:
+            request = TxnOffsetCommitRequest(
+                transactional_id=self._handle.transactional_id,
+                group_id=group,
+                producer_id=self._handle.identity.producer_id,
+                producer_epoch=self._handle.identity.producer_epoch,
+                topics=[
+                    TxnOffsetCommitRequestTopic(
+                        name=topic,
+                        partitions=[
+                            TxnOffsetCommitRequestPartition(
+                                partition_index=p,
+                                committed_offset=portion[TopicPartition(topic, p)].offset,
+                                committed_leader_epoch=portion[TopicPartition(topic, p)].leader_epoch,
+                                committed_metadata=portion[TopicPartition(topic, p)].metadata,
+                            )
+                            for p in numbers
+                        ],
                     )
+                    for topic, numbers in partitions_by_topic(portion).items()
+                ],
+            )
+            response = self._request(
+                self._in_version(request), codes, group=group, version_cap=self._cap(request), deadline=deadline
+            )
+            return {
+                TopicPartition(topic.name, p.partition_index): p.error_code
+                for topic in response.topics
+                for p in topic.partitions
+            }
+
+        commit_in_portions(group, offsets, commit, api="TxnOffsetCommit")
 
     def end(self, *, committed: bool, deadline: Deadline | None = None) -> None:
         """Commit or abort, repeated with the same arguments until the answer is definite.

@@ -357,7 +357,10 @@ def refused(queries: Any, servers: str | None = None, **options: str) -> str:
         ({}, "no topic is named: use exactly one of subscribe, subscribePattern and assign"),
         ({"subscribe": "a", "assign": '{"a":[0]}'}, "subscribe and assign are given: use exactly one"),
         ({"subscribe": "a", "startingOffsets": "{"}, "startingOffsets is malformed"),
-        ({"subscribe": "a", "endingOffsets": "latest"}, "endingOffsets applies to batch reads only, since a stream has no end"),
+        (
+            {"subscribe": "a", "endingOffsets": "latest"},
+            "endingOffsets applies to batch reads only, since a stream has no end",
+        ),
         ({"subscribe": "a", "maxOffsetPerTrigger": "1"}, "did you mean maxOffsetsPerTrigger?"),
     ],
 )
