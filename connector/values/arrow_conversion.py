@@ -95,7 +95,8 @@ def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
     if is_a.is_list(wanted):
         return _list(_field_conversion(wanted.value_field, binary_text))
     if is_a.is_map(wanted):
-        return _map(conversion_to(wanted.key_type, binary_text), _field_conversion(wanted.item_field, binary_text))
+        key = _boolean_key if is_a.is_boolean(wanted.key_type) else conversion_to(wanted.key_type, binary_text)
+        return _map(key, _field_conversion(wanted.item_field, binary_text))
     if is_a.is_integer(wanted):
         return _integer(wanted.bit_width)
     if is_a.is_decimal(wanted):
@@ -236,6 +237,11 @@ def _boolean(value: Any) -> Any:
     if isinstance(value, bool):
         return value
     raise _misfit(value, "a boolean")
+
+
+def _boolean_key(value: Any) -> Any:
+    """A key of a JSON object is text whatever it means."""
+    return value == "true" if value in ("true", "false") else _boolean(value)
 
 
 def _float(bits: int) -> Conversion:

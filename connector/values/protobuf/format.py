@@ -6,7 +6,9 @@ Values pass through Protobuf's own JSON mapping (https://protobuf.dev/programmin
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
@@ -42,12 +44,19 @@ class Protobuf:
         from google.protobuf.json_format import MessageToDict
 
         try:
+            message = cls.FromString(content)
+            if not message.IsInitialized():
+                raise PoisonError(f"required fields are missing: {', '.join(message.FindInitializationErrors())}")
+            if not content.isascii() and _has_proto2(cls.DESCRIPTOR.file):
+                _check_texts(message)
             return MessageToDict(
-                cls.FromString(content),
+                message,
                 preserving_proto_field_name=True,
                 always_print_fields_with_no_presence=True,
                 descriptor_pool=cls.DESCRIPTOR.file.pool,  # for what an Any holds
             )
+        except PoisonError:
+            raise
         except Exception as error:  # DecodeError, an Any of a type that the schema lacks, a time out of range
             raise PoisonError(f"it is not what its schema says ({type(error).__name__})") from error
 
@@ -106,6 +115,40 @@ def _file_descriptor(registry: Registry, schema: Schema) -> Any:
     except Exception as error:  # InvalidProtoError, and what the library raises on a descriptor that is damaged
         reason = str(error) if isinstance(error, ValueError) else type(error).__name__
         raise PoisonError(f"its schema is not valid ({reason})") from error
+
+
+@lru_cache(maxsize=1_000)
+def _has_proto2(file: Any) -> bool:
+    """Whether a file, or one that it imports, is of proto2, in which a text may be other than UTF-8."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    found = FileDescriptorProto()
+    file.CopyToProto(found)
+    return found.syntax != "proto3" or any(_has_proto2(each) for each in file.dependencies)
+
+
+def _check_texts(message: Any) -> None:
+    """Raises PoisonError for a text that is not UTF-8, which Protobuf gives as bytes, and its JSON mapping as their repr."""
+    for field, value in message.ListFields():
+        if isinstance(value, (str, int, float)):
+            continue
+        if isinstance(value, bytes) or hasattr(value, "ListFields"):
+            _check_text(field, (value,))
+        elif hasattr(value, "items"):
+            entry = field.message_type.fields_by_name
+            _check_text(entry["key"], value.keys())
+            _check_text(entry["value"], value.values())
+        else:
+            _check_text(field, value)
+
+
+def _check_text(field: Any, values: Iterable[Any]) -> None:
+    if field.type == field.TYPE_STRING:
+        if any(isinstance(each, bytes) for each in values):
+            raise PoisonError(f"a text in its field {field.full_name} is not UTF-8")
+    elif field.message_type is not None:
+        for each in values:
+            _check_texts(each)
 
 
 def _descriptor(text: str) -> bytes | None:

@@ -255,3 +255,43 @@ def test_unique_items_are_found_without_comparing_each_with_all_others(
     ).to_pylist()
     assert time.process_time() - began < 30  # 20,000 objects, each with each: a quarter of an hour
     assert (row["error"] is None) == is_unique
+
+
+PROTO2 = """syntax = "proto2"; message M { required int64 id = 1; optional string text = 2; repeated string texts = 3;
+    map<string, string> map = 4; optional M inner = 5; optional bytes raw = 6; map<string, bytes> raws = 7;
+    map<int32, M> inners = 8; }"""
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"", "required fields are missing: id"),
+        (b"\x08\x07\x2a\x00", "required fields are missing: inner.id"),
+        (b"\x08\x07\x12\x01\xff", "text in its field M.text is not UTF-8"),
+        (b"\x08\x07\x1a\x01a\x1a\x01\xff", "text in its field M.texts is not UTF-8"),
+        (b"\x08\x07\x22\x06\x0a\x01a\x12\x01\xff", "text in its field M.MapEntry.value is not UTF-8"),
+        (b"\x08\x07\x2a\x05\x08\x07\x12\x01\xff", "text in its field M.text is not UTF-8"),
+        (b"\x08\x07\x42\x09\x08\x01\x12\x05\x08\x07\x12\x01\xff", "text in its field M.text is not UTF-8"),
+    ],
+)
+def test_proto2_values_that_the_library_lets_pass_are_poison(
+    payload: bytes, reason: str, registry: Registry, answers: dict[str, Any]
+) -> None:
+    answers["/schemas/ids/1"] = schema("PROTOBUF", PROTO2)
+    assert reason in error_of(Protobuf(registry=registry), b"\0" + payload)
+
+
+def test_proto2_texts_and_bytes_are_read(registry: Registry, answers: dict[str, Any]) -> None:
+    answers["/schemas/ids/1"] = schema("PROTOBUF", PROTO2)
+    payload = b"\x08\x07\x12\x02\xc3\xa9\x32\x01\xff\x3a\x06\x0a\x01a\x12\x01\xff\x1a\x02\xc3\xa9\x42\x06\x08\x01\x12\x02\x08\x07"
+    wanted = pa.struct([("text", pa.string()), ("raw", pa.binary()), ("raws", pa.map_(pa.string(), pa.binary()))])
+    column = Converter(format=Protobuf(registry=registry), type=wanted)(pa.array([encode_frame(1, b"\0" + payload)]))
+    assert column.to_pylist() == [{"text": "é", "raw": b"\xff", "raws": [("a", b"\xff")]}]
+
+
+def test_a_map_with_boolean_keys_is_read(registry: Registry, answers: dict[str, Any]) -> None:
+    answers["/schemas/ids/1"] = schema("PROTOBUF", 'syntax = "proto3"; message M { map<bool, int32> map = 1; }')
+    wanted = pa.struct([("map", pa.map_(pa.bool_(), pa.int32()))])
+    rows = pa.array([encode_frame(1, b"\0\x0a\x04\x08\x01\x10\x05\x0a\x04\x08\x00\x10\x06")], pa.binary())
+    (row,) = Converter(format=Protobuf(registry=registry), type=wanted)(rows).to_pylist()
+    assert dict(row["map"]) == {True: 5, False: 6}
