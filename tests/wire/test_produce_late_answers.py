@@ -253,3 +253,22 @@ def test_a_broker_that_does_not_answer_the_handshake_delays_no_other(fake: FakeB
         second.drop()
         assert producer.flush(Deadline.after_ms(30_000))[TopicPartition("t", 1)].n_records == 10
     assert len(served) == 3
+
+
+def test_a_throttled_broker_delays_no_other_and_no_deadline(fake: FakeBroker, second: FakeBroker) -> None:
+    fake.on[ProduceRequest] = lambda request, version: ProduceResponse(
+        responses=answers(request).responses, throttle_time_ms=15_000
+    )
+    second.on[ProduceRequest] = lambda request, version: answers(request)
+    with two_brokers(fake) as cluster:
+        producer = Producer(cluster)
+        for partition in (0, 1):
+            producer.append("t", partition, encode(numbered(0, 10)))
+        producer.flush()
+        began = time.monotonic()
+        for partition in (0, 1):
+            producer.append("t", partition, encode(numbered(10, 20)))
+        with pytest.raises(DeadlineExceededError):
+            producer.flush(Deadline.after_ms(1_000))
+        assert time.monotonic() - began < 10
+        assert (fake.count(ProduceRequest), second.count(ProduceRequest)) == (1, 2)

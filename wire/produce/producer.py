@@ -90,6 +90,8 @@ class Producer:
             self._max_in_flight = min(self._max_in_flight, _MOST_IN_FLIGHT)
         self._backoff = Backoff(self._settings)
         self._opener = ConnectionOpener(cluster, _PURPOSE)
+        #: Node id -> when it reads requests again (KIP-219), on the monotonic clock.
+        self._throttled_until: dict[int, float] = {}
         self.counters = ProducerCounters()
         self.collects_rejected = False
         self._start_anew()
@@ -291,7 +293,7 @@ class Producer:
             if queue.node in (-1, node):
                 by_node.setdefault(node, []).append(queue)
         for node, queues in by_node.items():
-            if not self._is_connected(node, queues):
+            if not self._takes_requests(node, queues):
                 continue
             while self._in_flight.count(node) < self._max_in_flight:
                 chosen = choose_queues(queues, now, max_bytes=self._settings.max_request_size, everything=everything)
@@ -301,8 +303,14 @@ class Producer:
         if everything:
             self._unsent_since = None
 
-    def _is_connected(self, node: int, queues: Iterable[PartitionQueue]) -> bool:
-        """Whether a request to `node` need not wait for a connection; if not, its queues pause."""
+    def _takes_requests(self, node: int, queues: Iterable[PartitionQueue]) -> bool:
+        """Whether a request to `node` need not wait for a connection or for the end of a throttle; if not, its queues pause."""
+        throttled_s = self._throttled_until.get(node, 0.0) - time.monotonic()
+        if throttled_s > 0:
+            now = self._clock.now()
+            for queue in queues:
+                queue.not_before = min(now + throttled_s, queue.waiting[0].expires_at)
+            return False
         try:
             connected = self._opener.ready(node)
         except WireError as error:
@@ -387,6 +395,8 @@ class Producer:
             return
         except WireError as error:
             self._fail(Failed(error))
+        if response.throttle_time_ms > 0:
+            self._throttled_until[sent.node] = time.monotonic() + response.throttle_time_ms / 1000
         endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
         unanswered = set(sent.batches.values())
         for batch, answer in sent.answers(response):
