@@ -29,6 +29,7 @@ from pykafka_wire.wire.protocol.messages.produce import (
 )
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import CLOSE, FakeBroker, frame_of, versions_response
+from tests.wire.scripted_server import script
 
 ASK = MetadataRequest(topics=[])
 
@@ -61,26 +62,6 @@ def soon(ms: float = 5_000) -> Deadline:
 def produce_of(n_bytes: int) -> ProduceRequest:
     data = [PartitionProduceData(index=0, records=b"r" * n_bytes)]
     return ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=data)])
-
-
-@contextlib.contextmanager
-def script(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A port whose one connection is served by a function of bytes."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def run() -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = listener.accept()
-            with connection:
-                serve(connection)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.close()
-        thread.join(5)
 
 
 def test_requests_in_flight_are_answered_in_order(broker: FakeBroker, connection_to: Callable[..., Connection]) -> None:
