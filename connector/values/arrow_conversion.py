@@ -68,6 +68,11 @@ def conversion_to(column_type: pa.DataType, binary_text: BinaryText = "base64") 
     return convert
 
 
+def key_conversion_to(key_type: pa.DataType, binary_text: BinaryText = "base64") -> Conversion:
+    """As :func:`conversion_to`, of the keys of maps."""
+    return _boolean_key if pa.types.is_boolean(key_type) else conversion_to(key_type, binary_text)
+
+
 def from_arrow(value: Any, column_type: pa.DataType) -> Any:
     """A value of ``to_pylist`` with its maps as dicts.
 
@@ -95,8 +100,7 @@ def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
     if is_a.is_list(wanted):
         return _list(_field_conversion(wanted.value_field, binary_text))
     if is_a.is_map(wanted):
-        key = _boolean_key if is_a.is_boolean(wanted.key_type) else conversion_to(wanted.key_type, binary_text)
-        return _map(key, _field_conversion(wanted.item_field, binary_text))
+        return _map(key_conversion_to(wanted.key_type, binary_text), _field_conversion(wanted.item_field, binary_text))
     if is_a.is_integer(wanted):
         return _integer(wanted.bit_width)
     if is_a.is_decimal(wanted):

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, OptionError, PoisonError, ValueFormatError
-from pykafka_wire.values.arrow_conversion import BinaryText, conversion_to, from_arrow
+from pykafka_wire.values.arrow_conversion import conversion_to, from_arrow
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.arrays import validity as validity_of
 from pykafka_wire.worker_pickling import SentToWorkers
@@ -29,6 +29,9 @@ _MAX_REASON: Final = 500
 class Columnar(Protocol):
     """A format that decodes whole columns."""
 
+    def decoder(self, column_type: pa.DataType) -> Callable[[bytes], Any]:
+        """For the rows that are left: see :class:`Format`."""
+
     def decode_column(self, rows: Any, column_type: pa.DataType) -> tuple[Any, npt.NDArray[np.bool_]]:
         """The values of a pa.BinaryArray in an array of ``column_type``, and bool[n]: which rows are left to be decoded one by one.
 
@@ -42,19 +45,16 @@ class Columnar(Protocol):
 class Format(Protocol):
     """One way of writing values. Stateless but for what its process has cached; picklable."""
 
-    #: What a text stands for where a column is binary.
-    binary_text: ClassVar[BinaryText]
+    def decoder(self, column_type: pa.DataType) -> Callable[[bytes], Any]:
+        """Returns a function from bytes to a value that ``pa.array(…, column_type)`` takes.
 
-    def decode(self, value: bytes) -> Any:
-        """The Python value that the bytes stand for.
-
-        Raises:
-            PoisonError: they stand for none.
+        The function raises:
+            PoisonError: the bytes stand for no such value.
             RegistryError: the registry does not answer, which says nothing about the bytes.
         """
 
     def encode(self, value: Any) -> bytes:
-        """The bytes of a Python value. Raises as :meth:`decode` does."""
+        """The bytes of a Python value. Raises as a decoder does."""
 
 
 def diverted_type(column_type: pa.DataType) -> pa.DataType:
@@ -94,7 +94,7 @@ class Converter(SentToWorkers):
         if self.type is not None and isinstance(self.format, Columnar) and pa.types.is_binary(rows.type):
             column, reasons = self._in_columns(self.format, rows)
         else:
-            convert = self._decoding() if self.type is not None else self._encoding(rows.type)
+            convert = self.format.decoder(self.type) if self.type is not None else self._encoding(rows.type)
             column, reasons = self._row_by_row(rows, convert)
         if self.on_error != "divert":
             return column
@@ -108,7 +108,7 @@ class Converter(SentToWorkers):
         alone = np.flatnonzero(left)
         if not len(alone) and not rows.null_count:
             return column, reasons
-        others, found = self._row_by_row(rows.take(to_arrow(alone)), self._decoding())
+        others, found = self._row_by_row(rows.take(to_arrow(alone)), value_format.decoder(self.type))
         for row, reason in zip(alone.tolist(), found, strict=True):
             reasons[row] = reason
         sources = np.arange(len(rows))
@@ -149,10 +149,6 @@ class Converter(SentToWorkers):
                 if self.on_error == "fail":
                     raise self._failure(reasons[row] or "") from error
         return pa.array(found, column_type)
-
-    def _decoding(self) -> Callable[[Any], Any]:
-        convert, decode = conversion_to(self.type, self.format.binary_text), self.format.decode
-        return lambda row: convert(decode(row))
 
     def _encoding(self, row_type: pa.DataType) -> Callable[[Any], Any]:
         encode = self.format.encode

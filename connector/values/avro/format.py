@@ -57,6 +57,10 @@ class Avro:
             except PoisonError as error:
                 raise OptionError(f"reader_schema: {error}.") from error
 
+    def decoder(self, column_type: pa.DataType) -> Callable[[bytes], Any]:
+        convert = conversion_to(column_type, self.binary_text)
+        return lambda value: convert(self.decode(value))
+
     def decode(self, value: bytes) -> Any:
         fastavro = library("fastavro", "Avro")
         schema, payload = schema_and_payload(self.registry, value, "AVRO")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import Any, ClassVar, Final
+from typing import Any, Final
+
+import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, PoisonError
-from pykafka_wire.values.arrow_conversion import BinaryText
+from pykafka_wire.values.arrow_conversion import conversion_to
 from pykafka_wire.values.json.reading import parse_json
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.optional_libraries import library
@@ -24,7 +27,9 @@ _REMAINDERS: Final = Context(prec=2_000, traps=[])
 class Json:
     """Values that are JSON and nothing else."""
 
-    binary_text: ClassVar[BinaryText] = "base64"
+    def decoder(self, column_type: pa.DataType) -> Callable[[bytes], Any]:
+        convert = conversion_to(column_type)
+        return lambda value: convert(self.decode(value))
 
     def decode(self, value: bytes) -> Any:
         return parse_json(value)
@@ -37,10 +42,12 @@ class Json:
 class JsonSchema:
     """Values that follow a JSON Schema."""
 
-    binary_text: ClassVar[BinaryText] = "base64"
-
     registry: Registry
     writer: WriterSchema | None = None
+
+    def decoder(self, column_type: pa.DataType) -> Callable[[bytes], Any]:
+        convert = conversion_to(column_type)
+        return lambda value: convert(self.decode(value))
 
     def decode(self, value: bytes) -> Any:
         schema, payload = schema_and_payload(self.registry, value, "JSON")

@@ -1,1 +1,1 @@
-"""Protobuf: schemas from the text that registries keep, and messages by way of Protobuf's JSON mapping."""
+"""Protobuf: schemas from the text that registries keep, and messages to the wanted columns, within a limit of memory."""

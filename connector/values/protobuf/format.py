@@ -1,20 +1,26 @@
 """The format Protobuf. Registries keep .proto text, which each worker parses once (no protoc, no file, no other program).
 
-Values pass through Protobuf's own JSON mapping (https://protobuf.dev/programming-guides/json/), under the fields' own names.
+Values are those of Protobuf's JSON mapping (https://protobuf.dev/programming-guides/json/), under the fields' own names.
+Only the fields that are wanted are built (`conversion`), within a limit of memory (`input_limits`).
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Final
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
 
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
-from pykafka_wire.values.arrow_conversion import BinaryText
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.optional_libraries import library
+from pykafka_wire.values.protobuf.conversion import Conversion, message_conversion
+from pykafka_wire.values.protobuf.input_limits import Budget, Layout, layout_of
+from pykafka_wire.values.protobuf.json_mapping import is_map
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_and_payload
@@ -22,43 +28,34 @@ from pykafka_wire.values.registry.wire_format import decode_message_indexes, enc
 
 #: The name of a schema's own file; a reference under this name would not be looked at.
 _ROOT: Final = "the schema"
+#: Of required fields that are missing.
+_MAX_NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protobuf:
     """Protobuf messages. ``message`` names the one to write, where its file has several."""
 
-    binary_text: ClassVar[BinaryText] = "base64"  # in Protobuf's JSON mapping
-
     registry: Registry
     writer: WriterSchema | None = None
     message: str | None = None
 
-    def decode(self, value: bytes) -> Any:
-        schema, payload = schema_and_payload(self.registry, value, "PROTOBUF")
-        indexes, content = decode_message_indexes(payload)
-        try:
-            cls = _message_class(self.registry, schema, indexes)
-        except IndexError as error:
-            raise PoisonError(f"its schema has no message with the indexes {indexes}") from error
-        from google.protobuf.json_format import MessageToDict
+    def decoder(self, column_type: pa.DataType) -> Callable[[bytes], Any]:
+        readers: dict[tuple[Schema, tuple[int, ...]], _Reader] = {}
 
-        try:
-            message = cls.FromString(content)
-            if not message.IsInitialized():
-                raise PoisonError(f"required fields are missing: {', '.join(message.FindInitializationErrors())}")
-            if not content.isascii() and _has_proto2(cls.DESCRIPTOR.file):
-                _check_texts(message)
-            return MessageToDict(
-                message,
-                preserving_proto_field_name=True,
-                always_print_fields_with_no_presence=True,
-                descriptor_pool=cls.DESCRIPTOR.file.pool,  # for what an Any holds
-            )
-        except PoisonError:
-            raise
-        except Exception as error:  # DecodeError, an Any of a type that the schema lacks, a time out of range
-            raise PoisonError(f"it is not what its schema says ({type(error).__name__})") from error
+        def decode(value: bytes) -> Any:
+            schema, payload = schema_and_payload(self.registry, value, "PROTOBUF")
+            indexes, content = decode_message_indexes(payload)
+            key = (schema, indexes)
+            reader = readers.get(key)
+            if reader is None:
+                try:
+                    reader = readers[key] = _reader(self.registry, schema, indexes, column_type)
+                except IndexError as error:
+                    raise PoisonError(f"its schema has no message with the indexes {indexes}") from error
+            return reader.read(content)
+
+        return decode
 
     def encode(self, value: Any) -> bytes:
         assert self.writer is not None
@@ -89,6 +86,46 @@ class Protobuf:
             indexes.append(names.index(name))
             level = list(level[indexes[-1]].nested_types)
         return tuple(indexes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    """Reads the messages of one type into one Arrow type."""
+
+    parse: Callable[[bytes], Any]
+    layout: Layout
+    convert: Conversion
+    has_proto2: bool
+
+    def read(self, content: bytes) -> Any:
+        """Raises PoisonError."""
+        budget = Budget(len(content))
+        try:
+            self.layout.reserve(content, budget)
+            message = self.parse(content)
+            if self.has_proto2:
+                if not message.IsInitialized():
+                    missing = ", ".join(islice(_missing_fields(message), _MAX_NAMED))
+                    raise PoisonError(f"required fields are missing: {missing}")
+                if not content.isascii():
+                    _check_texts(message)
+            return self.convert(message, budget)
+        except PoisonError:
+            raise
+        except Exception as error:  # DecodeError, an Any of a type that the schema lacks, a time out of range
+            raise PoisonError(f"it is not what its schema says ({type(error).__name__})") from error
+
+
+@cached
+def _reader(registry: Registry, schema: Schema, indexes: tuple[int, ...], column_type: pa.DataType) -> _Reader:
+    cls = _message_class(registry, schema, indexes)
+    descriptor = cls.DESCRIPTOR
+    return _Reader(
+        parse=cls.FromString,
+        layout=layout_of(descriptor),
+        convert=message_conversion(descriptor, column_type),
+        has_proto2=_has_proto2(descriptor.file),
+    )
 
 
 @cached
@@ -127,9 +164,29 @@ def _has_proto2(file: Any) -> bool:
     return found.syntax != "proto3" or any(_has_proto2(each) for each in file.dependencies)
 
 
+def _missing_fields(message: Any, path: str = "") -> Iterator[str]:
+    """The paths of required fields that are not set. The library's own list of them can be of any length."""
+    for field in message.DESCRIPTOR.fields:
+        if field.is_required and not message.HasField(field.name):
+            yield path + field.name
+    for field, value in type(message).ListFields(message):
+        if field.message_type is None:
+            continue
+        name = f"{path}({field.full_name})" if field.is_extension else path + field.name
+        if is_map(field):
+            if field.message_type.fields_by_name["value"].message_type is not None:
+                for key, each in value.items():
+                    yield from _missing_fields(each, f"{name}[{key!r}].")
+        elif field.is_repeated:
+            for number, each in enumerate(value):
+                yield from _missing_fields(each, f"{name}[{number}].")
+        else:
+            yield from _missing_fields(value, f"{name}.")
+
+
 def _check_texts(message: Any) -> None:
     """Raises PoisonError for a text that is not UTF-8, which Protobuf gives as bytes, and its JSON mapping as their repr."""
-    for field, value in message.ListFields():
+    for field, value in type(message).ListFields(message):
         if isinstance(value, (str, int, float)):
             continue
         if isinstance(value, bytes) or hasattr(value, "ListFields"):

@@ -297,8 +297,7 @@ class _ByRow:
     """A format without its way in columns."""
 
     def __init__(self, value_format: Avro) -> None:
-        self.binary_text = value_format.binary_text
-        self.decode, self.encode = value_format.decode, value_format.encode
+        self.decoder, self.encode = value_format.decoder, value_format.encode
 
 
 def nested(depth: int) -> bytes:

@@ -1,0 +1,208 @@
+"""Parsed messages to an Arrow type: the fields that are wanted, and no others.
+
+What has a type of its own in Arrow is passed on as it is. Any other combination goes through Protobuf's JSON mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pykafka_wire.errors import PoisonError
+from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to
+from pykafka_wire.values.protobuf.input_limits import Budget
+from pykafka_wire.values.protobuf.json_mapping import WELL_KNOWN, JsonMapping, is_map, is_wrapper, map_key
+
+#: From a message, or a field's value, to one that ``pa.array`` takes. Structs are tuples, a tenth of a dict's size.
+Conversion = Callable[[Any, Budget], Any]
+
+#: Estimates: a tuple with its place in a list; a field in it and in the column; an item of an array.
+_STRUCT_BYTES: Final = 64
+_FIELD_BYTES: Final = 16
+_ITEM_BYTES: Final = 32
+
+
+def message_conversion(descriptor: Any, wanted: pa.DataType) -> Conversion:
+    """What turns parsed messages of one type into values of ``wanted``; a field that the type lacks is null."""
+    return _Compiler(JsonMapping(descriptor.file.pool)).message(descriptor, wanted)
+
+
+class _Compiler:
+    def __init__(self, mapping: JsonMapping) -> None:
+        self._mapping = mapping
+
+    def message(self, descriptor: Any, wanted: pa.DataType) -> Conversion:
+        if is_wrapper(descriptor):
+            inner = self._single(descriptor.fields_by_name["value"], wanted)
+            return lambda message, budget: message.value if inner is None else inner(message.value, budget)
+        if descriptor.full_name in WELL_KNOWN or not pa.types.is_struct(wanted):
+            return _by_json(self._mapping.message, wanted)
+        if any(field.name.startswith("[") for field in wanted):  # an extension
+            return _by_json(self._mapping.message, wanted)
+        return self._struct(descriptor, wanted)
+
+    def _struct(self, descriptor: Any, wanted: pa.DataType) -> Conversion:
+        from google.protobuf.message_factory import GetMessageClass
+
+        has_field = GetMessageClass(descriptor).HasField  # a field may have that name, too
+        steps: list[tuple[str, bool, bool, Conversion | None]] = []
+        for each in wanted:
+            field = descriptor.fields_by_name.get(each.name)
+            if field is None:
+                steps.append((each.name, False, each.nullable, None))
+            else:
+                steps.append((each.name, True, not field.has_presence, self._field(field, each)))
+        not_null = {each.name for each in wanted if not each.nullable}
+        size = _STRUCT_BYTES + _FIELD_BYTES * len(steps)
+
+        def convert_struct(message: Any, budget: Budget) -> Any:
+            budget.spend(size)
+            found: list[Any] = []
+            name = ""
+            try:
+                for name, is_there, is_always_set, convert in steps:
+                    if is_there and (is_always_set or has_field(message, name)):
+                        value = getattr(message, name)
+                        found.append(value if convert is None else convert(value, budget))
+                    elif name in not_null:
+                        raise _null()
+                    else:
+                        found.append(None)
+            except PoisonError as error:
+                raise PoisonError(f"{name}: {error}") from None
+            return tuple(found)
+
+        return convert_struct
+
+    def _field(self, field: Any, wanted: Any) -> Conversion | None:  # wanted: a pa.Field
+        """None where values stay as they are."""
+        is_a = pa.types
+        if is_map(field):
+            if is_a.is_map(wanted.type):
+                entry = field.message_type.fields_by_name
+                key = self._key(entry["key"], wanted.type.key_type)
+                return _map(key, self._item(entry["value"], wanted.type.item_field))
+        elif field.is_repeated:
+            if is_a.is_list(wanted.type):
+                return _list(self._item(field, wanted.type.value_field))
+        else:
+            return self._item(field, wanted)
+        return _not_null(_by_json(lambda value, budget: self._mapping.field(field, value, budget), wanted.type), wanted)
+
+    def _item(self, field: Any, wanted: Any) -> Conversion | None:  # wanted: a pa.Field
+        convert = self._single(field, wanted.type)
+        return None if convert is None else _not_null(convert, wanted)
+
+    def _single(self, field: Any, wanted: pa.DataType) -> Conversion | None:
+        if field.message_type is not None:
+            return self.message(field.message_type, wanted)
+        if _is_same(field, wanted):
+            return None
+        convert, scalar = conversion_to(wanted), self._mapping.scalar
+        if pa.types.is_integer(wanted) and field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64):
+            return lambda value, budget: convert(value)
+        if pa.types.is_floating(wanted) and field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
+            return lambda value, budget: convert(value)
+        if pa.types.is_string(wanted) and field.cpp_type == field.CPPTYPE_ENUM:
+            return _enum_text(field.enum_type, lambda value: convert(scalar(field, value)))
+        return lambda value, budget: convert(scalar(field, value))
+
+    def _key(self, field: Any, wanted: pa.DataType) -> Callable[[Any], Any] | None:
+        if _is_same(field, wanted):
+            return None
+        convert = key_conversion_to(wanted)
+        return lambda key: convert(map_key(key))
+
+
+def _is_same(field: Any, wanted: pa.DataType) -> bool:
+    """Whether Arrow takes any value of the field as it is."""
+    is_a = pa.types
+    if field.type == field.TYPE_STRING:
+        return bool(is_a.is_string(wanted))
+    if field.type == field.TYPE_BYTES:
+        return bool(is_a.is_binary(wanted))
+    if field.cpp_type == field.CPPTYPE_BOOL:
+        return bool(is_a.is_boolean(wanted))
+    if field.cpp_type == field.CPPTYPE_INT32:
+        return bool(is_a.is_int32(wanted) or is_a.is_int64(wanted))
+    if field.cpp_type == field.CPPTYPE_UINT32 or field.cpp_type == field.CPPTYPE_INT64:
+        return bool(is_a.is_int64(wanted))
+    if field.cpp_type == field.CPPTYPE_FLOAT:
+        return bool(is_a.is_float32(wanted) or is_a.is_float64(wanted))
+    return bool(field.cpp_type == field.CPPTYPE_DOUBLE and is_a.is_float64(wanted))
+
+
+def _null() -> PoisonError:
+    return PoisonError("null where a value is expected (NOT NULL)")
+
+
+def _not_null(convert: Conversion, wanted: Any) -> Conversion:  # wanted: a pa.Field
+    if wanted.nullable:
+        return convert
+
+    def checked(value: Any, budget: Budget) -> Any:
+        found = convert(value, budget)
+        if found is None:
+            raise _null()
+        return found
+
+    return checked
+
+
+def _enum_text(enum: Any, other: Callable[[Any], Any]) -> Conversion:
+    if enum.full_name == "google.protobuf.NullValue":
+        return lambda value, budget: other(value)
+    names = {number: each.name for number, each in enum.values_by_number.items()}
+    return lambda value, budget: names.get(value) or other(value)
+
+
+def _list(convert: Conversion | None) -> Conversion:
+    def convert_list(values: Any, budget: Budget) -> Any:
+        budget.spend(_ITEM_BYTES * len(values))
+        return list(values) if convert is None else [convert(each, budget) for each in values]
+
+    return convert_list
+
+
+def _map(key: Callable[[Any], Any] | None, item: Conversion | None) -> Conversion:
+    def convert_map(value: Any, budget: Budget) -> Any:
+        budget.spend(_ITEM_BYTES * len(value))
+        # As arrow_conversion: the last of several keys that are one in the wanted type.
+        return list(
+            {
+                name if key is None else key(name): each if item is None else item(each, budget)
+                for name, each in value.items()
+            }.items()
+        )
+
+    return convert_map
+
+
+def _by_json(mapped: Conversion, wanted: pa.DataType) -> Conversion:
+    """By way of the JSON mapping, in whose results structs are dicts: Arrow takes no column in which some are tuples."""
+    convert = conversion_to(wanted)
+    if not _has_struct(wanted):
+        return lambda value, budget: convert(mapped(value, budget))
+    return lambda value, budget: _with_tuples(convert(mapped(value, budget)), wanted)
+
+
+def _has_struct(wanted: pa.DataType) -> bool:
+    is_a = pa.types
+    if is_a.is_list(wanted):
+        return _has_struct(wanted.value_type)
+    if is_a.is_map(wanted):
+        return _has_struct(wanted.key_type) or _has_struct(wanted.item_type)
+    return bool(is_a.is_struct(wanted))
+
+
+def _with_tuples(value: Any, wanted: pa.DataType) -> Any:
+    is_a = pa.types
+    if value is None or not _has_struct(wanted):
+        return value
+    if is_a.is_struct(wanted):
+        return tuple(_with_tuples(value[field.name], field.type) for field in wanted)
+    if is_a.is_map(wanted):
+        return [(key, _with_tuples(each, wanted.item_type)) for key, each in value]
+    return [_with_tuples(each, wanted.value_type) for each in value]

@@ -1,0 +1,174 @@
+"""How much memory a few bytes of Protobuf may take.
+
+An empty message is two bytes, and stands for the defaults of all its fields: the library makes room for each of them when it
+parses, and a column has a place for each. So memory is estimated before it is taken, and a value beyond the limit is poison.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pykafka_wire.errors import PoisonError
+
+#: With the second, a megabyte of the smallest messages that tell something (four bytes, one field) is within the limit.
+_FREE_BYTES: Final = 32 << 20
+_FREE_PER_BYTE: Final = 32
+#: What parsing may take without a look at the messages within.
+_UNCOUNTED_BYTES: Final = 8 << 20
+#: upb's: a message beside its fields with its place in an array that grows, a text's start and size, any other field.
+_MESSAGE_BYTES: Final = 48
+_TEXT_BYTES: Final = 16
+_FIELD_BYTES: Final = 8
+#: Parsers refuse more (https://protobuf.dev/programming-guides/proto-limits/).
+_MAX_DEPTH: Final = 100
+
+_VARINT, _FIXED64, _LENGTH, _GROUP, _END_GROUP, _FIXED32 = range(6)
+
+
+class Budget:
+    """The bytes of memory that one value may still take."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, size: int) -> None:
+        self.left = _FREE_BYTES + _FREE_PER_BYTE * size
+
+    def spend(self, size: int) -> None:
+        """Raises PoisonError where less than ``size`` is left."""
+        self.left -= size
+        if self.left < 0:
+            raise PoisonError(
+                f"its messages have too many fields for its size: more than {_FREE_BYTES >> 20} MiB and {_FREE_PER_BYTE} bytes "
+                "of memory for each of its own"
+            )
+
+
+class Layout:
+    """What the library takes for a message of one type, and which of its fields hold messages.
+
+    Attributes:
+        size: bytes of an empty message.
+        inner: the layouts of messages within, by their field's tag; a group's is that of its start.
+        largest_inner: ``size`` of the largest message at any depth within; 0 where there are none.
+    """
+
+    __slots__ = ("inner", "largest_inner", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.inner: dict[int, Layout] = {}
+        self.largest_inner = 0
+
+    def reserve(self, data: bytes, budget: Budget) -> None:
+        """Spends what parsing ``data`` takes.
+
+        Raises:
+            PoisonError: it takes too much, or the data is not Protobuf.
+        """
+        # A message within takes two bytes at least.
+        most = len(data) // 2 * self.largest_inner
+        budget.spend(self.size + (most if most <= _UNCOUNTED_BYTES else _messages_size(data, self, budget.left)))
+
+
+def layout_of(descriptor: Any) -> Layout:
+    """The layout of a message type and of all that it holds."""
+    known: dict[str, Layout] = {}
+    waiting = [descriptor]
+    edges: list[tuple[Layout, int, str]] = []
+    while waiting:
+        each = waiting.pop()
+        if each.full_name in known:
+            continue
+        fields = [*each.fields, *each.file.pool.FindAllExtensions(each)]
+        n_texts = sum(field.cpp_type == field.CPPTYPE_STRING for field in fields)
+        layout = Layout(_MESSAGE_BYTES + n_texts * _TEXT_BYTES + (len(fields) - n_texts) * _FIELD_BYTES)
+        known[each.full_name] = layout
+        for field in fields:
+            if field.message_type is not None:
+                wire_type = _GROUP if field.type == field.TYPE_GROUP else _LENGTH
+                edges.append((layout, field.number << 3 | wire_type, field.message_type.full_name))
+                waiting.append(field.message_type)
+    for layout, tag, name in edges:
+        layout.inner[tag] = known[name]
+    root = known[descriptor.full_name]
+    if root.inner:
+        # Of all types, since most types that are found at all are found at any depth.
+        root.largest_inner = max(each.size for each in known.values())
+    return root
+
+
+def _messages_size(data: bytes, layout: Layout, most: int) -> int:
+    """What the messages within ``data`` take; at least ``most`` + 1 where it is more than that."""
+    try:
+        return _walk(data, layout, most)
+    except IndexError as error:
+        raise PoisonError("it is shorter than its schema says") from error
+
+
+def _walk(data: bytes, layout: Layout, most: int) -> int:
+    size = at = 0
+    end, in_group = len(data), False
+    inner = layout.inner
+    nothing: dict[int, Layout] = {}
+    around: list[tuple[int, bool, dict[int, Layout]]] = []
+    while True:
+        if at >= end:
+            if at > end or in_group:
+                raise IndexError
+            if not around:
+                return size
+            end, in_group, inner = around.pop()
+            continue
+        tag = data[at]
+        at += 1
+        if tag > 0x7F:
+            tag, at = _varint(data, at - 1)
+        kind = tag & 7
+        if kind == _LENGTH:
+            length = data[at]
+            at += 1
+            if length > 0x7F:
+                length, at = _varint(data, at - 1)
+            found = inner.get(tag)
+            if found is None:
+                at += length
+                continue
+            if at + length > end:
+                raise IndexError
+            around.append((end, in_group, inner))
+            end, in_group, inner = at + length, False, found.inner
+            size += found.size
+        elif kind == _VARINT:
+            while data[at] > 0x7F:
+                at += 1
+            at += 1
+        elif kind == _FIXED64:
+            at += 8
+        elif kind == _FIXED32:
+            at += 4
+        elif kind == _GROUP:
+            found = inner.get(tag)
+            around.append((end, in_group, inner))
+            in_group, inner = True, nothing if found is None else found.inner
+            size += 0 if found is None else found.size
+        elif kind == _END_GROUP and in_group:
+            _, in_group, inner = around.pop()
+        else:
+            raise PoisonError("it is not Protobuf: a field of no known kind")
+        if len(around) > _MAX_DEPTH:
+            raise PoisonError(f"its messages are nested more than {_MAX_DEPTH} deep")
+        if size > most:
+            return size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+        if shift > 63:
+            raise PoisonError("an integer of more than ten bytes")
