@@ -184,3 +184,46 @@ class PartitionQueue:
             if not self.waiting:
                 # Until more comes the broker may forget us (producer.id.expiration.ms, a topic made anew): rule 6 again.
                 self._begun = False
+
+
+class PartitionQueues:
+    """The queues of all topic-partitions, in the order in which they are served."""
+
+    def __init__(self) -> None:
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+
+    def __getitem__(self, tp: TopicPartition) -> PartitionQueue:
+        """The queue of a topic-partition that has one."""
+        return self._queues[tp]
+
+    def get_or_add(self, tp: TopicPartition) -> PartitionQueue:
+        """The queue of a topic-partition; a new one if it has none."""
+        queue = self._queues.get(tp)
+        if queue is None:
+            queue = self._queues[tp] = PartitionQueue(tp)
+        return queue
+
+    def ready(self, now: float) -> list[PartitionQueue]:
+        """The queues of which a batch may leave now."""
+        return [queue for queue in self._queues.values() if queue.waiting and queue.ready(now)]
+
+    def first_expired(self, now: float) -> QueuedBatch | None:
+        """A batch that waits to be sent and whose delivery timeout has passed, None if there is none."""
+        for queue in self._queues.values():
+            if queue.waiting and now >= queue.waiting[0].expires_at:
+                return queue.waiting[0]
+        return None
+
+    def pauses(self) -> list[float]:
+        """For each queue that waits to be sent: the time before which nothing of it is to be sent."""
+        return [queue.not_before for queue in self._queues.values() if queue.waiting]
+
+    def serve_last(self, tp: TopicPartition) -> None:
+        """All other queues are served before this one next time."""
+        self._queues[tp] = self._queues.pop(tp)
+
+    def complete(self, n_bytes: int, in_requests: set[QueuedBatch]) -> bool:
+        """Whether the batches have `n_bytes` in all, and each batch in flight is in one of the requests."""
+        waiting = [batch for queue in self._queues.values() for batch in queue.waiting]
+        in_flight = {batch for queue in self._queues.values() for batch in queue.in_flight}
+        return sum(batch.size for batch in (*waiting, *in_flight)) == n_bytes and in_flight <= in_requests

@@ -26,7 +26,6 @@ from typing import Final, NoReturn
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.cluster.connection_opener import CHECK_S, ConnectionOpener
 from pykafka_wire.wire.cluster.retries import Graces
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.errors import (
@@ -34,16 +33,18 @@ from pykafka_wire.wire.errors import (
     DeadlineExceededError,
     NoBrokerAvailableError,
     ProtocolError,
-    RecordsNotWrittenError,
     TransportError,
     WireError,
 )
 from pykafka_wire.wire.produce.batch_limits import BatchLimits
+from pykafka_wire.wire.produce.broker_readiness import PURPOSE, BrokerReadiness
+from pykafka_wire.wire.produce.delivery import Delivery
 from pykafka_wire.wire.produce.identity import ProducerIdentity, TransactionScope, request_identity
-from pykafka_wire.wire.produce.partition_queue import PartitionQueue, QueuedBatch
+from pykafka_wire.wire.produce.partition_queue import PartitionQueue, PartitionQueues, QueuedBatch
 from pykafka_wire.wire.produce.request import InFlightProduce, InFlightRequests, choose_queues, produce_request
 from pykafka_wire.wire.produce.response_handler import Acknowledged, AnswerRules, Failed, Outcome, Replaced, Retried
 from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_to_size
+from pykafka_wire.wire.produce.unsent_bytes import UnsentBytes
 from pykafka_wire.wire.produce.write_results import ProducerCounters, WriteResult, WriteResults
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.settings import ClientSettings
@@ -51,14 +52,8 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: The broker remembers the last five batches of a producer per partition, so more than five in flight could not be told
-#: from new ones on a retry (KAFKA-5494).
-_MOST_IN_FLIGHT: Final = 5
 #: How long to wait for an answer about leaders while partitions whose leaders are known could be written.
 _LEADER_WAIT_MS: Final = 1_000
-#: Produce has a connection of its own: a broker answers one connection's requests in order, and the answer to acks=all may
-#: take as long as replication does. A look-up behind it would time out, and close the connection.
-_PURPOSE: Final = "produce"
 
 
 class Producer:
@@ -82,16 +77,9 @@ class Producer:
         self._cluster = cluster
         self._settings = settings if settings is not None else cluster.settings
         self._transaction = transaction
-        acks = "all" if transaction else str(self._settings.acks)
-        self._acks = {"all": -1, "-1": -1, "1": 1, "0": 0}[acks]
-        self._idempotent = bool(transaction) or (self._settings.enable_idempotence and self._acks == -1)
-        self._max_in_flight = self._settings.max_in_flight_requests_per_connection
-        if self._idempotent:
-            self._max_in_flight = min(self._max_in_flight, _MOST_IN_FLIGHT)
+        self._delivery = Delivery.of(self._settings, transaction)
         self._backoff = Backoff(self._settings)
-        self._opener = ConnectionOpener(cluster, _PURPOSE)
-        #: Node id -> when it reads requests again (KIP-219), on the monotonic clock.
-        self._throttled_until: dict[int, float] = {}
+        self._readiness = BrokerReadiness(cluster)
         self.counters = ProducerCounters()
         self.collects_rejected = False
         self._start_anew()
@@ -99,19 +87,16 @@ class Producer:
     def _start_anew(self) -> None:
         self._fork_generation = forks.generation
         self._identity: ProducerIdentity | None = self._transaction.identity if self._transaction else None
-        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._queues = PartitionQueues()
         self._in_flight = InFlightRequests()
         self._buffered_bytes = 0
-        self._unsent_bytes = 0
-        #: Whether a request ended without an answer: it may still be written.
-        self._has_lost_answers = False
+        self._unsent = UnsentBytes(self._settings)
         self._error: WireError | None = None
         self._topic_ids: dict[str, uuid.UUID] = {}
         self._graces: dict[TopicPartition, Graces] = {}
         self._results = WriteResults()
         self._rejected: list[RejectedRecords] = []
         self._batch_limits = BatchLimits(self._cluster, self._settings)
-        self._unsent_since: float | None = None
         #: Runs during calls only: between them nothing is sent or read, so a slow caller's batches must not expire. All times
         #: here are this clock's, but for linger.ms.
         self._clock = WorkingClock()
@@ -160,9 +145,7 @@ class Producer:
         """
         self._raise_failure()
         tp = TopicPartition(topic, partition)
-        queue = self._queues.get(tp)
-        if queue is None:
-            queue = self._queues[tp] = PartitionQueue(tp)
+        queue = self._queues.get_or_add(tp)
         with self._working():
             expires_at = self._clock.now() + self._settings.delivery_timeout_ms / 1000
             max_bytes, level = self._settings.max_request_size, self._settings.compression_level
@@ -179,12 +162,10 @@ class Producer:
                     self._progress()
                 queue.add(encoded, expires_at)
                 self._buffered_bytes += size
-                self._unsent_bytes += size
-                if self._unsent_since is None:
-                    self._unsent_since = time.monotonic()
-                if self._unsent_bytes >= max_bytes:
+                self._unsent.add(size)
+                if self._unsent.fill_request:
                     self._send(everything=False)
-            if self._lingered():
+            if self._unsent.lingered:
                 self._send(everything=True)
 
     def flush(self, deadline: Deadline | None = None) -> dict[TopicPartition, WriteResult]:
@@ -242,7 +223,7 @@ class Producer:
         """Waits until `deadline` for the answers to all requests that were sent, and sends nothing. If True, no request of this
         producer can still be written."""
         self._check_fork()
-        return self._in_flight.all_answered(deadline) and not self._has_lost_answers
+        return self._in_flight.all_answered(deadline)
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -250,7 +231,7 @@ class Producer:
         """Sends what may leave, then waits for one answer, for the end of a pause, or until `deadline`."""
         self._send(everything=True)
         now = self._clock.now()
-        pauses = [queue.not_before for queue in self._queues.values() if queue.waiting]
+        pauses = self._queues.pauses()
         if not self._in_flight and not pauses:
             return  # with acks=0 all is done once it is sent
         # A pause that is over needs no wait: that queue waits for an answer. One that ends later ends this wait, so that the
@@ -264,20 +245,13 @@ class Producer:
         elif sent := self._in_flight.next_answer(until, now):
             self._receive(sent)
 
-    def _lingered(self) -> bool:
-        """Whether ``linger.ms`` has passed since the first unsent batch was queued."""
-        linger_ms, since = self._settings.linger_ms, self._unsent_since
-        return linger_ms is not None and since is not None and (time.monotonic() - since) * 1000 >= linger_ms
-
     def _send(self, *, everything: bool) -> None:
         """Sends requests to every leader that has room in flight; unless `everything`, only those that are large enough."""
         now = self._clock.now()
-        ready = []
-        for queue in self._queues.values():
-            if queue.waiting and now >= queue.waiting[0].expires_at:
-                self._fail(self._rules.on_expiry(queue.waiting[0], queue.waiting[0].last_error))
-            if queue.ready(now):
-                ready.append(queue)
+        expired = self._queues.first_expired(now)
+        if expired is not None:
+            self._fail(self._rules.on_expiry(expired, expired.last_error))
+        ready = self._queues.ready(now)
         by_node: dict[int, list[PartitionQueue]] = {}
         # All at once: a partition without a leader delays no other one.
         deadline = Deadline.after_ms(_LEADER_WAIT_MS) if self.counters.n_requests else None
@@ -293,34 +267,29 @@ class Producer:
             if queue.node in (-1, node):
                 by_node.setdefault(node, []).append(queue)
         for node, queues in by_node.items():
-            if not self._takes_requests(node, queues):
+            if not self._can_send_to(node, queues):
                 continue
-            while self._in_flight.count(node) < self._max_in_flight:
+            while self._in_flight.count(node) < self._delivery.max_in_flight:
                 chosen = choose_queues(queues, now, max_bytes=self._settings.max_request_size, everything=everything)
                 if not chosen or not self._send_to(node, chosen):
                     break
-        self._unsent_bytes = 0
-        if everything:
-            self._unsent_since = None
+        self._unsent.offered(everything=everything)
 
-    def _takes_requests(self, node: int, queues: Iterable[PartitionQueue]) -> bool:
+    def _can_send_to(self, node: int, queues: Iterable[PartitionQueue]) -> bool:
         """Whether a request to `node` need not wait for a connection or for the end of a throttle; if not, its queues pause."""
-        throttled_s = self._throttled_until.get(node, 0.0) - time.monotonic()
-        if throttled_s > 0:
-            now = self._clock.now()
-            for queue in queues:
-                queue.not_before = min(now + throttled_s, queue.waiting[0].expires_at)
-            return False
         try:
-            connected = self._opener.ready(node)
+            throttled_s = self._readiness.throttled_s(node)
+            pause_s = throttled_s or self._readiness.connecting_s(node)
         except WireError as error:
             for queue in queues:
                 self._pause_queue(queue, error)
             return False
-        if not connected:
+        if pause_s:
+            until = self._clock.now() + pause_s
             for queue in queues:
-                queue.not_before = self._clock.now() + CHECK_S
-        return connected
+                # A throttle may last longer than a batch has time.
+                queue.not_before = min(until, queue.waiting[0].expires_at) if throttled_s else until
+        return not pause_s
 
     def _pause_queue(self, queue: PartitionQueue, error: WireError) -> None:
         """Pauses a queue whose partition has no leader now, or one that cannot be reached, or fails the producer."""
@@ -337,7 +306,7 @@ class Producer:
         """Sends the next batch of each of `chosen` in one request; False when that failed."""
         if self._identity is None:
             try:
-                self._identity = request_identity(self._cluster) if self._idempotent else ProducerIdentity()
+                self._identity = request_identity(self._cluster) if self._delivery.idempotent else ProducerIdentity()
             except WireError as error:
                 self._fail(Failed(error))
         batches: dict[TopicPartition, QueuedBatch] = {}
@@ -346,19 +315,13 @@ class Producer:
             batches[tp] = queue.take(node, self._identity, transactional=self._transaction is not None)
             self.counters.n_retries += batches[tp].attempts > 1
             # The others are served before it next time.
-            self._queues[tp] = self._queues.pop(tp)
+            self._queues.serve_last(tp)
         now = self._clock.now()
-        request, cap = produce_request(
-            batches,
-            self._topic_ids,
-            acks=self._acks,
-            timeout_ms=self._settings.request_timeout_ms,
-            transaction=self._transaction,
-        )
+        request, cap = produce_request(batches, self._topic_ids, self._delivery)
         delivery_ends = min(batch.expires_at for batch in batches.values())
         expires_at = min(now + self._settings.request_timeout_ms / 1000, delivery_ends)
         try:
-            future = self._cluster.send(node, request, purpose=_PURPOSE, version_cap=cap)
+            future = self._cluster.send(node, request, purpose=PURPOSE, version_cap=cap)
         except TransportError as error:
             # No broker has all of it, so none will write any of it.
             self._not_answered(node, batches.values(), error, was_sent=False)
@@ -366,12 +329,11 @@ class Producer:
         except WireError as error:
             self._fail(Failed(error))
         except BaseException:  # Ctrl-C: the broker may have all of it
-            self._not_answered(
-                node, batches.values(), TransportError("sending was interrupted", broker=node), was_sent=True
-            )
+            interrupted = TransportError("sending was interrupted", broker=node)
+            self._not_answered(node, batches.values(), interrupted, was_sent=True)
             raise
         self.counters.n_requests += 1
-        if self._acks == 0:
+        if self._delivery.acks == 0:
             for batch in batches.values():
                 self._acknowledge(batch, -1)
         else:
@@ -395,8 +357,7 @@ class Producer:
             return
         except WireError as error:
             self._fail(Failed(error))
-        if response.throttle_time_ms > 0:
-            self._throttled_until[sent.node] = time.monotonic() + response.throttle_time_ms / 1000
+        self._readiness.throttle(sent.node, response.throttle_time_ms)
         endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
         unanswered = set(sent.batches.values())
         for batch, answer in sent.answers(response):
@@ -426,7 +387,7 @@ class Producer:
     def _not_answered(self, node: int, batches: Iterable[QueuedBatch], error: WireError, *, was_sent: bool) -> None:
         """Acts on a request whose outcome is unknown, or that was not sent as a whole."""
         logger.debug("broker %d: Produce was not answered: %s", node, error)
-        self._has_lost_answers |= was_sent
+        self._in_flight.has_lost_answers |= was_sent
         for batch in batches:
             if batch in self._queues[batch.topic_partition].in_flight:
                 self._cluster.invalidate(batch.topic_partition)
@@ -475,22 +436,12 @@ class Producer:
             yield
         except Exception:
             raise
-        except BaseException:
-            self._check_batches()
+        except BaseException:  # Ctrl-C may leave a step half done, with a batch that nobody would send or count
+            if not self._queues.complete(self._buffered_bytes, self._in_flight.batches()):
+                self._error = self._rules.on_interruption().error
             raise
         finally:
             self._clock.pause()
-
-    def _check_batches(self) -> None:
-        """After Ctrl-C: fails the producer where a step was left half done, with a batch that nobody would send or count."""
-        waiting = [batch for queue in self._queues.values() for batch in queue.waiting]
-        in_flight = {batch for queue in self._queues.values() for batch in queue.in_flight}
-        n_bytes = sum(batch.size for batch in (*waiting, *in_flight))
-        if n_bytes != self._buffered_bytes or not in_flight <= self._in_flight.batches():
-            self._error = RecordsNotWrittenError(
-                "the producer was interrupted while it queued or acknowledged a batch, so it is unknown what is written",
-                remedy="Call reset(), and send again what was not flushed.",
-            )
 
     def _raise_failure(self) -> None:
         self._check_fork()

@@ -17,7 +17,7 @@ from typing import Final
 from pykafka_wire.wire.connection.response_future import ResponseFuture, first_to_arrive
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.produce.identity import TransactionScope
+from pykafka_wire.wire.produce.delivery import Delivery
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue, QueuedBatch
 from pykafka_wire.wire.protocol.messages.produce import (
     PartitionProduceData,
@@ -54,10 +54,7 @@ def choose_queues(
 def produce_request(
     batches: Mapping[TopicPartition, QueuedBatch],
     topic_ids: Mapping[str, uuid.UUID],
-    *,
-    acks: int,
-    timeout_ms: int,
-    transaction: TransactionScope | None,
+    delivery: Delivery,
 ) -> tuple[ProduceRequest, int | None]:
     """A request with one batch of each topic-partition, and the highest version that it may go in, None for any."""
     topics: dict[str, TopicProduceData] = {}
@@ -66,10 +63,11 @@ def produce_request(
         if topic is None:
             topic = topics[tp.topic] = TopicProduceData(name=tp.topic, topic_id=topic_ids[tp.topic], partition_data=[])
         topic.partition_data.append(PartitionProduceData(index=tp.partition, records=batch.encoded.data))
+    transaction = delivery.transaction
     request = ProduceRequest(
         transactional_id=transaction.transactional_id if transaction else None,
-        acks=acks,
-        timeout_ms=timeout_ms,
+        acks=delivery.acks,
+        timeout_ms=delivery.timeout_ms,
         topic_data=list(topics.values()),
     )
     cap = None if all(topic.topic_id != ZERO_UUID for topic in topics.values()) else _TOPIC_ID_VERSION - 1
@@ -108,6 +106,8 @@ class InFlightRequests:
 
     def __init__(self) -> None:
         self._by_node: dict[int, deque[InFlightProduce]] = {}
+        #: Whether a request ended without an answer: it may still be written.
+        self.has_lost_answers = False
 
     def __bool__(self) -> bool:
         return any(self._by_node.values())
@@ -141,8 +141,8 @@ class InFlightRequests:
         return next(sent for sent in oldest if sent.future is first) if first.arrived else None
 
     def all_answered(self, deadline: Deadline) -> bool:
-        """Waits until `deadline` for every answer; False if one of them did not come."""
-        answered = True
+        """Waits until `deadline` for every answer; False if one of them, or of the requests before, did not come."""
+        answered = not self.has_lost_answers
         for sent in itertools.chain.from_iterable(self._by_node.values()):
             try:
                 sent.future.result(deadline)

@@ -32,6 +32,7 @@ from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
     ProtocolError,
+    RecordsNotWrittenError,
     RecordTooLargeError,
     WireError,
     broker_error,
@@ -161,6 +162,14 @@ class AnswerRules:
             remedy=f"Last cause: {last_error}" if last_error else "",
         )
         return Failed(error, last_error)
+
+    def on_interruption(self) -> Failed:
+        """Ctrl-C has left a step half done, with a batch that is neither queued nor acknowledged."""
+        error = RecordsNotWrittenError(
+            "the producer was interrupted while it queued or acknowledged a batch, so it is unknown what is written",
+            remedy="Call reset(), and send again what was not flushed.",
+        )
+        return Failed(error)
 
     def on_oversize(self, tp: TopicPartition, encoded: EncodedBatch) -> Replaced | Failed:
         """A batch is larger than ``max.request.size`` and has a single record: it is not sent."""

@@ -6,7 +6,7 @@ split is decided in :mod:`~pykafka_wire.wire.produce.response_handler`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,13 +52,11 @@ class RejectedRecords:
         return len(self.timestamp)
 
 
-def split_to_size(encoded: EncodedBatch, max_bytes: int, level: int | None) -> Iterator[EncodedBatch]:
+def split_to_size(encoded: EncodedBatch, max_bytes: int, level: int | None) -> Iterable[EncodedBatch]:
     """A batch that compression made larger than its records, as batches that fit; a single record as it is."""
     if len(encoded.data) <= max_bytes or encoded.n_records == 1:
-        yield encoded
-    else:
-        for half in split_in_half(encoded, level):
-            yield from split_to_size(half, max_bytes, level)
+        return (encoded,)
+    return (part for half in split_in_half(encoded, level) for part in split_to_size(half, max_bytes, level))
 
 
 def split_in_half(encoded: EncodedBatch, level: int | None) -> list[EncodedBatch]:
