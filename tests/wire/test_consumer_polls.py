@@ -40,6 +40,7 @@ def coordinator() -> Iterator[GroupCoordinator]:
         broker.on[FetchRequest] = lambda request, _: answer(
             request, records=batch_at(0) if asked_of(request).fetch_offset < N_RECORDS else memoryview(b"")
         )
+        broker.on[OffsetCommitRequest] = commit_answer
         yield broker
 
 
