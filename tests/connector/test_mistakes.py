@@ -113,7 +113,7 @@ def test_a_typing_error_in_the_jaas_line(secured_kafka: Secured) -> None:
     assert "sasl.jaas.config with a login module that names both" in text
     line = f'{JAAS} username="alice password="{PASSWORDS["alice"]}";'
     unended = on_read(to(secured_kafka, "SASLPLAIN", sasl_mechanism="PLAIN", sasl_jaas_config=line))
-    assert "sasl.jaas.config has a quote that does not end." in unended
+    assert "sasl.jaas.config has an unterminated quote." in unended
     assert 'Module required name="value"' in unended
     assert PASSWORDS["alice"] not in text + unended
 
