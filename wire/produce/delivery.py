@@ -8,8 +8,8 @@ from typing import Final
 from pykafka_wire.wire.produce.identity import TransactionScope
 from pykafka_wire.wire.settings import ClientSettings
 
-#: The broker remembers the last five batches of a producer per partition, so more than five in flight could not be told
-#: from new ones on a retry (KAFKA-5494).
+#: The broker remembers the last five batches of a producer per partition: with more in flight it could not distinguish a
+#: retried batch from a new one (KAFKA-5494).
 _MOST_IN_FLIGHT: Final = 5
 
 

@@ -155,7 +155,7 @@ class Committer:
 
 @pytest.fixture
 def commit(kafka: Any, topic: Any) -> Iterator[Committer]:
-    """Commits messages of tasks, as micro-batch 0 unless it is told another."""
+    """Commits messages of tasks, as micro-batch 0 by default."""
     with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
         yield Committer(cluster, topic(1))
 
