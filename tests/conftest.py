@@ -30,6 +30,7 @@ from pykafka_wire.local import (
     export_java_home,
     jvm_connector_jars,
     named_cluster,
+    spark_avro_jars,
 )
 from tests.broker_features import BROKERS, lacking
 
@@ -265,7 +266,7 @@ def _await_leaders(admin: Any, topic: str, partitions: int) -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A classic session, local[2], with Delta, with the JVM connector for comparison, and with the settings of conf/."""
+    """A classic session, local[2], with Delta, conf/'s settings, and to compare with the JVM connector and from_avro."""
     from pyspark.sql import SparkSession
 
     folder = tmp_path_factory.mktemp("spark")
@@ -275,7 +276,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     builder = SparkSession.builder.master("local[2]").appName("pykafka-wire tests")
     for name, value in {
         **read_spark_conf(CONF / "spark-delta.conf"),
-        "spark.jars": ",".join(map(str, [*delta_jars(), *jvm_connector_jars()])),
+        "spark.jars": ",".join(map(str, [*delta_jars(), *jvm_connector_jars(), *spark_avro_jars()])),
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

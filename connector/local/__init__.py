@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from pykafka_wire.local.cluster import LocalCluster
 from pykafka_wire.local.external_cluster import NamedCluster, named_cluster
-from pykafka_wire.local.jars import JarResolutionError, cache_dir, delta_jars, jvm_connector_jars, kafka_jars
+from pykafka_wire.local.jars import (
+    JarResolutionError,
+    cache_dir,
+    delta_jars,
+    jvm_connector_jars,
+    kafka_jars,
+    spark_avro_jars,
+)
 from pykafka_wire.local.java import Java, JavaNotFoundError, ensure_java, export_java_home, find_java
 from pykafka_wire.local.node import Node
 from pykafka_wire.local.process import LocalClusterError
@@ -33,4 +40,5 @@ __all__ = [
     "jvm_connector_jars",
     "kafka_jars",
     "named_cluster",
+    "spark_avro_jars",
 ]

@@ -66,6 +66,9 @@ JVM_CONNECTOR = (
     Coordinate("org.apache.kafka", "kafka-clients", "3.9.2"),
     Coordinate("org.apache.commons", "commons-pool2", "2.13.1"),
 )
+# Spark's own Avro functions, for comparison only. None is published for Spark 4.2; this one works there, with the Avro
+# library that PySpark contains. Of spark-protobuf nothing was found on Maven Central for Scala 2.13.
+SPARK_AVRO = (Coordinate("org.apache.spark", "spark-avro_2.13", "4.1.1"),)
 
 
 def cache_dir() -> Path:
@@ -101,6 +104,11 @@ def delta_jars() -> list[Path]:
 def jvm_connector_jars() -> list[Path]:
     """The jars of ``spark-sql-kafka-0-10``, for the benchmarks' comparison."""
     return resolve(f"spark-sql-kafka-{JVM_CONNECTOR[0].version}", JVM_CONNECTOR, transitive=False)
+
+
+def spark_avro_jars() -> list[Path]:
+    """The jar of Spark's ``from_avro`` and ``to_avro``, for comparison."""
+    return resolve(f"spark-avro-{SPARK_AVRO[0].version}", SPARK_AVRO, transitive=False)
 
 
 def resolve(name: str, coordinates: Sequence[Coordinate], *, transitive: bool) -> list[Path]:
