@@ -33,6 +33,8 @@ _UTC: Final = datetime.timezone.utc
 _TIME: Final = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
 )
+#: Protobuf's JSON mapping of Duration.
+_SECONDS: Final = re.compile(r"(-)?([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 #: The kinds of values in words.
 _KINDS: Final = {
@@ -114,6 +116,7 @@ def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
         (is_a.is_binary, _binary_of_base64 if binary_text == "base64" else _binary_of_utf8),
         (is_a.is_boolean, _boolean),
         (is_a.is_date, _date),
+        (lambda each: is_a.is_duration(each) and each.unit == "us", _duration),
     ):
         if test(wanted):
             return conversion
@@ -298,3 +301,14 @@ def _date(value: Any) -> Any:
         except ValueError:
             pass
     raise _misfit(value, "a date (ISO-8601)")
+
+
+def _duration(value: Any) -> Any:
+    if isinstance(value, datetime.timedelta):
+        return value
+    found = _SECONDS.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise _misfit(value, "a duration (seconds, such as 1.5s)")
+    sign, seconds, fraction = found.groups()
+    span = datetime.timedelta(seconds=int(seconds), microseconds=int(f"{(fraction or '')[:6]:0<6}"))
+    return -span if sign else span

@@ -22,6 +22,13 @@ Conversion = Callable[[Any, Budget], Any]
 _STRUCT_BYTES: Final = 64
 _FIELD_BYTES: Final = 16
 _ITEM_BYTES: Final = 32
+#: The field that tells a well-known message's own fields from those of its JSON mapping.
+_PLAIN: Final = {
+    "google.protobuf.Any": "type_url",
+    "google.protobuf.FieldMask": "paths",
+    "google.protobuf.Timestamp": "seconds",
+    "google.protobuf.Duration": "seconds",
+}
 
 
 def message_conversion(descriptor: Any, wanted: pa.DataType) -> Conversion:
@@ -29,11 +36,19 @@ def message_conversion(descriptor: Any, wanted: pa.DataType) -> Conversion:
     return _Compiler(JsonMapping(descriptor.file.pool)).message(descriptor, wanted)
 
 
+def is_plain_struct(descriptor: Any, wanted: pa.DataType) -> bool:
+    """Whether a struct has the fields of a well-known message, as in ``from_protobuf``, and not those of its JSON mapping."""
+    names = {each.name for each in wanted} if pa.types.is_struct(wanted) else set()
+    return bool(is_wrapper(descriptor) and names) or _PLAIN.get(descriptor.full_name) in names
+
+
 class _Compiler:
     def __init__(self, mapping: JsonMapping) -> None:
         self._mapping = mapping
 
     def message(self, descriptor: Any, wanted: pa.DataType) -> Conversion:
+        if is_plain_struct(descriptor, wanted):
+            return self._struct(descriptor, wanted)
         if is_wrapper(descriptor):
             inner = self._single(descriptor.fields_by_name["value"], wanted)
             return lambda message, budget: message.value if inner is None else inner(message.value, budget)

@@ -1,0 +1,113 @@
+"""The Arrow type of a Protobuf message: the one whose Spark type is that of Spark's ``from_protobuf``.
+
+Differences from ``from_protobuf`` without options, each with its reason:
+
+- every nested field, item and map value is nullable: a source's columns are, whatever ``required`` says;
+- ``uint32`` and ``fixed32`` are ``bigint``, ``uint64`` and ``fixed64`` are ``decimal(20,0)``, as with Spark's option
+  ``upcast.unsigned.ints``: the narrower types would make large numbers negative;
+- ``google.protobuf.Struct``, ``Value`` and ``ListValue`` are ``string`` and hold JSON: Spark rejects them as recursive;
+- of messages with the names Timestamp and Duration, only those of ``google.protobuf`` are times, not a user's own.
+
+Knows descriptors, and neither a registry nor Spark.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pykafka_wire.errors import SchemaError
+from pykafka_wire.values.protobuf.json_mapping import is_map
+
+UINT64_TYPE: Final = pa.decimal128(20, 0)
+_WELL_KNOWN: Final = {
+    "google.protobuf.Timestamp": pa.timestamp("us", tz="UTC"),
+    "google.protobuf.Duration": pa.duration("us"),
+    "google.protobuf.Struct": pa.string(),
+    "google.protobuf.Value": pa.string(),
+    "google.protobuf.ListValue": pa.string(),
+}
+#: Each use of a message repeats its fields: a few nested messages can make millions of columns.
+_MAX_FIELDS: Final = 10_000
+
+
+def arrow_type(descriptor: Any) -> pa.DataType:
+    """The type of a column of such messages; a struct of all fields, but for well-known types.
+
+    A message without fields has no column, as in Spark, unless it is the outermost.
+
+    Args:
+        descriptor: google.protobuf's ``Descriptor`` of a message.
+
+    Raises:
+        SchemaError: the message contains itself, or has no fields, or too many.
+    """
+    found = _Types().message(descriptor, ())
+    if found is None:
+        raise SchemaError(
+            f"the Protobuf message {descriptor.full_name} has no fields, and Spark no struct without any."
+        )
+    return found
+
+
+class _Types:
+    def __init__(self) -> None:
+        self._n_fields = 0
+
+    def message(self, descriptor: Any, around: tuple[Any, ...]) -> pa.DataType | None:
+        """None for a message without fields. ``around`` has the fields that lead to it."""
+        known = _WELL_KNOWN.get(descriptor.full_name)
+        if known is not None:
+            return known
+        fields = []
+        for field in descriptor.fields:
+            self._n_fields += 1
+            if self._n_fields > _MAX_FIELDS:
+                raise SchemaError(
+                    f"the Protobuf message {(around or (field,))[0].containing_type.full_name} has more than {_MAX_FIELDS} "
+                    "fields, those of nested messages included: name those that are needed in the query's schema, such as "
+                    '.schema("value struct<id: bigint>").'
+                )
+            found = self._field(field, around)
+            if found is not None:
+                fields.append(pa.field(field.name, found))
+        return pa.struct(fields) if fields else None
+
+    def _field(self, field: Any, around: tuple[Any, ...]) -> pa.DataType | None:
+        if is_map(field):
+            entry = field.message_type.fields_by_name
+            item = self._single(entry["value"], (*around, field))
+            return None if item is None else pa.map_(_scalar(entry["key"]), item)
+        found = self._single(field, around)
+        return pa.list_(found) if found is not None and field.is_repeated else found
+
+    def _single(self, field: Any, around: tuple[Any, ...]) -> pa.DataType | None:
+        if field.message_type is None:
+            return _scalar(field)
+        path = (*around, field)
+        if any(each.containing_type.full_name == field.message_type.full_name for each in path):
+            names = ".".join(each.name for each in path if not each.containing_type.GetOptions().map_entry)
+            raise SchemaError(
+                f"the Protobuf message {field.message_type.full_name} contains itself in the field {names}, and a Spark type "
+                "has an end: name the fields that are needed in the query's schema, and how deep, such as "
+                f'.schema("value struct<…>"); in it {names} as string is JSON text.'
+            )
+        return self.message(field.message_type, path)
+
+
+def _scalar(field: Any) -> pa.DataType:
+    if field.type == field.TYPE_BYTES:
+        return pa.binary()
+    found: pa.DataType = {
+        field.CPPTYPE_INT32: pa.int32(),
+        field.CPPTYPE_INT64: pa.int64(),
+        field.CPPTYPE_UINT32: pa.int64(),
+        field.CPPTYPE_UINT64: UINT64_TYPE,
+        field.CPPTYPE_FLOAT: pa.float32(),
+        field.CPPTYPE_DOUBLE: pa.float64(),
+        field.CPPTYPE_BOOL: pa.bool_(),
+        field.CPPTYPE_ENUM: pa.string(),
+        field.CPPTYPE_STRING: pa.string(),
+    }[field.cpp_type]
+    return found
