@@ -6,7 +6,7 @@ Spark wraps a Python error in an error condition of its own, and only the text s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -88,6 +88,19 @@ class MissingLibraryError(ConnectorError):
 
 class PoisonError(Exception):
     """One value cannot be read or written. Internal to ``pykafka_wire.values``: ``on_error`` decides what the user sees."""
+
+
+class MisfitError(Exception):
+    """Rows of a column that its schema cannot hold. Internal to ``pykafka_wire.values``, as :class:`PoisonError` is.
+
+    Attributes:
+        reasons: row number -> field path and reason, such as ``items[].price: more than 9 digits``; no value. At least one row;
+            rows that are not named may not fit, either.
+    """
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        super().__init__(reasons)
+        self.reasons = dict(reasons)
 
 
 class Loss(Enum):

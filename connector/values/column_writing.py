@@ -1,0 +1,60 @@
+"""Arrow columns as the bytes of Kafka records, whatever the format: the contract of its writers, and rows that do not fit.
+
+Knows neither Spark nor any format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pykafka_wire.errors import MisfitError
+from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow
+
+_NOTHING = binary_scalar(b"")
+
+
+class ColumnWriter(Protocol):
+    """Writes columns of one Arrow type under one schema. Made on the driver, where the two are checked once; picklable."""
+
+    def write(self, column: Any) -> Any:
+        """pa.BinaryArray, as long as ``column``: each row's bytes, without a frame; null for null.
+
+        Raises:
+            MisfitError: rows do not fit the schema.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A column's bytes, and row number -> reason for the rows that could not be written, which are null in ``column``."""
+
+    column: Any
+    reasons: dict[int, str]
+
+
+def encode(writer: ColumnWriter, column: Any, prefix: bytes = b"") -> Encoded:
+    """All rows of ``column`` that fit, each with ``prefix`` before it. No policy is applied to the others."""
+    reasons: dict[int, str] = {}
+    rows = np.arange(len(column))
+    while True:
+        try:
+            written = writer.write(column)
+            break
+        except MisfitError as error:
+            reasons |= {int(rows[row]): reason for row, reason in error.reasons.items()}
+            fit = np.ones(len(rows), dtype=np.bool_)
+            fit[list(error.reasons)] = False
+            kept = np.flatnonzero(fit)
+            column, rows = column.take(to_arrow(kept)), rows[kept]
+    if prefix:
+        written = pc.binary_join_element_wise(binary_scalar(prefix), written, _NOTHING)
+    if reasons:
+        places = np.full(len(rows) + len(reasons), len(rows))
+        places[rows] = np.arange(len(rows))
+        written = pa.concat_arrays([written, pa.nulls(1, pa.binary())]).take(to_arrow(places))
+    return Encoded(written, reasons)
