@@ -30,13 +30,23 @@ SPARKS_OWN: Final = frozenset(
 #: Client settings that would break what the connector promises, with the reason; Spark's own connector refuses them too.
 REFUSED_IN_SPARK: Final[dict[str, str]] = {
     "auto.offset.reset": "use startingOffsets; a query that was started before continues from its checkpoint",
-    "key.deserializer": "keys are binary; cast the column in the query",
-    "value.deserializer": "values are binary; cast the column in the query",
-    "key.serializer": "keys are binary or string; cast the column before the write",
-    "value.serializer": "values are binary or string; cast the column before the write",
+    "key.deserializer": "keys are binary; use keyFormat, or cast the column in the query",
+    "value.deserializer": "values are binary; use valueFormat, or cast the column in the query",
+    "key.serializer": "keys are binary or string; use keyFormat, or cast the column before the write",
+    "value.serializer": "values are binary or string; use valueFormat, or cast the column before the write",
     "enable.auto.commit": "progress is committed after each micro-batch; commitOffsets=false turns that off",
     "interceptor.classes": "interceptors are Java classes, and no Java client runs here",
 }
+
+#: Confluent's names of a registry's credentials, with the prefix ``schema.registry.`` or without.
+REGISTRY_CREDENTIALS: Final = frozenset(
+    {"basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token", "bearer.auth.credentials.source"}
+    | {f"bearer.auth.{name}" for name in ("issuer.endpoint.url", "client.id", "client.secret", "scope")}
+    | {f"bearer.auth.{name}" for name in ("logical.cluster", "identity.pool.id")}
+)
+REGISTRY_PREFIX: Final = "schema.registry."
+#: Confluent's serializers have these names for options of ours.
+ALIASES: Final[dict[str, str]] = {"auto.register.schemas": "schema.registry.auto.register"}
 
 _LETTERS: Final[dict[Mode, str]] = {"stream": "S", "batch": "B", "sink": "W"}
 _MODES: Final[dict[Mode, str]] = {"stream": "streaming read", "batch": "batch read", "sink": "write"}
@@ -55,6 +65,11 @@ _SYNONYMS: Final[dict[str, str]] = {
     "offset": "startingOffsets",
     "offsets": "startingOffsets",
     "consumergroup": "kafka.group.id",
+    "registry.url": "schema.registry.url",
+    "schemaregistry": "schema.registry.url",
+    "format": "valueFormat",
+    "schema": "valueSchema",
+    "avroschema": "valueSchema",
 }
 #: What stands for an option of the other direction.
 _COUNTERPARTS: Final[dict[str, str]] = {
@@ -67,6 +82,8 @@ _COUNTERPARTS: Final[dict[str, str]] = {
 #: How alike two names are, by difflib, for one to be a typing error of the other. ``numPartitions`` and ``minPartitions`` (0.85)
 #: are, ``stopGracefullyOnShutdown`` and any name of ours (at most 0.47) are not.
 _SIMILAR: Final = 0.7
+#: Options of Spark's file sources that are like ours by their letters only.
+_FOREIGN: Final = frozenset({"inferschema", "mergeschema"})
 
 
 def check_names(options: Iterable[str], mode: Mode) -> list[str]:
@@ -82,10 +99,10 @@ def check_names(options: Iterable[str], mode: Mode) -> list[str]:
         lowered = name.lower()
         if lowered in SPARKS_OWN or lowered.startswith("option."):
             continue
-        spec = known.get(lowered)
+        spec = known.get(ALIASES.get(lowered, lowered))
         if spec is not None and _LETTERS[mode] not in spec.where:
             warnings.append(_of_another_mode(spec.name, spec.where, mode))
-        elif spec is not None:
+        elif spec is not None or _is_of_registry(lowered):
             continue
         elif lowered.startswith(PREFIX):
             setting = lowered.removeprefix(PREFIX)
@@ -103,6 +120,12 @@ def check_names(options: Iterable[str], mode: Mode) -> list[str]:
             f"These settings apply to {other}, and a {_MODES[mode]} ignores them: {', '.join(useless_settings)}"
         )
     return warnings
+
+
+def _is_of_registry(lowered: str) -> bool:
+    """Whether a name is a registry's credential, or a setting of TLS to the registry."""
+    name = lowered.removeprefix(REGISTRY_PREFIX)
+    return name in REGISTRY_CREDENTIALS or (name != lowered and name in _settings_of(("TLS",)))
 
 
 def _of_another_mode(name: str, where: str, mode: Mode) -> str:
@@ -145,6 +168,8 @@ def _unknown(name: str, mode: Mode, known: Mapping[str, object]) -> str:
 def _nearest(lowered: str, mode: Mode) -> str | None:
     """The option that applies to ``mode`` and that ``lowered`` was probably meant to be."""
     applicable = {spec.name.lower(): spec.name for spec in OPTIONS if _LETTERS[mode] in spec.where}
+    if lowered in _FOREIGN:
+        return None
     if lowered == "topics":
         return "topic" if mode == "sink" else "subscribe"
     synonym = _SYNONYMS.get(lowered)
@@ -152,6 +177,11 @@ def _nearest(lowered: str, mode: Mode) -> str | None:
         return synonym
     where = ("all", "SASL", "TLS", *(_WRITE_SETTINGS if mode == "sink" else _READ_SETTINGS))
     candidates = {name: PREFIX + name for name in _settings_of(where) if name not in REFUSED_IN_SPARK} | applicable
+    candidates |= {name: name for name in REGISTRY_CREDENTIALS}
+    if lowered.startswith(REGISTRY_PREFIX):
+        candidates |= {
+            REGISTRY_PREFIX + name: REGISTRY_PREFIX + name for name in (*REGISTRY_CREDENTIALS, *_settings_of(("TLS",)))
+        }
     near = difflib.get_close_matches(lowered, candidates, n=1, cutoff=_SIMILAR)
     return candidates[near[0]] if near else None
 

@@ -17,6 +17,7 @@ from pykafka_wire.options.starting_offsets import (
     parse_timestamp,
     parse_timestamp_spec,
 )
+from pykafka_wire.options.typed_columns import TypedColumns, parse_typed_columns
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -61,6 +62,7 @@ class SourceOptions:
     commit_offsets: bool
     static_membership: bool
     poll_timeout_ms: int
+    typed_columns: TypedColumns
     warnings: tuple[str, ...] = ()
 
 
@@ -98,6 +100,7 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
         raise OptionError(
             f"minOffsetsPerTrigger ({minimum}) is above maxOffsetsPerTrigger ({maximum}): lower the first."
         )
+    typed_columns = parse_typed_columns(values)
     return SourceOptions(
         client=client,
         subscription=subscription,
@@ -119,6 +122,7 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
         static_membership=_static_membership(values, client, commits),
         poll_timeout_ms=values.positive("kafkaConsumer.pollTimeoutMs")
         or int(default_of("kafkaConsumer.pollTimeoutMs")),
+        typed_columns=typed_columns,
         warnings=tuple(values.warnings),
     )
 

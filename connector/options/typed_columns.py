@@ -1,0 +1,189 @@
+"""Options of typed columns: what ``key`` and ``value`` are decoded from, or encoded as, and by which schema.
+
+Shared by the source and the sink. Owns the options' names and what they mean together. Opens nothing: schemas and the registry are
+looked up by the source and the sink, through :mod:`pykafka_wire.values`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, cast
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.options.names import ALIASES, REGISTRY_CREDENTIALS, REGISTRY_PREFIX
+from pykafka_wire.options.parsing import OptionValues
+
+ColumnName = Literal["key", "value"]
+ValueFormat = Literal["binary", "string", "json", "avro", "protobuf"]
+OnError = Literal["fail", "null", "divert"]
+
+_FORMATS: Final = ("binary", "string", "json", "avro", "protobuf")
+#: Formats whose schemas a registry may hold.
+_REGISTERED: Final = ("avro", "protobuf")
+#: Other names of the formats, too far from them to be found by their letters.
+_SYNONYMS: Final[dict[str, str]] = {"bytes": "binary", "text": "string", "utf8": "string", "utf-8": "string"}
+_URL: Final = "schema.registry.url"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedColumn:
+    """What the options say of ``key`` or ``value``.
+
+    Attributes:
+        schema: the schema's text; None: the registry's.
+        subject: None: the subjects that ``subject_strategy`` names.
+        subject_strategy: as the user gave it, a strategy's name or a Java class's.
+        message: the name of a Protobuf message; None: the schema's first.
+    """
+
+    name: ColumnName
+    format: ValueFormat = "binary"
+    schema: str | None = None
+    subject: str | None = None
+    subject_strategy: str = "TopicNameStrategy"
+    message: str | None = None
+    on_error: OnError = "fail"
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the column is other than the record's bytes."""
+        return self.format != "binary"
+
+    @property
+    def error_column(self) -> str | None:
+        """The column with the reasons under ``divert``."""
+        return f"{self.name}Error" if self.on_error == "divert" else None
+
+    def option(self, which: Literal["Format", "Schema", "Subject", "Message"]) -> str:
+        """The name of an option of this column, for errors: ``valueSchema``."""
+        return f"{self.name}{which}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedColumns:
+    """What the options say of both columns.
+
+    Attributes:
+        registry_options: what describes the registry, by lower-case names: the registry's own options, and ``kafka.sasl.*``, which
+            credentials may be taken from. Empty without ``schema.registry.url``.
+        takes_latest_schema: read with the newest version after a restart, not with the checkpoint's.
+        auto_register: register a schema that the subject does not have.
+    """
+
+    key: TypedColumn = TypedColumn(name="key")
+    value: TypedColumn = TypedColumn(name="value")
+    registry_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    takes_latest_schema: bool = False
+    auto_register: bool = False
+
+    @property
+    def typed(self) -> tuple[TypedColumn, ...]:
+        """The columns that are not left binary."""
+        return tuple(column for column in (self.key, self.value) if column.is_typed)
+
+
+def parse_typed_columns(values: OptionValues) -> TypedColumns:
+    """What the options say of ``key`` and ``value``; adds to the warnings of ``values``.
+
+    Raises:
+        OptionError: an option is malformed, missing, or has no effect beside the others.
+    """
+    key, value = _column(values, "key"), _column(values, "value")
+    registry = _registry_options(values)
+    columns = TypedColumns(
+        key=key,
+        value=value,
+        registry_options=registry,
+        takes_latest_schema=values.choice("readerSchema", ("checkpoint", "latest")) == "latest",
+        auto_register=_auto_register(values),
+    )
+    for column in columns.typed:
+        _check_schema(column, values, has_registry=bool(registry))
+    if registry and not any(column.format in _REGISTERED for column in columns.typed):
+        values.warnings.append(f"The option {_URL} has no effect without valueFormat or keyFormat avro or protobuf")
+    return columns
+
+
+def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
+    format_ = _format(values, f"{name}Format")
+    on_error = f"on{name.capitalize()}Error"
+    needs = {
+        f"{name}Schema": ("json", *_REGISTERED),
+        f"{name}Subject": _REGISTERED,
+        f"{name}Message": ("protobuf",),
+        on_error: _FORMATS[1:],
+    }
+    if values.mode == "sink":
+        del needs[on_error]
+    for option, formats in needs.items():
+        if option.lower() in values.given and format_ not in formats:
+            raise OptionError(
+                f"{option} has no effect with {name}Format={format_}: set {name}Format to {_either(formats)}, or remove {option}."
+            )
+    return TypedColumn(
+        name=name,
+        format=format_,
+        schema=values.text(f"{name}Schema"),
+        subject=values.text(f"{name}Subject"),
+        subject_strategy=values.text_or_default(f"{name}.subject.name.strategy"),
+        message=values.text(f"{name}Message"),
+        on_error=cast(OnError, values.choice(on_error, ("fail", "null", "divert"))),
+    )
+
+
+def _format(values: OptionValues, option: str) -> ValueFormat:
+    found = values.text_or_default(option).lower()
+    if found not in _FORMATS:
+        near = _SYNONYMS.get(found) or next(iter(difflib.get_close_matches(found, _FORMATS, n=1)), None)
+        raise OptionError(
+            f"{option} is {found!r}: " + (f"did you mean {near}?" if near else f"use {_either(_FORMATS)}.")
+        )
+    return cast(ValueFormat, found)
+
+
+def _check_schema(column: TypedColumn, values: OptionValues, *, has_registry: bool) -> None:
+    """Raises OptionError where the column's schema is not named, or is named without effect."""
+    option, given = column.option("Schema"), f"{column.option('Format')}={column.format}"
+    if column.format == "json" and column.schema is None and values.mode != "sink":
+        raise OptionError(
+            f'{given} needs {option}: the columns as Spark DDL, as in .option("{option}", "id BIGINT, at TIMESTAMP").'
+        )
+    if column.format not in _REGISTERED:
+        return
+    if not has_registry and column.subject is not None:
+        raise OptionError(f"{column.option('Subject')} names a subject of a schema registry: set {_URL}, too.")
+    if not has_registry and column.schema is None:
+        raise OptionError(
+            f"{given} needs a schema: set {_URL} for values of a schema registry, or {option} for values without a registry."
+        )
+    if column.schema is not None and column.subject is not None and values.mode != "sink":
+        values.warnings.append(f"The option {column.option('Subject')} has no effect: values are read with {option}")
+
+
+def _auto_register(values: OptionValues) -> bool:
+    ((alias, name),) = ALIASES.items()
+    if values.text(alias) is not None:
+        if values.text(name) not in (None, values.text(alias)):
+            raise OptionError(f"{name} and {alias} have different values, and mean the same: remove one of them.")
+        return values.boolean(alias)
+    return values.boolean(name)
+
+
+def _registry_options(values: OptionValues) -> dict[str, str]:
+    own = {
+        name: value
+        for name, value in values.given.items()
+        if name.startswith(REGISTRY_PREFIX) or name in REGISTRY_CREDENTIALS
+    }
+    if values.text(_URL) is None:
+        useless = sorted(name for name in own if name not in (_URL, *ALIASES.values()))
+        if useless:
+            raise OptionError(f"{useless[0]} is set and {_URL} is not: set it, or remove {useless[0]}.")
+        return {}
+    return own | {name: value for name, value in values.given.items() if name.startswith("kafka.sasl.")}
+
+
+def _either(names: tuple[str, ...]) -> str:
+    return " or ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} or {names[-1]}"
