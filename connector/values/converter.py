@@ -5,18 +5,18 @@ Owns the policy (fail, null, divert) and the way from Python values to Arrow; kn
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, OptionError, PoisonError, ValueFormatError
 from pykafka_wire.values.arrow_conversion import conversion_to, from_arrow
-from pykafka_wire.wire.records.arrays import to_arrow
-from pykafka_wire.wire.records.arrays import validity as validity_of
+from pykafka_wire.values.payloads import Flags, Ints, Payloads
+from pykafka_wire.values.registry.framing import Framing, SchemaId, split_frames
+from pykafka_wire.wire.records.arrays import to_arrow_with_nulls
 from pykafka_wire.worker_pickling import SentToWorkers
 
 OnError = Literal["fail", "null", "divert"]
@@ -25,36 +25,59 @@ _POLICIES: Final = ("fail", "null", "divert")
 _MAX_REASON: Final = 500
 
 
-@runtime_checkable
-class Columnar(Protocol):
-    """A format that decodes whole columns."""
+class PayloadReader(Protocol):
+    """Reads the payloads of one writer's schema as one Arrow type."""
 
-    def decoder(self, column_type: pa.DataType) -> Callable[[bytes], Any]:
-        """For the rows that are left: see :class:`Format`."""
+    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+        """A pa.Array as long as ``payloads``, and bool[n]: the rows that are left to be read one by one.
 
-    def decode_column(self, rows: Any, column_type: pa.DataType) -> tuple[Any, npt.NDArray[np.bool_]]:
-        """The values of a pa.BinaryArray in an array of ``column_type``, and bool[n]: which rows are left to be decoded one by one.
-
-        Elements of rows that are left, and of nulls, mean nothing.
+        Elements of rows that are left mean nothing.
 
         Raises:
             RegistryError: the registry does not answer.
         """
 
+    def read_one(self, payload: bytes) -> Any:
+        """A value that ``pa.array(…, type)`` takes.
 
-class Format(Protocol):
-    """One way of writing values. Stateless but for what its process has cached; picklable."""
-
-    def decoder(self, column_type: pa.DataType) -> Callable[[bytes], Any]:
-        """Returns a function from bytes to a value that ``pa.array(…, column_type)`` takes.
-
-        The function raises:
+        Raises:
             PoisonError: the bytes stand for no such value.
             RegistryError: the registry does not answer, which says nothing about the bytes.
         """
 
+
+class Format(Protocol):
+    """One way of writing values. Stateless but for what its process has cached; picklable.
+
+    Attributes:
+        framing: whether a frame with a schema's id stands before each payload.
+        has_message_indexes: whether the frame names one of several messages, too.
+    """
+
+    @property
+    def framing(self) -> Framing: ...
+
+    @property
+    def has_message_indexes(self) -> bool: ...
+
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> PayloadReader:
+        """A reader of what was written with a schema; the format's own schema where values have no frame.
+
+        Raises:
+            PoisonError: no such value can be read: the schema is unknown, or does not fit.
+            RegistryError: the registry does not answer.
+        """
+
     def encode(self, value: Any) -> bytes:
-        """The bytes of a Python value. Raises as a decoder does."""
+        """The bytes of a Python value. Raises as a reader does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A decoded column, null where a value could not be read, and the reason for each such row."""
+
+    column: Any  # a pa.Array
+    reasons: Mapping[int, str]
 
 
 def diverted_type(column_type: pa.DataType) -> pa.DataType:
@@ -91,68 +114,27 @@ class Converter(SentToWorkers):
             ValueFormatError: a row cannot be converted, under ``on_error="fail"``.
             RegistryError: the registry does not answer, under every policy.
         """
-        if self.type is not None and isinstance(self.format, Columnar) and pa.types.is_binary(rows.type):
-            column, reasons = self._in_columns(self.format, rows)
-        else:
-            convert = self.format.decoder(self.type) if self.type is not None else self._encoding(rows.type)
-            column, reasons = self._row_by_row(rows, convert)
+        converted = self._encoded(rows) if self.type is None else read_column(self.format, self.type, rows)
+        if converted.reasons and self.on_error == "fail":
+            raise self._failure(converted.reasons[min(converted.reasons)])
         if self.on_error != "divert":
-            return column
-        fields = list(diverted_type(column.type))
-        return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], fields=fields)
+            return converted.column
+        fields = list(diverted_type(converted.column.type))
+        return pa.StructArray.from_arrays([converted.column, reasons_column(converted, len(rows))], fields=fields)
 
-    def _in_columns(self, value_format: Columnar, rows: Any) -> tuple[Any, list[str | None]]:
-        """The decoded column, and the reason for each row that cannot be read. Only rows that are left are read one by one."""
-        column, left = value_format.decode_column(rows, self.type)
-        reasons: list[str | None] = [None] * len(rows)
-        alone = np.flatnonzero(left)
-        if not len(alone) and not rows.null_count:
-            return column, reasons
-        others, found = self._row_by_row(rows.take(to_arrow(alone)), value_format.decoder(self.type))
-        for row, reason in zip(alone.tolist(), found, strict=True):
-            reasons[row] = reason
-        sources = np.arange(len(rows))
-        sources[alone] = len(rows) + np.arange(len(alone))
-        validity = pa.py_buffer(np.packbits(validity_of(rows), bitorder="little"))
-        order = pa.Array.from_buffers(pa.int64(), len(rows), [validity, pa.py_buffer(sources)])
-        return pa.concat_arrays([column, others]).take(order), reasons
-
-    def _row_by_row(self, rows: Any, convert: Callable[[Any], Any]) -> tuple[Any, list[str | None]]:
-        found: list[Any] = []
-        reasons: list[str | None] = []
-        for row in _values(rows):
-            value, reason = None, None
-            if row is not None:
-                try:
-                    value = convert(row.read() if type(row) is _Unread else row)
-                except ConnectorError:  # the registry, a library, an option: not the value
-                    raise
-                except Exception as error:
-                    reason = _reason(error)
-                    if self.on_error == "fail":
-                        raise self._failure(reason) from error
-            found.append(value)
-            reasons.append(reason)
-        return self._column(found, reasons), reasons
-
-    def _column(self, found: list[Any], reasons: list[str | None]) -> Any:
-        column_type = pa.binary() if self.type is None else self.type
-        try:
-            return pa.array(found, column_type)
-        except Exception:  # Arrow does not accept one of them, or more: each is tried alone
-            pass
-        for row, value in enumerate(found):
-            try:
-                pa.array([value], column_type)
-            except Exception as error:
-                found[row], reasons[row] = None, f"a value that {column_type} cannot hold"[:_MAX_REASON]
-                if self.on_error == "fail":
-                    raise self._failure(reasons[row] or "") from error
-        return pa.array(found, column_type)
-
-    def _encoding(self, row_type: pa.DataType) -> Callable[[Any], Any]:
+    def _encoded(self, rows: Any) -> Decoded:
         encode = self.format.encode
-        return lambda row: encode(from_arrow(row, row_type))
+
+        def encode_row(row: Any) -> bytes:
+            return encode(from_arrow(row.read() if type(row) is _Unread else row, rows.type))
+
+        values = _values(rows)
+        present = [row for row, value in enumerate(values) if value is not None]
+        found, reasons = _convert_each([values[row] for row in present], encode_row, pa.binary())
+        return Decoded(
+            _in_order(len(rows), pa.binary(), [(np.array(present, dtype=np.int64), found)]),
+            {present[nth]: reason for nth, reason in reasons.items()},
+        )
 
     def _failure(self, reason: str) -> ValueFormatError:
         done = "encoded" if self.type is None else "decoded"
@@ -160,6 +142,90 @@ class Converter(SentToWorkers):
             f"a value cannot be {done} as {type(self.format).__name__}: {reason}. on_error='divert' keeps the other rows, and "
             "puts the reason beside each row that fails."
         )
+
+
+def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, schema_headers: Any = None) -> Decoded:
+    """The values of a binary or string column. Rows with the same schema are read together; what is left, one by one.
+
+    Args:
+        schema_headers: pa.BinaryArray, each record's header with its schema's id (:func:`~.registry.framing.header_values`).
+
+    Raises:
+        RegistryError: the registry does not answer.
+    """
+    if not pa.types.is_binary(rows.type):
+        rows = rows.cast(pa.binary())
+    frames = split_frames(
+        rows,
+        value_format.framing,
+        has_message_indexes=value_format.has_message_indexes,
+        headers=schema_headers,
+    )
+    parts: list[tuple[Ints, Any]] = []
+    reasons = frames.reasons
+    for schema_id, index in frames.groups:
+        try:
+            reader = value_format.reader(schema_id, column_type)
+        except PoisonError as error:
+            reasons.update(dict.fromkeys(index.tolist(), _reason(error)))
+            continue
+        payloads = frames.payloads if len(index) == len(rows) else frames.payloads.take(index)
+        column, left = reader.read_column(payloads)
+        parts.append((index, column))
+        alone = np.flatnonzero(left)
+        if len(alone):
+            found, failed = _convert_each((payloads[row] for row in alone.tolist()), reader.read_one, column_type)
+            parts.append((index[alone], found))
+            reasons.update((int(index[alone[nth]]), reason) for nth, reason in failed.items())
+    return Decoded(_in_order(len(rows), column_type, parts), reasons)
+
+
+def reasons_column(converted: Decoded, n_rows: int) -> Any:
+    """pa.StringArray of each row's reason, null where there is none."""
+    if not converted.reasons:
+        return pa.nulls(n_rows, pa.string())
+    return pa.array([converted.reasons.get(row) for row in range(n_rows)], pa.string())
+
+
+def _convert_each(
+    rows: Iterable[Any], convert: Callable[[Any], Any], column_type: pa.DataType
+) -> tuple[Any, dict[int, str]]:
+    """The rows converted one by one, null where that fails, and the reasons."""
+    found: list[Any] = []
+    reasons: dict[int, str] = {}
+    for nth, row in enumerate(rows):
+        try:
+            found.append(convert(row))
+        except ConnectorError:  # the registry, a library, an option: not the value
+            raise
+        except Exception as error:
+            found.append(None)
+            reasons[nth] = _reason(error)
+    try:
+        return pa.array(found, column_type), reasons
+    except Exception:  # Arrow does not accept one of them, or more: each is tried alone
+        pass
+    for nth, value in enumerate(found):
+        try:
+            pa.array([value], column_type)
+        except Exception:
+            found[nth], reasons[nth] = None, f"a value that {column_type} cannot hold"[:_MAX_REASON]
+    return pa.array(found, column_type), reasons
+
+
+def _in_order(n_rows: int, column_type: pa.DataType, parts: list[tuple[Ints, Any]]) -> Any:
+    """A column of ``n_rows`` of (row numbers, their column) each, later ones first; null in the rows that none has."""
+    if len(parts) == 1 and len(parts[0][0]) == n_rows:
+        return parts[0][1]
+    order = np.zeros(n_rows, dtype=np.int64)
+    valid = np.zeros(n_rows, dtype=np.bool_)
+    n_taken = 0
+    for index, _ in parts:
+        order[index], valid[index] = np.arange(n_taken, n_taken + len(index)), True
+        n_taken += len(index)
+    if not parts:
+        return pa.nulls(n_rows, column_type)
+    return pa.concat_arrays([column for _, column in parts]).take(to_arrow_with_nulls(order, valid))
 
 
 @dataclass(frozen=True, slots=True)

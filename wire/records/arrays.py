@@ -20,6 +20,12 @@ def to_arrow(values: npt.NDArray[Any]) -> Any:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
+def to_arrow_with_nulls(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> Any:
+    """As :func:`to_arrow`, null where `valid` is False."""
+    bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bitmap, pa.py_buffer(values)])
+
+
 def validity(values: Any) -> npt.NDArray[np.bool_]:
     """bool[n]: which elements of an Arrow array are not null."""
     bitmap = values.buffers()[0]

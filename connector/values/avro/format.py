@@ -12,16 +12,17 @@ import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, OptionError, PoisonError
 from pykafka_wire.values.arrow_conversion import BinaryText, conversion_to
-from pykafka_wire.values.avro.column_decoder import decode_framed
+from pykafka_wire.values.avro.column_decoder import decode
 from pykafka_wire.values.avro.input_limits import Bounds
-from pykafka_wire.values.avro.lanes import Flags
 from pykafka_wire.values.avro.logical_types import renamed
 from pykafka_wire.values.avro.plan import Plan
 from pykafka_wire.values.avro.scalar_steps import Step
 from pykafka_wire.values.optional_libraries import library
+from pykafka_wire.values.payloads import Flags, Payloads
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_and_payload
+from pykafka_wire.values.registry.framing import Framing, SchemaId
+from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
 from pykafka_wire.values.registry.wire_format import encode_frame
 
 
@@ -46,6 +47,8 @@ class Avro:
     """Avro values; ``reader_schema`` resolves older and newer ones into one shape, with its defaults."""
 
     binary_text: ClassVar[BinaryText] = "utf-8"
+    framing: ClassVar[Framing] = "required"
+    has_message_indexes: ClassVar[bool] = False
     registry: Registry
     reader_schema: str | None = None
     writer: WriterSchema | None = None
@@ -57,35 +60,10 @@ class Avro:
             except PoisonError as error:
                 raise OptionError(f"reader_schema: {error}.") from error
 
-    def decoder(self, column_type: pa.DataType) -> Callable[[bytes], Any]:
-        convert = conversion_to(column_type, self.binary_text)
-        return lambda value: convert(self.decode(value))
-
-    def decode(self, value: bytes) -> Any:
-        fastavro = library("fastavro", "Avro")
-        schema, payload = schema_and_payload(self.registry, value, "AVRO")
-        written = _parsed(self.registry, schema)
-        if written.check is not None:
-            written.check(payload)
-        wanted = None if self.reader_schema is None else _parsed(self.registry, _avro(self.reader_schema)).by_row
-        stream = io.BytesIO(payload)
-        try:
-            found = fastavro.schemaless_reader(stream, written.by_row, wanted)
-        except PoisonError:
-            raise
-        except Exception as error:  # fastavro names no errors for bytes that are not what they should be
-            raise PoisonError(f"it is not what its schema says ({type(error).__name__})") from error
-        if left := len(payload) - stream.tell():
-            raise PoisonError(f"{left} bytes are left over after what its schema describes")
-        return found
-
-    def decode_column(self, rows: Any, column_type: pa.DataType) -> tuple[Any, Flags]:
-        """The values of a pa.BinaryArray as ``column_type``, and bool[n]: which rows are left to :meth:`decode`."""
-
-        def step_of(schema_id: int) -> Step:
-            return _step(self.registry, schema_id, self.reader_schema, column_type)
-
-        return decode_framed(rows, column_type, step_of)
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> _Reader:
+        assert schema_id is not None
+        schema = schema_of(self.registry, schema_id, "AVRO")
+        return _reader(self.registry, schema, self.reader_schema, column_type)
 
     def encode(self, value: Any) -> bytes:
         fastavro = library("fastavro", "Avro")
@@ -104,21 +82,53 @@ def _avro(text: str) -> Schema:
     return Schema(kind="AVRO", text=text)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    """Reads what was written with one schema: in columns by ``step``, one by one by fastavro."""
+
+    step: Step
+    column_type: pa.DataType
+    written: _Parsed
+    read: _Parsed | None
+    convert: Callable[[Any], Any]
+
+    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+        return decode(payloads, self.step, self.column_type)
+
+    def read_one(self, payload: bytes) -> Any:
+        return self.convert(self._value(payload))
+
+    def _value(self, payload: bytes) -> Any:
+        fastavro = library("fastavro", "Avro")
+        if self.written.check is not None:
+            self.written.check(payload)
+        stream = io.BytesIO(payload)
+        try:
+            found = fastavro.schemaless_reader(
+                stream, self.written.by_row, None if self.read is None else self.read.by_row
+            )
+        except PoisonError:
+            raise
+        except Exception as error:  # fastavro names no errors for bytes that are not what they should be
+            raise PoisonError(f"it is not what its schema says ({type(error).__name__})") from error
+        if left := len(payload) - stream.tell():
+            raise PoisonError(f"{left} bytes are left over after what its schema describes")
+        return found
+
+
 @cached
-def _step(registry: Registry, schema_id: int, reader_schema: str | None, column_type: pa.DataType) -> Step:
-    """What reads the values of a schema's id into a column."""
-    schema = registry.by_id(schema_id)
-    if schema.kind != "AVRO":
-        raise PoisonError(f"its schema, {schema_id}, is {schema.kind} and not AVRO")
+def _reader(registry: Registry, schema: Schema, reader_schema: str | None, column_type: pa.DataType) -> _Reader:
     written = _parsed(registry, schema)
     read = None if reader_schema is None else _parsed(registry, _avro(reader_schema))
     plan = Plan(written.named, {} if read is None else read.named, _constant)
     try:
-        return plan.step(written.schema, None if read is None else read.schema, column_type)
+        step = plan.step(written.schema, None if read is None else read.schema, column_type)
     except (ConnectorError, PoisonError):
         raise
     except Exception as error:  # a schema that fastavro accepts and that is not valid
         raise PoisonError(f"its schema is not valid ({type(error).__name__})") from error
+    convert = conversion_to(column_type, Avro.binary_text)
+    return _Reader(step=step, column_type=column_type, written=written, read=read, convert=convert)
 
 
 def _constant(value: Any, column_type: pa.DataType) -> Any:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -14,9 +13,11 @@ from pykafka_wire.values.arrow_conversion import conversion_to
 from pykafka_wire.values.json.reading import parse_json
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.optional_libraries import library
+from pykafka_wire.values.payloads import RowReader
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_and_payload
+from pykafka_wire.values.registry.framing import Framing, SchemaId
+from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
 from pykafka_wire.values.registry.wire_format import encode_frame
 
 #: Quotients with more digits than this do not occur in practice; they count as broken.
@@ -25,14 +26,14 @@ _REMAINDERS: Final = Context(prec=2_000, traps=[])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Json:
-    """Values that are JSON and nothing else."""
+    """Values that are JSON; a frame of Confluent's serializer before it is skipped."""
 
-    def decoder(self, column_type: pa.DataType) -> Callable[[bytes], Any]:
+    framing: ClassVar[Framing] = "optional"
+    has_message_indexes: ClassVar[bool] = False
+
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
         convert = conversion_to(column_type)
-        return lambda value: convert(self.decode(value))
-
-    def decode(self, value: bytes) -> Any:
-        return parse_json(value)
+        return RowReader(column_type, lambda payload: convert(parse_json(payload)))
 
     def encode(self, value: Any) -> bytes:
         return json_text(value).encode()
@@ -42,18 +43,22 @@ class Json:
 class JsonSchema:
     """Values that follow a JSON Schema."""
 
+    framing: ClassVar[Framing] = "required"
+    has_message_indexes: ClassVar[bool] = False
     registry: Registry
     writer: WriterSchema | None = None
 
-    def decoder(self, column_type: pa.DataType) -> Callable[[bytes], Any]:
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
+        assert schema_id is not None
+        schema = schema_of(self.registry, schema_id, "JSON")
         convert = conversion_to(column_type)
-        return lambda value: convert(self.decode(value))
 
-    def decode(self, value: bytes) -> Any:
-        schema, payload = schema_and_payload(self.registry, value, "JSON")
-        found = parse_json(payload)
-        _validate(self.registry, schema, found)
-        return found
+        def read(payload: bytes) -> Any:
+            found = parse_json(payload)
+            _validate(self.registry, schema, found)
+            return convert(found)
+
+        return RowReader(column_type, read)
 
     def encode(self, value: Any) -> bytes:
         assert self.writer is not None

@@ -11,20 +11,22 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.optional_libraries import library
+from pykafka_wire.values.payloads import RowReader
 from pykafka_wire.values.protobuf.conversion import Conversion, message_conversion
 from pykafka_wire.values.protobuf.input_limits import Budget, Layout, layout_of
 from pykafka_wire.values.protobuf.json_mapping import is_map
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_and_payload
-from pykafka_wire.values.registry.wire_format import decode_message_indexes, encode_frame, encode_message_indexes
+from pykafka_wire.values.registry.framing import Framing, SchemaId
+from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
+from pykafka_wire.values.registry.wire_format import encode_frame, encode_message_indexes
 
 #: The name of a schema's own file; a reference under this name would not be looked at.
 _ROOT: Final = "the schema"
@@ -36,26 +38,20 @@ _MAX_NAMED: Final = 10
 class Protobuf:
     """Protobuf messages. ``message`` names the one to write, where its file has several."""
 
+    framing: ClassVar[Framing] = "required"
+    has_message_indexes: ClassVar[bool] = True
     registry: Registry
     writer: WriterSchema | None = None
     message: str | None = None
 
-    def decoder(self, column_type: pa.DataType) -> Callable[[bytes], Any]:
-        readers: dict[tuple[Schema, tuple[int, ...]], _Reader] = {}
-
-        def decode(value: bytes) -> Any:
-            schema, payload = schema_and_payload(self.registry, value, "PROTOBUF")
-            indexes, content = decode_message_indexes(payload)
-            key = (schema, indexes)
-            reader = readers.get(key)
-            if reader is None:
-                try:
-                    reader = readers[key] = _reader(self.registry, schema, indexes, column_type)
-                except IndexError as error:
-                    raise PoisonError(f"its schema has no message with the indexes {indexes}") from error
-            return reader.read(content)
-
-        return decode
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
+        assert schema_id is not None
+        schema, indexes = schema_of(self.registry, schema_id, "PROTOBUF"), schema_id.message_indexes
+        try:
+            reader = _reader(self.registry, schema, indexes, column_type)
+        except IndexError as error:
+            raise PoisonError(f"its schema has no message with the indexes {indexes}") from error
+        return RowReader(column_type, reader.read)
 
     def encode(self, value: Any) -> bytes:
         assert self.writer is not None

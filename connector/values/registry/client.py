@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import ssl
+import uuid
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -92,6 +93,10 @@ class Registry:
         """
         return _by_id(self, schema_id)
 
+    def by_guid(self, guid: uuid.UUID) -> Schema:
+        """The schema of a GUID, as newer serializers write it into a record header. Raises as :meth:`by_id`."""
+        return _by_guid(self, guid)
+
     def latest(self, subject: str) -> tuple[int, Schema]:
         """The newest version of a subject: its id, and the schema. Raises as :meth:`by_id`; PoisonError, too, for a subject without
         versions.
@@ -118,6 +123,11 @@ class Registry:
 @cached
 def _by_id(registry: Registry, schema_id: int) -> Schema:
     return _schema(registry, _request(registry, "GET", f"/schemas/ids/{schema_id}"))
+
+
+@cached
+def _by_guid(registry: Registry, guid: uuid.UUID) -> Schema:
+    return _schema(registry, _request(registry, "GET", f"/schemas/guids/{guid}"))
 
 
 @cached

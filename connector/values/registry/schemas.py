@@ -7,7 +7,7 @@ from typing import Final
 
 from pykafka_wire.errors import OptionError, PoisonError
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.wire_format import decode_frame
+from pykafka_wire.values.registry.framing import SchemaId
 
 #: Far more than schemas have. References to references could otherwise go on for ever.
 _MAX_REFERENCES: Final = 1_000
@@ -41,17 +41,18 @@ class WriterSchema:
         return cls(schema_id=schema_id, schema=found)
 
 
-def schema_and_payload(registry: Registry, value: bytes, kind: str) -> tuple[Schema, bytes]:
-    """The schema of a framed value, and its payload.
+def schema_of(registry: Registry, schema_id: SchemaId, kind: str) -> Schema:
+    """The schema that a frame names.
 
     Raises:
-        PoisonError: the value has no frame, or its schema is unknown or of another kind.
+        PoisonError: the registry does not know it, or it is of another kind.
+        RegistryError: the registry does not answer.
     """
-    schema_id, payload = decode_frame(value)
-    schema = registry.by_id(schema_id)
+    number = schema_id.id
+    schema = registry.by_id(number) if isinstance(number, int) else registry.by_guid(number)
     if schema.kind != kind:
-        raise PoisonError(f"its schema, {schema_id}, is {schema.kind} and not {kind}")
-    return schema, payload
+        raise PoisonError(f"its schema, {schema_id.id}, is {schema.kind} and not {kind}")
+    return schema
 
 
 def referenced(registry: Registry, schema: Schema) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """How Confluent's serializers frame a value: a zero byte, the schema's id (int32), for Protobuf the message indexes, the payload.
 
-The layout is Confluent's "wire format"; the newer one, a GUID in a record header, is not supported yet. Knows no registry.
+The layout is Confluent's "wire format". :mod:`~pykafka_wire.values.registry.framing` reads it for whole columns. Knows no registry.
 """
 
 from __future__ import annotations
@@ -20,17 +20,6 @@ _MAX_DEPTH: Final = 100
 def encode_frame(schema_id: int, payload: bytes) -> bytes:
     """A value under the id of its schema."""
     return _HEAD.pack(0, schema_id) + payload
-
-
-def decode_frame(value: bytes) -> tuple[int, bytes]:
-    """The schema's id, and the payload.
-
-    Raises:
-        PoisonError: the value is too short, or does not begin with a zero byte.
-    """
-    if len(value) < _HEAD.size or value[0] != 0:
-        raise PoisonError(f"its {len(value)} bytes do not begin with Confluent's magic byte 0 and a schema id")
-    return _HEAD.unpack_from(value)[1], value[_HEAD.size :]
 
 
 def encode_message_indexes(indexes: tuple[int, ...]) -> bytes:

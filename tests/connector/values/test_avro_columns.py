@@ -7,7 +7,6 @@ import json
 import math
 import os
 import tracemalloc
-from collections.abc import Callable
 from typing import Any
 
 import fastavro
@@ -17,8 +16,9 @@ import pytest
 
 from pykafka_wire.errors import PoisonError
 from pykafka_wire.values.arrow_conversion import conversion_to
-from pykafka_wire.values.avro.column_decoder import bounds, decode, decode_framed
+from pykafka_wire.values.avro.column_decoder import decode
 from pykafka_wire.values.avro.plan import Plan
+from pykafka_wire.values.payloads import Payloads
 from tests.connector.values.avro_samples import Samples
 
 N_SCHEMAS = int(os.environ.get("AVRO_SCHEMAS", "150"))
@@ -43,7 +43,7 @@ def in_columns(written: Any, read: Any, column_type: pa.DataType, values: list[b
     schema, named = parsed(written)
     reader, reader_named = parsed(read) if read is not None else (None, {})
     step = Plan(named, reader_named, constant).step(schema, reader, column_type)
-    column, failed = decode(*bounds(pa.array(values, pa.binary())), step, column_type)
+    column, failed = decode(Payloads.of(pa.array(values, pa.binary())), step, column_type)
     assert column.type == column_type
     assert len(column) == len(values)
     column.validate()
@@ -148,51 +148,6 @@ RECORD = {
 RECORD_TYPE = pa.struct([("id", pa.int64()), ("country", pa.string()), ("note", pa.string())])
 
 
-def framed(schema_id: int, schema: Any, value: Any) -> bytes:
-    return b"\0" + schema_id.to_bytes(4, "big") + encoded(parsed(schema)[0], value)
-
-
-def steps_of(schemas: dict[int, Any], column_type: pa.DataType) -> Callable[[int], Any]:
-    def step_of(schema_id: int) -> Any:
-        if schema_id not in schemas:
-            raise PoisonError("no such schema")
-        schema, named = parsed(schemas[schema_id])
-        return Plan(named, {}, constant).step(schema, None, column_type)
-
-    return step_of
-
-
-def test_several_schema_ids_in_one_column_keep_their_rows() -> None:
-    newer = {**RECORD, "fields": [{"name": "extra", "type": "double"}, *RECORD["fields"]]}  # type: ignore[misc]
-    rows: list[bytes | None] = []
-    expected: list[Any] = []
-    for nth in range(1_000):
-        value = {"id": nth, "country": f"c{nth}", "note": None}
-        if nth % 7 == 3:
-            rows.append(None)
-        elif nth % 11 == 5:
-            rows.append([b"", b"\0", b"\1\0\0\0\1abc", framed(9, RECORD, value), b"\0\0\0\0\1"][nth % 5])
-        elif nth % 2:
-            rows.append(framed(2, newer, {**value, "extra": 1.5}))
-        else:
-            rows.append(framed(1, RECORD, value))
-        expected.append(value if rows[-1] is not None and nth % 11 != 5 else None)
-    # A slice: its offsets do not begin with 0.
-    column = pa.array([b"before", *rows, b"behind"], pa.binary())[1:-1]
-    found, left = decode_framed(column, RECORD_TYPE, steps_of({1: RECORD, 2: newer}, RECORD_TYPE))
-    for nth, row in enumerate(rows):
-        assert left[nth] == (row is not None and expected[nth] is None)
-        if expected[nth] is not None:
-            assert found[nth].as_py() == expected[nth]
-
-
-@pytest.mark.parametrize("rows", [[], [None, None], [b""], [b"\0"], [b"\0\0\0\0\7"]])
-def test_columns_without_a_value_to_read(rows: list[bytes | None]) -> None:
-    found, left = decode_framed(pa.array(rows, pa.binary()), RECORD_TYPE, steps_of({1: RECORD}, RECORD_TYPE))
-    assert len(found) == len(rows)
-    assert left.tolist() == [row is not None for row in rows]
-
-
 def test_only_the_wanted_fields_are_read() -> None:
     value = encoded(parsed(RECORD)[0], {"id": 7, "country": "DE", "note": "x"})
     wanted = pa.struct([("note", pa.string()), ("absent", pa.int32())])
@@ -253,7 +208,7 @@ def test_a_schema_that_repeats_itself_without_end_makes_no_endless_plan() -> Non
     for schema in schemas:
         top = fastavro.parse_schema(schema, named_schemas=named)
     step = Plan(named, {}, constant).step(top, None, pa.struct([("f0", pa.struct([]))]))  # 8 to the power of 8 fields
-    _, failed = decode(*bounds(pa.array([b"\2" * 100], pa.binary())), step, pa.struct([("f0", pa.struct([]))]))
+    _, failed = decode(Payloads.of(pa.array([b"\2" * 100], pa.binary())), step, pa.struct([("f0", pa.struct([]))]))
     assert failed.tolist() == [True]
 
 

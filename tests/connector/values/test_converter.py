@@ -9,19 +9,11 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pykafka_wire.errors import OptionError, PoisonError, ValueFormatError
+from pykafka_wire.errors import OptionError, ValueFormatError
 from pykafka_wire.values import OnError
 from pykafka_wire.values.converter import Converter, diverted_type
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.registry.wire_format import (
-    decode_frame,
-    decode_message_indexes,
-    encode_frame,
-    encode_message_indexes,
-)
 
 UTC = datetime.timezone.utc
 MOMENT = pa.timestamp("us", tz="UTC")
@@ -183,23 +175,3 @@ def test_json_is_written_as_sparks_to_json_does() -> None:
     assert encode(pa.array([row, None], column_type)) == [expected, None]
     (refused,) = encode(pa.array([float("nan")]), on_error="divert")
     assert refused["value"] is None and "JSON cannot hold nan" in refused["error"]
-
-
-@given(st.integers(0, 2**31 - 1), st.binary(max_size=40))
-def test_a_frame_comes_back(schema_id: int, payload: bytes) -> None:
-    assert decode_frame(encode_frame(schema_id, payload)) == (schema_id, payload)
-
-
-@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=5), st.binary(max_size=20))
-def test_message_indexes_come_back(indexes: list[int], payload: bytes) -> None:
-    framed = encode_message_indexes(tuple(indexes)) + payload
-    assert decode_message_indexes(framed) == (tuple(indexes), payload)
-
-
-@given(st.binary(max_size=20))
-def test_any_bytes_are_a_frame_or_poison(data: bytes) -> None:
-    for read in (decode_frame, decode_message_indexes):
-        try:
-            read(data)
-        except PoisonError:
-            pass

@@ -21,9 +21,11 @@ import pytest
 
 from pykafka_wire.values import Registry, Schema
 from pykafka_wire.values.avro.format import Avro
-from pykafka_wire.values.converter import Columnar, Converter, Format
+from pykafka_wire.values.converter import Converter, Format
 from pykafka_wire.values.json.format import Json, JsonSchema
+from pykafka_wire.values.payloads import RowReader
 from pykafka_wire.values.protobuf.format import Protobuf
+from pykafka_wire.values.registry.framing import SchemaId
 from pykafka_wire.values.registry.schemas import WriterSchema
 from pykafka_wire.values.registry.wire_format import encode_frame
 from tests.conformance import generate
@@ -257,7 +259,7 @@ def cases() -> Iterator[list[Case]]:
             ),
             Case(
                 name="Avro, row by row",
-                value_format=_ByRow(avro),
+                value_format=RowByRow(avro),
                 type=TYPE,
                 whole=encoder(avro, TYPE, price),
                 bombs=tuple(encode_frame(1, each) for each in avro_bombs),
@@ -271,7 +273,7 @@ def cases() -> Iterator[list[Case]]:
             ),
             Case(
                 name="Avro, nulls, row by row",
-                value_format=_ByRow(nulls),
+                value_format=RowByRow(nulls),
                 type=NULLS,
                 whole=encoder(nulls, NULLS, empty),
                 bombs=tuple(encode_frame(2, each) for each in null_bombs),
@@ -293,11 +295,16 @@ def cases() -> Iterator[list[Case]]:
         ]
 
 
-class _ByRow:
-    """A format without its way in columns."""
+class RowByRow:
+    """A format that leaves all rows to be read one by one."""
 
-    def __init__(self, value_format: Avro) -> None:
-        self.decoder, self.encode = value_format.decoder, value_format.encode
+    def __init__(self, value_format: Format) -> None:
+        self._format = value_format
+        self.framing, self.has_message_indexes = value_format.framing, value_format.has_message_indexes
+        self.encode = value_format.encode
+
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
+        return RowReader(column_type, self._format.reader(schema_id, column_type).read_one)
 
 
 def nested(depth: int) -> bytes:
@@ -419,7 +426,3 @@ def test_each_value_that_is_made_to_do_damage_is_harmless(cases: list[Case]) -> 
             assert "an unexpected" not in (found[1]["error"] or ""), where
             nulls = Converter(format=case.value_format, type=case.type, on_error="null")(rows).to_pylist()
             assert nulls == [each["value"] for each in found] or "NaN" in str(nulls), where
-
-
-def test_formats_that_decode_columns_are_tried_both_ways(cases: list[Case]) -> None:
-    assert {isinstance(case.value_format, Columnar) for case in cases if case.name.startswith("Avro")} == {True, False}

@@ -1,0 +1,179 @@
+"""Which schema each value of a column was written with: Confluent's frames, read for all rows at once.
+
+The frame stands before the payload (a zero byte, the schema's id as int32, for Protobuf the message indexes), or in a record
+header, as newer serializers write it (a byte 1, the schema's GUID, the message indexes). Knows no registry.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from pykafka_wire.errors import PoisonError
+from pykafka_wire.values.payloads import Ints, Payloads
+from pykafka_wire.values.registry.wire_format import decode_message_indexes
+from pykafka_wire.wire.records.arrays import to_arrow_with_nulls, to_numpy, validity
+
+#: ``optional``: a frame is skipped where there is one. A payload that may begin with a zero byte needs to know.
+Framing = Literal["none", "optional", "required"]
+
+_FRAME_BYTES: Final = 5
+_GUID_BYTES: Final = 16
+#: Distinct message indexes that are looked for in all rows at once; values with yet others are read one by one.
+_MAX_PREFIXES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaId:
+    """What a frame says of a value's schema: the registry's id or GUID, and for Protobuf which message of its file."""
+
+    id: int | uuid.UUID
+    message_indexes: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Frames:
+    """The frames of a column.
+
+    Attributes:
+        payloads: of all rows, without frames. What stands for a row without a frame, or a null, means nothing.
+        groups: each schema's id and the rows that have it, ascending. ``None`` where values have no frame.
+        reasons: why a row has no payload that can be read.
+    """
+
+    payloads: Payloads
+    groups: list[tuple[SchemaId | None, Ints]] = field(default_factory=list)
+    reasons: dict[int, str] = field(default_factory=dict)
+
+
+def split_frames(rows: Any, framing: Framing, *, has_message_indexes: bool = False, headers: Any = None) -> Frames:
+    """The frames of a pa.BinaryArray.
+
+    Args:
+        headers: pa.BinaryArray, each record's header for its schema's id, null where it has none.
+    """
+    payloads = Payloads.of(rows)
+    present = np.flatnonzero(validity(rows))
+    if framing == "none":
+        return Frames(payloads, [(None, present)])
+    starts = payloads.starts.copy()
+    frames = Frames(Payloads(payloads.data, starts, payloads.ends))
+    if headers is not None and headers.null_count < len(headers):
+        present = _split_headers(frames, headers, present, has_message_indexes)
+    begins = _begins_with_zero(payloads, present)
+    framed, others = present[begins], present[~begins]
+    if framing == "optional":
+        starts[framed] += _FRAME_BYTES
+        frames.groups.append((None, present))
+        return frames
+    for row in others.tolist():
+        n_bytes = int(payloads.ends[row] - payloads.starts[row])
+        frames.reasons[row] = f"its {n_bytes} bytes do not begin with Confluent's magic byte 0 and a schema id"
+    _split_ids(frames, framed, has_message_indexes)
+    return frames
+
+
+def header_values(headers: Any, name: str) -> Any:
+    """pa.BinaryArray of each record's last header ``name``, null where it has none. ``headers`` is the source's column."""
+    entries = headers.flatten()
+    keys = entries.field("key").dictionary_encode()
+    codes = to_numpy(keys.indices, null=-1)
+    found = np.flatnonzero(codes == _index(keys.dictionary.to_pylist(), name))
+    lists = np.frombuffer(headers.buffers()[1] or bytes(4), dtype=np.int32)[headers.offset :][: len(headers) + 1]
+    at = np.zeros(len(headers), dtype=np.int64)
+    valid = np.zeros(len(headers), dtype=np.bool_)
+    records = np.searchsorted(lists - lists[0], found, side="right") - 1
+    at[records], valid[records] = found, True
+    return entries.field("value").take(to_arrow_with_nulls(at, valid))
+
+
+def _index(names: list[str | None], name: str) -> int:
+    return names.index(name) if name in names else len(names)
+
+
+def _begins_with_zero(payloads: Payloads, index: Ints) -> Any:
+    starts = payloads.starts[index]
+    long_enough = payloads.ends[index] - starts >= _FRAME_BYTES
+    if not len(payloads.data):
+        return long_enough
+    return long_enough & (payloads.data.take(starts, mode="clip") == 0)
+
+
+def _split_ids(frames: Frames, framed: Ints, has_message_indexes: bool) -> None:
+    if not len(framed):
+        return
+    data, starts = frames.payloads.data, frames.payloads.starts
+    places = np.ndarray((len(data) - _FRAME_BYTES + 1,), dtype=">i4", buffer=data.data, offset=1, strides=(1,))
+    ids = places[starts[framed]]
+    starts[framed] += _FRAME_BYTES
+    for number in (ids[0],) if (ids == ids[0]).all() else np.unique(ids):
+        index = framed[ids == number]
+        if not has_message_indexes:
+            frames.groups.append((SchemaId(int(number)), index))
+            continue
+        for indexes, some in _split_message_indexes(frames, index):
+            frames.groups.append((SchemaId(int(number), indexes), some))
+
+
+def _split_message_indexes(frames: Frames, index: Ints) -> Iterator[tuple[tuple[int, ...], Ints]]:
+    """Message indexes, and the rows of ``index`` that have them; moves the starts of their payloads."""
+    data, starts, ends = frames.payloads.data, frames.payloads.starts, frames.payloads.ends
+    for _ in range(_MAX_PREFIXES):
+        if not len(index):
+            return
+        row = int(index[0])
+        try:
+            indexes, payload = decode_message_indexes(frames.payloads[row])
+        except PoisonError as error:
+            frames.reasons[row] = str(error)
+            index = index[1:]
+            continue
+        n_bytes = int(ends[row] - starts[row]) - len(payload)
+        same = ends[index] - starts[index] >= n_bytes
+        for nth in range(n_bytes):
+            same &= data.take(starts[index] + nth, mode="clip") == data[starts[row] + nth]
+        some, index = index[same], index[~same]
+        starts[some] += n_bytes
+        yield indexes, some
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for row in index.tolist():
+        try:
+            indexes, payload = decode_message_indexes(frames.payloads[row])
+        except PoisonError as error:
+            frames.reasons[row] = str(error)
+            continue
+        starts[row] = ends[row] - len(payload)
+        alike.setdefault(indexes, []).append(row)
+    for indexes, rows in alike.items():
+        yield indexes, np.array(rows, dtype=np.int64)
+
+
+def _split_headers(frames: Frames, headers: Any, present: Ints, has_message_indexes: bool) -> Ints:
+    """Groups the rows that have a header, and returns the others."""
+    with_header = validity(headers)
+    encoded = headers.dictionary_encode()
+    codes = to_numpy(encoded.indices, null=-1)
+    for code, header in enumerate(encoded.dictionary.to_pylist()):
+        rows = present[codes[present] == code]
+        if not len(rows):
+            continue
+        try:
+            frames.groups.append((_schema_id(header, has_message_indexes), rows))
+        except PoisonError as error:
+            frames.reasons.update(dict.fromkeys(rows.tolist(), str(error)))
+    return present[~with_header[present]]
+
+
+def _schema_id(header: bytes, has_message_indexes: bool) -> SchemaId:
+    """The schema's id in the header of a record. Raises PoisonError."""
+    size = {0: _FRAME_BYTES, 1: 1 + _GUID_BYTES}.get(header[0] if header else -1, 0)
+    if not size or len(header) < size:
+        raise PoisonError(f"the {len(header)} bytes of its schema's header are neither a GUID nor an id")
+    found = header[1:size]
+    number = uuid.UUID(bytes=found) if len(found) == _GUID_BYTES else int.from_bytes(found, "big", signed=True)
+    indexes = decode_message_indexes(header[size:])[0] if has_message_indexes else ()
+    return SchemaId(number, indexes)
