@@ -1,0 +1,205 @@
+"""Bytes that are written for many elements together: words of up to eight bytes, byte arrays, and how they are joined.
+
+A step of a column writer (:mod:`~pykafka_wire.values.avro.write_steps`) returns pieces: each holds some bytes for every element,
+and an element's value is its bytes out of each piece, in the pieces' order. Knows no Avro but its varints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pykafka_wire.wire.records.arrays import binary_scalar, validity
+from pykafka_wire.wire.records.varints import zigzag
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
+
+_NOTHING: Final = binary_scalar(b"")
+_WORD_BYTES: Final = 8
+#: The bits that say "more bytes follow" in a varint of each size, up to the nine and ten bytes whose first eight all have it.
+_CONTINUED: Final = np.array(
+    [
+        0,
+        *(int.from_bytes(b"\x80" * (size - 1), "little") for size in range(1, 9)),
+        0x8080808080808080,
+        0x8080808080808080,
+    ],
+    dtype=np.uint64,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Up to eight bytes of each element, as little-endian numbers.
+
+    Attributes:
+        values: uint64[n]; bytes from an element's size on are zero.
+        sizes: int64[n], or the one size of all elements.
+        max_size: of any element.
+    """
+
+    values: Words
+    sizes: Ints | int
+    max_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Octets:
+    """Any number of bytes of each element.
+
+    Attributes:
+        array: pa.BinaryArray; a null stands for no bytes.
+    """
+
+    array: Any
+
+
+Piece = Word | Octets
+
+
+def constant(content: bytes, n: int) -> list[Piece]:
+    """The same bytes for each of ``n`` elements."""
+    parts = [content[at : at + _WORD_BYTES] for at in range(0, len(content), _WORD_BYTES)]
+    return [Word(np.full(n, int.from_bytes(part, "little"), dtype=np.uint64), len(part), len(part)) for part in parts]
+
+
+def octets(offsets: npt.NDArray[Any], data: Any) -> Octets:
+    """Bytes between ``offsets``, which are n + 1 and ascend; a view of ``data``.
+
+    Raises:
+        OverflowError: more than 2 GiB.
+    """
+    if len(offsets) and int(offsets[-1]) > np.iinfo(np.int32).max:
+        raise OverflowError("more than 2 GiB in one column")
+    bounds = pa.py_buffer(np.ascontiguousarray(offsets, dtype=np.int32))
+    return Octets(pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, bounds, pa.py_buffer(data)]))
+
+
+def varints(numbers: Ints) -> list[Piece]:
+    """Each number as a zigzag varint."""
+    unsigned = zigzag(numbers)
+    if not len(unsigned):
+        return []
+    least, most = int(unsigned.min()), int(unsigned.max())
+    smallest, largest = max(1, -(-least.bit_length() // 7)), max(1, -(-most.bit_length() // 7))
+    sizes: Ints | int = largest
+    if smallest != largest:
+        sizes = np.full(len(unsigned), smallest, dtype=np.int64)
+        for size in range(smallest, largest):
+            sizes += unsigned >= np.uint64(1 << 7 * size)
+    if largest == 1:
+        return [Word(unsigned, 1, 1)]
+    low = unsigned if largest <= _WORD_BYTES else unsigned & np.uint64((1 << 56) - 1)
+    spread = _spread(low, min(largest, _WORD_BYTES)) | _CONTINUED[sizes]
+    if largest <= _WORD_BYTES:
+        return [Word(spread, sizes, largest)]
+    high = unsigned >> np.uint64(56)  # eight bits
+    second = high & np.uint64(0x7F) | (high >> np.uint64(7)) << np.uint64(8)
+    if isinstance(sizes, int):
+        second |= np.uint64(0x80 if sizes == 10 else 0)
+        return [Word(spread, 8, 8), Word(second, sizes - 8, 2)]
+    second |= np.where(sizes == 10, np.uint64(0x80), np.uint64(0))
+    return [Word(spread, np.minimum(sizes, 8), 8), Word(second, np.maximum(sizes - 8, 0), 2)]
+
+
+def _spread(numbers: Words, n_groups: int) -> Words:
+    """The ``n_groups`` groups of seven bits of each number, in a byte each; the lowest group in the lowest byte."""
+    if n_groups > 4:
+        numbers = numbers & np.uint64(0x000000000FFFFFFF) | (numbers & np.uint64(0x00FFFFFFF0000000)) << np.uint64(4)
+    if n_groups > 2:
+        numbers = numbers & np.uint64(0x00003FFF00003FFF) | (numbers & np.uint64(0x0FFFC0000FFFC000)) << np.uint64(2)
+    spread: Words = numbers & np.uint64(0x007F007F007F007F) | (numbers & np.uint64(0x3F803F803F803F80)) << np.uint64(1)
+    return spread
+
+
+def masked(piece: Piece, present: Flags) -> Piece:
+    """The same piece without bytes where ``present`` is False. Octets must have nulls there."""
+    if isinstance(piece, Octets):
+        return piece
+    return Word(np.where(present, piece.values, np.uint64(0)), np.where(present, piece.sizes, 0), piece.max_size)
+
+
+def expanded(array: Any, present: Flags) -> Octets:
+    """The elements of a pa.BinaryArray without nulls, in their order, where ``present`` is True, and no bytes elsewhere."""
+    before = np.zeros(len(present) + 1, dtype=np.int64)
+    np.cumsum(present, out=before[1:])
+    return octets(bounds(array)[before], _data(array))
+
+
+def bounds(array: Any) -> npt.NDArray[np.int32]:
+    """int32[n + 1]: where the elements of a binary or string array begin and end in its data."""
+    found = array.buffers()[1]
+    return np.frombuffer(found or bytes(4), dtype=np.int32)[array.offset :][: len(array) + 1]
+
+
+def byte_lengths(array: Any) -> Ints:
+    """int64[n]: the bytes of each element of a binary or string array, 0 for null."""
+    lengths: Ints = np.diff(bounds(array)).astype(np.int64)
+    return np.where(validity(array), lengths, 0) if array.null_count else lengths
+
+
+def _data(array: Any) -> Any:
+    return array.buffers()[2] or b""
+
+
+def joined(pieces: Sequence[Piece], n: int) -> Any:
+    """pa.BinaryArray, without nulls: the bytes of each of ``n`` elements out of all pieces."""
+    arrays: list[Any] = []
+    run: list[Word] = []
+    for piece in pieces:
+        if isinstance(piece, Word):
+            _append(run, piece)
+            continue
+        if run:
+            arrays.append(_written(run, n))
+            run = []
+        arrays.append(piece.array)
+    if run:
+        arrays.append(_written(run, n))
+    if len(arrays) == 1 and not arrays[0].null_count:
+        return arrays[0]
+    if not arrays:
+        return octets(np.zeros(n + 1, dtype=np.int32), b"").array
+    return pc.binary_join_element_wise(*arrays, _NOTHING, null_handling="replace", null_replacement=b"")
+
+
+def _append(run: list[Word], word: Word) -> None:
+    """Adds a word to a run, within its last word where both together have room in eight bytes."""
+    if not run or run[-1].max_size + word.max_size > _WORD_BYTES:
+        run.append(word)
+        return
+    last = run.pop()
+    shift = np.uint64(8 * last.sizes) if isinstance(last.sizes, int) else (last.sizes << 3).view(np.uint64)
+    run.append(Word(last.values | word.values << shift, last.sizes + word.sizes, last.max_size + word.max_size))
+
+
+def _written(run: Sequence[Word], n: int) -> Any:
+    """pa.BinaryArray of each element's words.
+
+    Every word is stored with all its eight bytes, at its position. The words are stored in the order of their positions, so that
+    each one overwrites what the one before has stored behind its end.
+    """
+    ends = np.empty((n, len(run)), dtype=np.int64)
+    values = np.empty((n, len(run)), dtype=np.uint64)
+    for place, word in enumerate(run):
+        ends[:, place] = word.sizes
+        values[:, place] = word.values
+    flat = ends.reshape(-1)
+    np.cumsum(flat, out=flat)
+    n_bytes = int(flat[-1]) if n else 0
+    positions = np.zeros(len(flat), dtype=np.int64)
+    positions[1:] = flat[:-1]
+    buffer = np.empty(n_bytes + _WORD_BYTES, dtype=np.uint8)
+    places = np.ndarray((n_bytes + 1,), dtype="<u8", buffer=buffer.data, strides=(1,))
+    places[positions] = values.reshape(-1)
+    offsets = np.zeros(n + 1, dtype=np.int64)
+    offsets[1:] = ends[:, -1]
+    return octets(offsets, buffer).array

@@ -1,0 +1,399 @@
+"""The steps of writing one column: each writes the values of one schema out of one Arrow type, for all elements together.
+
+A step takes a pa.Array and returns pieces (:mod:`~pykafka_wire.values.avro.pieces`). It never raises for a value: an element that
+does not fit is reported to :class:`Misfits` and gets bytes that mean nothing. Nulls are judged by :class:`Required` and
+:class:`Optional` alone; what a step returns for them means nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pykafka_wire.values.avro.pieces import (
+    Ints,
+    Octets,
+    Piece,
+    Word,
+    bounds,
+    byte_lengths,
+    constant,
+    expanded,
+    joined,
+    masked,
+    octets,
+    varints,
+)
+from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
+
+
+@dataclass(frozen=True, slots=True)
+class Misfits:
+    """The elements that do not fit, by the number of their row; the first reason of a row counts.
+
+    Attributes:
+        rows_of: the row of each of these elements; None where elements are rows.
+    """
+
+    reasons: dict[int, str] = field(default_factory=dict)
+    rows_of: Callable[[Ints], Ints] | None = None
+
+    def add(self, elements: Ints, path: str, reason: str) -> None:
+        rows = elements if self.rows_of is None else self.rows_of(elements)
+        for row in rows.tolist():
+            self.reasons.setdefault(row, f"{path}: {reason}" if path else reason)
+
+    def inside(self, parents_of: Callable[[Ints], Ints]) -> Misfits:
+        """The same for elements within these: ``parents_of`` gives the number of the element that each is a part of."""
+        outer = self.rows_of
+        return Misfits(self.reasons, parents_of if outer is None else lambda elements: outer(parents_of(elements)))
+
+
+class Step(Protocol):
+    """Writes values of one schema.
+
+    Attributes:
+        is_flat: whether all elements can be written although some are null; their octets are then null, too.
+    """
+
+    is_flat: ClassVar[bool]
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Required:
+    """A value that must not be null, after the index of its branch if it is one of a union."""
+
+    step: Step
+    path: str
+    branch: bytes = b""
+    is_flat: ClassVar[bool] = False
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        if column.null_count:
+            misfits.add(np.flatnonzero(~validity(column)), self.path, "null, which the schema does not allow")
+        return constant(self.branch, len(column)) + self.step.write(column, misfits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optional:
+    """A union of null and one other branch."""
+
+    step: Step
+    branch: int
+    null_branch: int
+    is_flat: ClassVar[bool] = False
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        n = len(column)
+        if not column.null_count:
+            return [*varints(np.full(n, self.branch, dtype=np.int64)), *self.step.write(column, misfits)]
+        present = validity(column)
+        branches = varints(np.where(present, self.branch, self.null_branch))
+        index = np.flatnonzero(present)
+        if self.step.is_flat:
+            inner = Misfits()
+            pieces = self.step.write(column, inner)
+            for row, reason in inner.reasons.items():
+                if present[row]:
+                    misfits.add(np.array([row]), "", reason)
+            return branches + [masked(piece, present) for piece in pieces]
+        kept = column.take(to_arrow(index))
+        pieces = self.step.write(kept, misfits.inside(lambda elements: index[elements]))
+        return [*branches, expanded(joined(pieces, len(kept)), present)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """Null for each element: the index of the union's null, or nothing."""
+
+    content: bytes = b""
+    is_flat: ClassVar[bool] = True
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        return constant(self.content, len(column))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boolean:
+    is_flat: ClassVar[bool] = True
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        n = len(column)
+        bits = np.frombuffer(column.buffers()[1] or b"", dtype=np.uint8)
+        flags = np.unpackbits(bits, bitorder="little", count=column.offset + n)[column.offset :]
+        return [Word(flags.astype(np.uint64), 1, 1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Integer:
+    """Whole numbers, and the dates and times that are counted by them.
+
+    Attributes:
+        dtype: NumPy's name of the column's numbers.
+        bits: of the schema's type, 32 or 64.
+        multiply, divide: from the column's unit to the schema's; a division rounds down, as Spark's ``to_avro`` does.
+    """
+
+    path: str
+    dtype: str
+    bits: int
+    multiply: int = 1
+    divide: int = 1
+    is_flat: ClassVar[bool] = True
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        numbers = _numbers(column, self.dtype).astype(np.int64)
+        if self.divide != 1:
+            numbers = numbers // self.divide
+        most = (1 << self.bits - 1) // self.multiply
+        if most <= np.iinfo(numbers.dtype).max and np.dtype(self.dtype).itemsize * 8 > 32:
+            wrong = (numbers < -most) | (numbers > most - 1)
+            if wrong.any():
+                misfits.add(np.flatnonzero(wrong), self.path, f"a number that {self.bits} bits cannot hold")
+                numbers = np.where(wrong, 0, numbers)
+        if self.multiply != 1:
+            numbers = numbers * self.multiply
+        return varints(numbers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floating:
+    """float and double, from any number that they hold exactly."""
+
+    dtype: str
+    is_double: bool
+    is_flat: ClassVar[bool] = True
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        numbers = _numbers(column, self.dtype)
+        if self.is_double:
+            return [Word(numbers.astype("<f8").view(np.uint64), 8, 8)]
+        return [Word(numbers.astype("<f4").view(np.uint32).astype(np.uint64), 4, 4)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """string and bytes: a length, and the bytes."""
+
+    is_flat: ClassVar[bool] = True
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        array = _binary(column)
+        return [*varints(byte_lengths(array)), Octets(array)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    path: str
+    size: int
+    is_flat: ClassVar[bool] = True
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        array = _binary(column)
+        wrong = (byte_lengths(array) != self.size) & validity(array)
+        if wrong.any():
+            misfits.add(np.flatnonzero(wrong), self.path, f"not {self.size} bytes, the size of the schema's fixed")
+        return [Octets(array)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uuid:
+    """A uuid's text as the 16 bytes of a fixed."""
+
+    path: str
+    is_flat: ClassVar[bool] = True
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        found: list[bytes] = []
+        for row, text in enumerate(column.to_pylist()):
+            try:
+                found.append(b"" if text is None else uuid.UUID(text).bytes)
+            except ValueError:
+                misfits.add(np.array([row]), self.path, "text that is not a uuid")
+                found.append(b"")
+        return [Octets(binary_array(found))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enum:
+    """Symbols by their text.
+
+    Attributes:
+        symbols: pa.StringArray.
+    """
+
+    path: str
+    symbols: Any
+    is_flat: ClassVar[bool] = True
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        indexes = pc.index_in(column.cast(pa.string()), value_set=self.symbols)
+        unknown = ~validity(indexes) & validity(column)
+        if unknown.any():
+            misfits.add(np.flatnonzero(unknown), self.path, "text that is not a symbol of the schema's enum")
+        return varints(np.where(validity(indexes), _numbers(indexes, "int32"), 0).astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecimalNumber:
+    """Decimals as big-endian numbers of the schema's scale.
+
+    Attributes:
+        type: the Arrow type of the schema's precision and scale.
+        size: of a fixed; None for bytes, whose size is the least that holds the number.
+    """
+
+    path: str
+    type: pa.DataType
+    size: int | None
+    is_flat: ClassVar[bool] = True
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        if column.type != self.type:
+            column, wrong = _rescaled(column, self.type)
+            if len(wrong):
+                reason = f"a number that DECIMAL({self.type.precision},{self.type.scale}) cannot hold exactly"
+                misfits.add(wrong, self.path, reason)
+        halves = np.frombuffer(column.buffers()[1] or b"", dtype="<u8")[2 * column.offset :][: 2 * len(column)]
+        low, high = halves[0::2].copy(), halves[1::2].copy()
+        sign = (high.view(np.int64) >> 63).view(np.uint64)
+        pieces: list[Piece] = []
+        if self.size is None:
+            sizes = _n_bytes(low ^ sign, high ^ sign)
+            pieces += varints(sizes)
+        else:
+            for first in range(0, self.size - 16, 8):
+                n_bytes = min(8, self.size - 16 - first)
+                pieces.append(Word(sign >> np.uint64(64 - 8 * n_bytes), n_bytes, n_bytes))
+            sizes = np.full(len(column), min(self.size, 16), dtype=np.int64)
+        n_high = np.maximum(sizes - 8, 0)
+        if int(n_high.max(initial=0)):
+            pieces.append(Word(_big_endian(high, n_high), n_high, 8))
+        n_low = np.minimum(sizes, 8)
+        pieces.append(Word(_big_endian(low, n_low), n_low, 8))
+        return pieces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The fields in the schema's order: each with its place in the column's struct, -1 for one that is null in every row."""
+
+    fields: Sequence[tuple[Step, int]]
+    is_flat: ClassVar[bool] = False
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        pieces: list[Piece] = []
+        for step, place in self.fields:
+            pieces += step.write(column if place < 0 else column.field(place), misfits)
+        return pieces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Items:
+    """Arrays and maps, as one block: the count, the items, 0.
+
+    Attributes:
+        key: of a map; its keys are never null.
+    """
+
+    item: Step
+    key: Step | None = None
+    is_flat: ClassVar[bool] = False
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        edges = np.frombuffer(column.offsets.buffers()[1] or bytes(4), dtype=np.int32)
+        edges = edges[column.offset :][: len(column) + 1].astype(np.int64)
+        first, n_items = int(edges[0]), int(edges[-1] - edges[0])
+        starts = edges - first
+        inner = misfits.inside(lambda elements: starts.searchsorted(elements, side="right") - 1)
+        pieces: list[Piece] = []
+        if self.key is None:
+            pieces += self.item.write(column.values.slice(first, n_items), inner)
+        else:
+            pieces += self.key.write(column.keys.slice(first, n_items), inner)
+            pieces += self.item.write(column.items.slice(first, n_items), inner)
+        items = joined(pieces, n_items)
+        counts = np.diff(edges)
+        end = Word(np.zeros(len(counts), dtype=np.uint64), (counts > 0).astype(np.int64), 1)
+        return [*varints(counts), octets(bounds(items)[starts], items.buffers()[2] or b""), end]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """A union of several branches out of a struct of one field for each: the first that is not null.
+
+    Attributes:
+        branches: of each field, its step and the index of its branch.
+        null_branch: written if all fields are null; None if the union has no null.
+    """
+
+    path: str
+    branches: Sequence[tuple[Step, int]]
+    null_branch: int | None
+    is_flat: ClassVar[bool] = False
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        free = validity(column)
+        chosen = np.full(len(column), self.null_branch or 0, dtype=np.int64)
+        pieces: list[Piece] = []
+        for place, (step, branch) in enumerate(self.branches):
+            values = column.field(place)
+            here = free & validity(values)
+            free &= ~here
+            chosen[here] = branch
+            index = np.flatnonzero(here)
+            if len(index):
+                inner = misfits.inside(index.__getitem__)
+                pieces.append(expanded(joined(step.write(values.take(to_arrow(index)), inner), len(index)), here))
+        if self.null_branch is None and free.any():
+            misfits.add(np.flatnonzero(free), self.path, "null, which the schema's union does not have")
+        return varints(chosen) + pieces
+
+
+def _numbers(column: Any, dtype: str) -> Any:
+    return np.frombuffer(column.buffers()[1] or b"", dtype=dtype)[column.offset :][: len(column)]
+
+
+def _binary(column: Any) -> Any:
+    """A string or binary column of any width as pa.BinaryArray; the bytes are shared where the width allows."""
+    return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+
+
+def _rescaled(column: Any, wanted: pa.DataType) -> tuple[Any, Ints]:
+    """The decimals as ``wanted``, and the places of those that it cannot hold exactly, which are null."""
+    try:
+        return column.cast(wanted), np.zeros(0, dtype=np.int64)
+    except pa.ArrowInvalid:
+        if len(column) == 1:
+            return pa.nulls(1, wanted), np.zeros(1, dtype=np.int64)
+    half = len(column) // 2
+    first, wrong = _rescaled(column.slice(0, half), wanted)
+    second, more_wrong = _rescaled(column.slice(half), wanted)
+    return pa.concat_arrays([first, second]), np.concatenate((wrong, more_wrong + half))
+
+
+def _n_bytes(low: Any, high: Any) -> Ints:
+    """The least bytes that hold each 128-bit number, of which these are the halves without its sign, in two's complement."""
+    sizes = np.ones(len(low), dtype=np.int64)
+    for n_bytes in range(1, 16):
+        half, bits = (low, 8 * n_bytes - 1) if n_bytes <= 8 else (high, 8 * n_bytes - 65)
+        more = half >> np.uint64(bits) != 0
+        sizes += more | (high != 0) if n_bytes <= 8 else more
+        if n_bytes == 8 and not high.any():
+            break
+    return sizes
+
+
+def _big_endian(values: Any, sizes: Ints) -> Any:
+    """The lowest bytes of each number, ``sizes`` of them, as words: the most significant first."""
+    shift = (64 - 8 * sizes).view(np.uint64)
+    swapped = values.byteswap() >> (shift & np.uint64(63))
+    return np.where(sizes == 0, np.uint64(0), swapped)
