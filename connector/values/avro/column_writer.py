@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from pykafka_wire.errors import MisfitError, SchemaError
 from pykafka_wire.values.avro.pieces import constant, expanded, joined
-from pykafka_wire.values.avro.write_plan import Named, Schema, WritePlan, sql_name
+from pykafka_wire.values.avro.schema import ParsedSchema
+from pykafka_wire.values.avro.write_plan import WritePlan, sql_name
 from pykafka_wire.values.avro.write_steps import Misfits
 from pykafka_wire.wire.records.arrays import to_arrow, validity
 
@@ -27,8 +28,6 @@ class ColumnWriter:
     """Writes columns of one Arrow type under one schema; picklable, and needs no library where it writes.
 
     Args:
-        schema: as fastavro parses it.
-        named: all types that it names.
         column_type: of the columns.
         prefix: the bytes before each value, such as Confluent's frame.
 
@@ -36,9 +35,9 @@ class ColumnWriter:
         SchemaError: the schema cannot hold such a column.
     """
 
-    def __init__(self, schema: Schema, named: Named, column_type: pa.DataType, prefix: bytes = b"") -> None:
-        plan = WritePlan(named)
-        step = plan.step(schema, column_type, "")
+    def __init__(self, schema: ParsedSchema, column_type: pa.DataType, prefix: bytes = b"") -> None:
+        plan = WritePlan(schema)
+        step = plan.step(schema.root, column_type, "")
         if plan.problems:
             listed = plan.problems[:_MAX_PROBLEMS]
             if more := len(plan.problems) - len(listed):

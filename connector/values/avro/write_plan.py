@@ -10,20 +10,16 @@ zone. https://avro.apache.org/docs/1.12.0/specification/
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from pykafka_wire.values.avro import write_steps as steps
+from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of
+from pykafka_wire.values.avro.types import member_name
 from pykafka_wire.values.avro.write_steps import Step
 from pykafka_wire.wire.records.arrays import binary_array
 
-Schema = Any  # as fastavro parses it: a name, a list (union) or a dict
-Named = Mapping[str, Schema]
-
-_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-_NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 #: Spark's decimals have 38 digits at most.
 _MAX_DIGITS: Final = 38
 _FLOAT_BITS: Final = 24
@@ -61,36 +57,22 @@ _SQL_NAMES: Final = {
 class WritePlan:
     """Makes the steps of one schema.
 
-    Args:
-        named: the named types of the schema.
-
     Attributes:
         problems: what does not fit, field by field; the steps are useless unless it is empty.
     """
 
-    def __init__(self, named: Named) -> None:
-        self._named = named
+    def __init__(self, schema: ParsedSchema) -> None:
+        self._schema = schema
         self.problems: list[str] = []
 
     def step(self, schema: Schema, column: pa.DataType, path: str) -> Step:
         """The step that writes ``column`` as ``schema``; nulls included."""
-        schema = self._definition(schema)
+        schema = self._schema.definition(schema)
         if isinstance(schema, list):
             return self._union(schema, column, path)
-        if _kind(schema) == "null" and pa.types.is_null(column):
+        if kind_of(schema) == "null" and pa.types.is_null(column):
             return steps.Absent()
         return steps.Required(step=self._value(schema, column, path), path=path)
-
-    def _definition(self, schema: Schema) -> Schema:
-        """A schema with its name looked up."""
-        while True:
-            if isinstance(schema, str):
-                return schema if schema in _PRIMITIVES else self._named[schema]
-            if isinstance(schema, list) or schema["type"] in _NAMED or schema["type"] in ("array", "map"):
-                return schema
-            if isinstance(schema["type"], str) and schema["type"] in _PRIMITIVES:
-                return schema
-            schema = schema["type"]
 
     def _misfit(self, path: str, column: pa.DataType, schema: Schema, remedy: str) -> Step:
         where = f"field {path}" if path else "the column"
@@ -98,8 +80,8 @@ class WritePlan:
         return steps.Absent()
 
     def _union(self, union: list[Schema], column: pa.DataType, path: str) -> Step:
-        branches = [self._definition(each) for each in union]
-        null = next((index for index, each in enumerate(branches) if _kind(each) == "null"), None)
+        branches = [self._schema.definition(each) for each in union]
+        null = next((index for index, each in enumerate(branches) if kind_of(each) == "null"), None)
         if pa.types.is_null(column) and null is not None:
             return steps.Absent(content=_branch(null))
         others = [(index, each) for index, each in enumerate(branches) if index != null]
@@ -113,7 +95,7 @@ class WritePlan:
                 (index, found) for index, each in others if (found := self._exact(each, column, path)) is not None
             ]
             if len(fitting) != 1:
-                members = ", ".join(f"member{nth}: {_shown(each)}" for nth, (_, each) in enumerate(others))
+                members = ", ".join(f"{member_name(nth)}: {_shown(each)}" for nth, (_, each) in enumerate(others))
                 return self._misfit(path, column, union, f"make it one of the union's types, or a struct of {members}")
             chosen, step = fitting[0]
         if null is None:
@@ -122,16 +104,16 @@ class WritePlan:
 
     def _exact(self, schema: Schema, column: pa.DataType, path: str) -> Step | None:
         """The step for one of several branches; None if the column is not of this very type."""
-        if pa.types.is_integer(column) and _kind(schema) != ("long" if column.bit_width > 32 else "int"):
+        if pa.types.is_integer(column) and kind_of(schema) != ("long" if column.bit_width > 32 else "int"):
             return None
-        if pa.types.is_floating(column) and _kind(schema) != ("double" if pa.types.is_float64(column) else "float"):
+        if pa.types.is_floating(column) and kind_of(schema) != ("double" if pa.types.is_float64(column) else "float"):
             return None
         if pa.types.is_decimal(column) and (schema.get("precision"), schema.get("scale", 0)) != (
             column.precision,
             column.scale,
         ):
             return None
-        attempt = WritePlan(self._named)
+        attempt = WritePlan(self._schema)
         step = attempt._value(schema, column, path)
         return None if attempt.problems else step
 
@@ -145,7 +127,7 @@ class WritePlan:
     def _value(self, schema: Schema, column: pa.DataType, path: str) -> Step:
         """The step for values that are not null."""
         is_a = pa.types
-        kind, logical = _kind(schema), _logical(schema)
+        kind, logical = kind_of(schema), logical_of(schema)
         if kind == "record":
             return self._record(schema, column, path)
         if kind == "array" and (is_a.is_list(column) or is_a.is_large_list(column)):
@@ -211,10 +193,10 @@ class WritePlan:
         return steps.Record(fields=tuple(found))
 
     def _absent(self, schema: Schema, path: str) -> Step:
-        definition = self._definition(schema)
+        definition = self._schema.definition(schema)
         branches = definition if isinstance(definition, list) else [definition]
         for index, branch in enumerate(branches):
-            if _kind(self._definition(branch)) == "null":
+            if kind_of(self._schema.definition(branch)) == "null":
                 return steps.Absent(content=_branch(index) if isinstance(definition, list) else b"")
         self.problems.append(
             f"field {path} ({_shown(definition)}) is missing in the column, and the schema allows no null: add it to the column "
@@ -274,8 +256,13 @@ def _is_text(column: pa.DataType) -> bool:
     return bool(pa.types.is_string(column) or pa.types.is_large_string(column))
 
 
+def _is_decimal(schema: Schema, precision: int, scale: int) -> bool:
+    """Whether a schema is a decimal of just these digits."""
+    return logical_of(schema) == "decimal" and (schema["precision"], schema.get("scale", 0)) == (precision, scale)
+
+
 def _is_members(column: pa.DataType, n: int) -> bool:
-    return bool(pa.types.is_struct(column)) and [each.name for each in column] == [f"member{nth}" for nth in range(n)]
+    return bool(pa.types.is_struct(column)) and [each.name for each in column] == [member_name(nth) for nth in range(n)]
 
 
 def _matching(name: str, written: list[str]) -> str | None:
@@ -290,38 +277,17 @@ def _within(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _kind(schema: Schema) -> str:
-    if isinstance(schema, list):
-        return "union"
-    kind = schema if isinstance(schema, str) else schema["type"]
-    return "record" if kind == "error" else str(kind)
-
-
-def _logical(schema: Schema) -> str:
-    """The logical type; "" for none, and for a decimal that is not valid, which counts as the type beneath."""
-    if isinstance(schema, (str, list)):
-        return ""
-    logical = schema.get("logicalType")
-    if logical == "decimal":
-        precision, scale = schema.get("precision"), schema.get("scale", 0)
-        is_valid = type(precision) is int and type(scale) is int and precision > 0 and 0 <= scale <= precision
-        if is_valid and "size" in schema:
-            is_valid = 10**precision <= 1 << 8 * schema["size"] - 1 if schema["size"] else False
-        return "decimal" if is_valid else ""
-    return logical if isinstance(logical, str) else ""
-
-
 def _shown(schema: Schema) -> str:
     """A schema's type in a few words."""
     if isinstance(schema, list):
         return f"[{', '.join(map(_shown, schema))}]"
     if isinstance(schema, str):
         return schema
-    logical = _logical(schema)
+    logical = logical_of(schema)
     if logical == "decimal":
-        return f"{_kind(schema)} decimal({schema['precision']},{schema.get('scale', 0)})"
+        return f"{kind_of(schema)} decimal({schema['precision']},{schema.get('scale', 0)})"
     name = schema.get("name")
-    return " ".join(each for each in (_kind(schema), str(name) if name else "", logical) if each)
+    return " ".join(each for each in (kind_of(schema), str(name) if name else "", logical) if each)
 
 
 def sql_name(column: pa.DataType) -> str:
