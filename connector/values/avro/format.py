@@ -17,6 +17,8 @@ from pykafka_wire.values.avro.input_limits import Bounds
 from pykafka_wire.values.avro.logical_types import renamed
 from pykafka_wire.values.avro.plan import Plan
 from pykafka_wire.values.avro.scalar_steps import Step
+from pykafka_wire.values.avro.schema import parse
+from pykafka_wire.values.avro.types import arrow_type
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.payloads import Flags, Payloads
 from pykafka_wire.values.registry.cache import cached
@@ -44,13 +46,16 @@ class _Parsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Avro:
-    """Avro values; ``reader_schema`` resolves older and newer ones into one shape, with its defaults."""
+    """Avro values; ``reader_schema`` resolves older and newer ones into one shape, with its defaults.
+
+    Attributes:
+        registry: None for values without a frame, all of them written with ``reader_schema``.
+    """
 
     binary_text: ClassVar[BinaryText] = "utf-8"
-    framing: ClassVar[Framing] = "required"
     has_message_indexes: ClassVar[bool] = False
-    registry: Registry
-    reader_schema: str | None = None
+    registry: Registry | None
+    reader_schema: str | Schema | None = None
     writer: WriterSchema | None = None
 
     def __post_init__(self) -> None:
@@ -60,10 +65,26 @@ class Avro:
             except PoisonError as error:
                 raise OptionError(f"reader_schema: {error}.") from error
 
+    @property
+    def framing(self) -> Framing:
+        return "none" if self.registry is None else "required"
+
+    def column_type(self) -> pa.DataType:
+        """The type of the reader's schema.
+
+        Raises:
+            SchemaError: no type can hold its values.
+            PoisonError: it is not valid, or refers to a schema that the registry does not have.
+        """
+        assert self.reader_schema is not None
+        schema = _avro(self.reader_schema)
+        return arrow_type(parse(schema.text, tuple(referenced(self.registry, schema).values())))
+
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> _Reader:
-        assert schema_id is not None
-        schema = schema_of(self.registry, schema_id, "AVRO")
-        return _reader(self.registry, schema, self.reader_schema, column_type)
+        read = None if self.reader_schema is None else _avro(self.reader_schema)
+        written = read if self.registry is None or schema_id is None else schema_of(self.registry, schema_id, "AVRO")
+        assert written is not None, "values without a frame need a schema"
+        return _reader(self.registry, written, None if read == written else read, column_type)
 
     def encode(self, value: Any) -> bytes:
         fastavro = library("fastavro", "Avro")
@@ -78,8 +99,8 @@ class Avro:
         return encode_frame(self.writer.schema_id, stream.getvalue())
 
 
-def _avro(text: str) -> Schema:
-    return Schema(kind="AVRO", text=text)
+def _avro(schema: str | Schema) -> Schema:
+    return Schema(kind="AVRO", text=schema) if isinstance(schema, str) else schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +138,11 @@ class _Reader:
 
 
 @cached
-def _reader(registry: Registry, schema: Schema, reader_schema: str | None, column_type: pa.DataType) -> _Reader:
+def _reader(
+    registry: Registry | None, schema: Schema, reader_schema: Schema | None, column_type: pa.DataType
+) -> _Reader:
     written = _parsed(registry, schema)
-    read = None if reader_schema is None else _parsed(registry, _avro(reader_schema))
+    read = None if reader_schema is None else _parsed(registry, reader_schema)
     plan = Plan(written.named, {} if read is None else read.named, _constant)
     try:
         step = plan.step(written.schema, None if read is None else read.schema, column_type)
@@ -136,7 +159,7 @@ def _constant(value: Any, column_type: pa.DataType) -> Any:
 
 
 @cached
-def _parsed(registry: Registry, schema: Schema) -> _Parsed:
+def _parsed(registry: Registry | None, schema: Schema) -> _Parsed:
     fastavro = library("fastavro", "Avro")
     named: dict[str, Any] = {}
     named_by_row: dict[str, Any] = {}

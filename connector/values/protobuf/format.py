@@ -22,6 +22,7 @@ from pykafka_wire.values.payloads import RowReader
 from pykafka_wire.values.protobuf.conversion import Conversion, message_conversion
 from pykafka_wire.values.protobuf.input_limits import Budget, Layout, layout_of
 from pykafka_wire.values.protobuf.json_mapping import is_map
+from pykafka_wire.values.protobuf.types import arrow_type
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
@@ -36,18 +37,48 @@ _MAX_NAMED: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protobuf:
-    """Protobuf messages. ``message`` names the one to write, where its file has several."""
+    """Protobuf messages.
 
-    framing: ClassVar[Framing] = "required"
+    Attributes:
+        registry: None for values without a frame, which are messages of ``reader_schema``.
+        reader_schema: what values are read by; without it, each by the schema it was written with.
+        message: the one to read or to write, where the file has several; None: the first.
+    """
+
     has_message_indexes: ClassVar[bool] = True
-    registry: Registry
+    registry: Registry | None
+    reader_schema: Schema | None = None
     writer: WriterSchema | None = None
     message: str | None = None
 
+    @property
+    def framing(self) -> Framing:
+        return "none" if self.registry is None else "required"
+
+    def column_type(self) -> pa.DataType:
+        """The type of the message of the reader's schema.
+
+        Raises:
+            OptionError: the reader's schema has no such message.
+            SchemaError: no type can hold it.
+            PoisonError: the schema is not valid, or refers to one that the registry does not have.
+        """
+        assert self.reader_schema is not None
+        return arrow_type(_message_class(self.registry, self.reader_schema, self.message_indexes()).DESCRIPTOR)
+
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
-        assert schema_id is not None
+        if self.registry is None or schema_id is None:
+            assert self.reader_schema is not None, "values without a frame need a schema"
+            reader = _reader(self.registry, self.reader_schema, self.message_indexes(), column_type)
+            return RowReader(column_type, reader.read)
         schema, indexes = schema_of(self.registry, schema_id, "PROTOBUF"), schema_id.message_indexes
         try:
+            if self.reader_schema is not None:
+                written = _message_class(self.registry, schema, indexes).DESCRIPTOR.full_name
+                schema, indexes = self.reader_schema, self.message_indexes()
+                wanted = _message_class(self.registry, schema, indexes).DESCRIPTOR.full_name
+                if written != wanted:
+                    raise PoisonError(f"it is a message {written}, and {wanted} is read")
             reader = _reader(self.registry, schema, indexes, column_type)
         except IndexError as error:
             raise PoisonError(f"its schema has no message with the indexes {indexes}") from error
@@ -66,16 +97,19 @@ class Protobuf:
         return encode_frame(self.writer.schema_id, encode_message_indexes(indexes) + content)
 
     def message_indexes(self) -> tuple[int, ...]:
-        """The indexes of the message to write, from the outermost on. A map field counts as a message, as it does in descriptors.
+        """The indexes of the message to read or write, from the outermost on. A map field counts as a message, as in descriptors.
 
         Raises:
             OptionError: the schema has no message of that name.
         """
-        assert self.writer is not None
         if self.message is None:
             return (0,)
-        level, indexes = list(_file_descriptor(self.registry, self.writer.schema).message_types_by_name.values()), []
-        for name in self.message.split("."):
+        schema = self.reader_schema if self.writer is None else self.writer.schema
+        assert schema is not None
+        file = _file_descriptor(self.registry, schema)
+        level, indexes = list(file.message_types_by_name.values()), []
+        package = f"{file.package}." if file.package else ""
+        for name in self.message.removeprefix(package).split("."):
             names = [each.name for each in level]
             if name not in names:
                 raise OptionError(f"the schema has no message {self.message} (there are {', '.join(names) or 'none'}).")
@@ -113,7 +147,7 @@ class _Reader:
 
 
 @cached
-def _reader(registry: Registry, schema: Schema, indexes: tuple[int, ...], column_type: pa.DataType) -> _Reader:
+def _reader(registry: Registry | None, schema: Schema, indexes: tuple[int, ...], column_type: pa.DataType) -> _Reader:
     cls = _message_class(registry, schema, indexes)
     descriptor = cls.DESCRIPTOR
     return _Reader(
@@ -125,7 +159,7 @@ def _reader(registry: Registry, schema: Schema, indexes: tuple[int, ...], column
 
 
 @cached
-def _message_class(registry: Registry, schema: Schema, indexes: tuple[int, ...]) -> Any:
+def _message_class(registry: Registry | None, schema: Schema, indexes: tuple[int, ...]) -> Any:
     from google.protobuf.message_factory import GetMessageClass
 
     found = list(_file_descriptor(registry, schema).message_types_by_name.values())[indexes[0]]
@@ -135,7 +169,7 @@ def _message_class(registry: Registry, schema: Schema, indexes: tuple[int, ...])
 
 
 @cached
-def _file_descriptor(registry: Registry, schema: Schema) -> Any:
+def _file_descriptor(registry: Registry | None, schema: Schema) -> Any:
     """The descriptor of a schema's file, in a pool of its own: two versions of a message have the same name."""
     library("google.protobuf", "Protobuf")
     from pykafka_wire.values.protobuf.linker import link

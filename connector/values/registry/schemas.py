@@ -55,7 +55,7 @@ def schema_of(registry: Registry, schema_id: SchemaId, kind: str) -> Schema:
     return schema
 
 
-def referenced(registry: Registry, schema: Schema) -> dict[str, str]:
+def referenced(registry: Registry | None, schema: Schema) -> dict[str, str]:
     """The text of every schema that this one needs, by the name it is known under; what others need stands before them.
 
     Raises:
@@ -66,6 +66,8 @@ def referenced(registry: Registry, schema: Schema) -> dict[str, str]:
     waiting = [(each, False) for each in reversed(schema.references)]
     while waiting:
         reference, has_its_own = waiting.pop()
+        if registry is None:
+            raise PoisonError(f"its schema refers to {reference.name}, and there is no registry that has it")
         inner = registry.version(reference)
         if has_its_own:
             found.setdefault(reference.name, inner.text)
