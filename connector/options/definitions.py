@@ -44,7 +44,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("keyMessage", "the first one", "SBW", "as `valueMessage`"),
     OptionSpec("onKeyError", "fail", "SB", "as `onValueError`; `divert` adds the column `keyError`"),
     OptionSpec("readerSchema", "checkpoint", "S", "the registry's schema that a restarted query reads with: `checkpoint`, the one that it started with, or `latest`, the newest version, from the next micro-batch on"),
-    OptionSpec("schema.registry.url", "none", "SBW", "`https://host:port`, with the path of Apicurio or a proxy behind it; several, separated by commas, are tried in turn"),
+    OptionSpec("schema.registry.url", "none", "SBW", "`https://host:port`, with the path of Apicurio or a proxy behind it; several, separated by commas, are tried in turn; see [A registry's settings](docs/registry.md)"),
     OptionSpec("basic.auth.user.info", "none", "SBW", "`user:password` for the registry, or a reference to it, such as `env:NAME`; this and the next ones may have the prefix `schema.registry.`"),
     OptionSpec("basic.auth.credentials.source", "`USER_INFO`", "SBW", "`USER_INFO`, `URL` (`https://user:password@host`) or `SASL_INHERIT` (the user of `kafka.sasl.*`)"),
     OptionSpec("bearer.auth.token", "none", "SBW", "a token for the registry, or a reference to it"),

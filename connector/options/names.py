@@ -67,6 +67,9 @@ _SYNONYMS: Final[dict[str, str]] = {
     "consumergroup": "kafka.group.id",
     "registry.url": "schema.registry.url",
     "schemaregistry": "schema.registry.url",
+    "schemaregistryaddress": "schema.registry.url",
+    "schema.registry": "schema.registry.url",
+    "schema.registry.uri": "schema.registry.url",
     "format": "valueFormat",
     "schema": "valueSchema",
     "avroschema": "valueSchema",
@@ -178,10 +181,12 @@ def _nearest(lowered: str, mode: Mode) -> str | None:
     where = ("all", "SASL", "TLS", *(_WRITE_SETTINGS if mode == "sink" else _READ_SETTINGS))
     candidates = {name: PREFIX + name for name in _settings_of(where) if name not in REFUSED_IN_SPARK} | applicable
     candidates |= {name: name for name in REGISTRY_CREDENTIALS}
-    if lowered.startswith(REGISTRY_PREFIX):
-        candidates |= {
-            REGISTRY_PREFIX + name: REGISTRY_PREFIX + name for name in (*REGISTRY_CREDENTIALS, *_settings_of(("TLS",)))
+    if lowered.startswith(REGISTRY_PREFIX):  # compared without the prefix, which makes any two names alike
+        lowered = lowered.removeprefix(REGISTRY_PREFIX)
+        candidates = {
+            name.removeprefix(REGISTRY_PREFIX): shown for name, shown in applicable.items() if name[-1] != "*"
         }
+        candidates |= {name: REGISTRY_PREFIX + name for name in (*REGISTRY_CREDENTIALS, *_settings_of(("TLS",)))}
     near = difflib.get_close_matches(lowered, candidates, n=1, cutoff=_SIMILAR)
     return candidates[near[0]] if near else None
 

@@ -71,6 +71,16 @@ def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
     return Plain(username=username, password=password)
 
 
+def user_and_password(settings: ClientSettings) -> tuple[str, str]:
+    """The user and the password of the settings, for PLAIN, SCRAM, and services beside the brokers that accept the same.
+
+    Raises:
+        SettingsError: one of them is missing or cannot be read, or the JAAS line is malformed.
+    """
+    line = settings.sasl_jaas_config
+    return _credentials(settings, jaas.parse_jaas(resolve(line, jaas.SETTING)).options if line else {})
+
+
 def _credentials(settings: ClientSettings, options: Mapping[str, str]) -> tuple[str, str]:
     """User and password: ``sasl.username`` and ``sasl.password`` override the JAAS line's."""
     username = settings.sasl_username or options.get("username")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, Final, TypeVar
 
 from pykafka_wire.errors import PoisonError
+from pykafka_wire.wire import forks
 
 ResultT = TypeVar("ResultT")
 
@@ -17,7 +19,11 @@ _FAILURES_KEPT_S: Final = 60
 
 
 def cached(function: Callable[..., ResultT]) -> Callable[..., ResultT]:
-    """``function``, called once for the same arguments; where it raised :class:`PoisonError`, once a minute."""
+    """``function``, called once for the same arguments; where it raised :class:`PoisonError`, once a minute.
+
+    Threads that ask for the same at the same time wait for one call. Any other error is not remembered.
+    """
+    in_progress: dict[tuple[Any, ...], threading.RLock] = {}
 
     @lru_cache(maxsize=_MAX_ENTRIES)
     def result_or_failure(minute: int, *arguments: Any) -> tuple[ResultT, None] | tuple[None, str]:
@@ -28,7 +34,13 @@ def cached(function: Callable[..., ResultT]) -> Callable[..., ResultT]:
 
     @lru_cache(maxsize=_MAX_ENTRIES)
     def result(*arguments: Any) -> Any:
-        value, failure = result_or_failure(int(time.monotonic() // _FAILURES_KEPT_S), *arguments)
+        # With the generation: a child must not wait for a thread that only its parent has.
+        key = (forks.generation, *arguments)
+        with in_progress.setdefault(key, threading.RLock()):
+            try:
+                value, failure = result_or_failure(int(time.monotonic() // _FAILURES_KEPT_S), *arguments)
+            finally:
+                in_progress.pop(key, None)
         if failure is not None:
             raise PoisonError(failure)
         return value

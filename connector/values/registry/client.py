@@ -1,31 +1,20 @@
 """A schema registry: schemas by id and by subject, over the REST API that Confluent's, Apicurio's and Karapace's share.
 
-Owns HTTP, the meaning of each answer, and the cache of schemas, one for each process. Knows no format. https://docs.confluent.io/platform/current/schema-registry/develop/api.html
+Owns what the API offers, and the cache of schemas, one for each process. :mod:`~pykafka_wire.values.registry.rest` sends the
+requests, :mod:`~pykafka_wire.values.registry.settings` makes a registry of Spark's options. Knows no format. https://docs.confluent.io/platform/current/schema-registry/develop/api.html
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import os
-import ssl
 import uuid
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
-from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.cache import cached
-from pykafka_wire.wire.errors import SettingsError
-from pykafka_wire.wire.security.secret_references import resolve
-
-_JSON: Final = "application/vnd.schemaregistry.v1+json, application/json"
-#: Schemas are documents that people write; Confluent's own limit is the broker's message size, 1 MB.
-_MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
-#: error_code of Confluent's API: subject, version, schema not found.
-_NOT_FOUND: Final = frozenset({"40401", "40402", "40403"})
+from pykafka_wire.values.registry.rest import NotARegistryError, request
+from pykafka_wire.wire.settings import ClientSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +46,9 @@ class Registry:
         bearer_token: a token, or a reference to it.
         ca_file: PEM of the authorities to trust, present on every executor; the system's by default.
         timeout_s: for each attempt; there are three for each address.
+        tls: the settings ``ssl.*`` of Kafka's clients, for trust stores, client certificates and protocols; instead of ``ca_file``.
+        sasl: the settings ``sasl.*`` of Kafka's clients, whose user and password, or bearer tokens, the registry accepts too.
+        extra_headers: names and values of further HTTP headers; none of them a secret.
     """
 
     url: str
@@ -64,6 +56,9 @@ class Registry:
     bearer_token: str | None = field(default=None, repr=False, kw_only=True)
     ca_file: str | None = field(default=None, kw_only=True)
     timeout_s: float = field(default=10.0, kw_only=True)
+    tls: ClientSettings | None = field(default=None, kw_only=True)
+    sasl: ClientSettings | None = field(default=None, kw_only=True)
+    extra_headers: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         for url in self.urls:
@@ -73,11 +68,21 @@ class Registry:
             except ValueError:  # a port above 65535, half of an IPv6 address
                 is_address = False
             if not is_address:
-                raise OptionError("the registry's url must be http://host:port or https://host:port.")
+                raise OptionError(
+                    "the schema registry's url must be http://host:port or https://host:port, or several, separated by commas."
+                )
             if "@" in parts.netloc:
-                raise OptionError("the registry's url holds a user: give basic_auth instead, which is never shown.")
-        if self.basic_auth and self.bearer_token:
-            raise OptionError("a registry takes basic_auth or bearer_token, not both.")
+                raise OptionError(
+                    "the schema registry's url holds a user: give basic_auth instead, which is never shown."
+                )
+        if sum(each is not None for each in (self.basic_auth, self.bearer_token, self.sasl)) > 1:
+            raise OptionError("a schema registry takes one of basic_auth, bearer_token and sasl.")
+        if self.basic_auth is not None and ":" not in self.basic_auth.removeprefix("literal:"):
+            raise OptionError(
+                "the schema registry's user (basic.auth.user.info) must be user:password, or a reference to it."
+            )
+        if self.ca_file and self.tls:
+            raise OptionError("a schema registry takes ca_file or tls, not both: set tls's ssl_truststore_location.")
 
     @property
     def urls(self) -> list[str]:
@@ -94,14 +99,19 @@ class Registry:
         return _by_id(self, schema_id)
 
     def by_guid(self, guid: uuid.UUID) -> Schema:
-        """The schema of a GUID, as newer serializers write it into a record header. Raises as :meth:`by_id`."""
+        """The schema of a GUID, from the cache if it was asked for before.
+
+        Raises:
+            PoisonError: the registry knows no such GUID.
+            RegistryError: it does not answer, denies access, or knows no schema by GUID, as Apicurio's.
+        """
         return _by_guid(self, guid)
 
     def latest(self, subject: str) -> tuple[int, Schema]:
         """The newest version of a subject: its id, and the schema. Raises as :meth:`by_id`; PoisonError, too, for a subject without
         versions.
         """
-        answer = _request(self, "GET", f"{_subject_path(subject)}/versions/latest")
+        answer = request(self, "GET", f"{_subject_path(subject)}/versions/latest")
         return _integer_field(self, answer, "id"), _schema(self, answer)
 
     def version(self, reference: Reference) -> Schema:
@@ -117,23 +127,30 @@ class Registry:
             body["references"] = [
                 {"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references
             ]
-        return _integer_field(self, _request(self, "POST", f"{_subject_path(subject)}/versions", body), "id")
+        return _integer_field(self, request(self, "POST", f"{_subject_path(subject)}/versions", body), "id")
 
 
 @cached
 def _by_id(registry: Registry, schema_id: int) -> Schema:
-    return _schema(registry, _request(registry, "GET", f"/schemas/ids/{schema_id}"))
+    return _schema(registry, request(registry, "GET", f"/schemas/ids/{schema_id}"))
 
 
 @cached
 def _by_guid(registry: Registry, guid: uuid.UUID) -> Schema:
-    return _schema(registry, _request(registry, "GET", f"/schemas/guids/{guid}"))
+    try:
+        return _schema(registry, request(registry, "GET", f"/schemas/guids/{guid}"))
+    except NotARegistryError as error:
+        raise RegistryError(
+            f"this schema registry does not know schemas by GUID, and a record's header names its schema by the GUID {guid}. "
+            "Confluent's registry does in newer versions, Apicurio's does not. Producers without HeaderSchemaIdSerializer write "
+            f"ids that every registry knows. ({error.message})"
+        ) from error
 
 
 @cached
 def _version(registry: Registry, reference: Reference) -> Schema:
     path = f"{_subject_path(reference.subject)}/versions/{reference.version}"
-    return _schema(registry, _request(registry, "GET", path))
+    return _schema(registry, request(registry, "GET", path))
 
 
 def _subject_path(subject: str) -> str:
@@ -153,7 +170,7 @@ def _schema(registry: Registry, answer: dict[str, Any]) -> Schema:
             ),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise RegistryError(f"{registry.url} answered something that is not a schema: {_remedy_url()}") from error
+        raise NotARegistryError(f"{registry.url} answered something that is not a schema") from error
     texts = [found.text, *(text for each in found.references for text in (each.name, each.subject))]
     if any("\ud800" <= character <= "\udfff" for text in texts if not text.isascii() for character in text):
         raise PoisonError("its schema holds half of a surrogate pair, which is not text")
@@ -162,94 +179,5 @@ def _schema(registry: Registry, answer: dict[str, Any]) -> Schema:
 
 def _integer_field(registry: Registry, answer: dict[str, Any], name: str) -> int:
     if not isinstance(answer.get(name), int):
-        raise RegistryError(f"{registry.url} answered without {name}: {_remedy_url()}")
+        raise NotARegistryError(f"{registry.url} answered without {name}")
     return int(answer[name])
-
-
-def _request(registry: Registry, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The JSON of the first address that answers."""
-    urllib3 = library("urllib3", "a schema registry")
-    headers = {"Accept": _JSON, **_authorization(registry)}
-    pool = _pool(os.getpid(), registry.ca_file, registry.timeout_s)
-    failed = []
-    for url in registry.urls:
-        try:
-            answer = pool.request(method, url + path, json=body, headers=headers, preload_content=False)
-            try:
-                content = answer.read(_MAX_ANSWER_BYTES + 1)
-            finally:
-                answer.release_conn()
-        except urllib3.exceptions.HTTPError as error:
-            failed.append(f"{url}: {_reason(error)}")
-            continue
-        if answer.status < 500:
-            return _checked_answer(url + path, answer.status, content)
-        failed.append(f"{url}: HTTP {answer.status}")
-    raise RegistryError(
-        f"the schema registry does not answer ({'; '.join(failed)}). Check its address from the driver and from executors; "
-        "until it answers, no value counts as broken."
-    )
-
-
-@lru_cache(maxsize=16)
-def _pool(pid: int, ca_file: str | None, timeout_s: float) -> Any:
-    """This process's connections; a forked process has its own."""
-    urllib3 = library("urllib3", "a schema registry")
-    retries = urllib3.Retry(
-        total=2,
-        backoff_factor=0.2,
-        status_forcelist=(429, 500, 502, 503, 504),
-        allowed_methods=None,
-        raise_on_status=False,
-    )
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise RegistryError(f"the registry's ca_file {ca_file} cannot be read ({error}).") from error
-    return urllib3.PoolManager(ssl_context=context, timeout=timeout_s, retries=retries)
-
-
-def _authorization(registry: Registry) -> dict[str, str]:
-    try:
-        if registry.basic_auth:
-            pair = resolve(registry.basic_auth, "basic_auth").encode()
-            return {"authorization": f"Basic {base64.b64encode(pair).decode()}"}
-        if registry.bearer_token:
-            token = resolve(registry.bearer_token, "bearer_token")
-            if not (token.isascii() and token.isprintable()):
-                # Checked here, because the HTTP library would show the token in its error.
-                raise RegistryError("bearer_token must be one line of ASCII characters: check where it comes from.")
-            return {"authorization": f"Bearer {token}"}
-    except SettingsError as error:
-        raise RegistryError(str(error)) from error
-    return {}
-
-
-def _checked_answer(where: str, status: int, content: bytes) -> dict[str, Any]:
-    if len(content) > _MAX_ANSWER_BYTES:
-        raise RegistryError(f"{where} answered more than {_MAX_ANSWER_BYTES} bytes, more than a schema has.")
-    try:
-        answer = json.loads(content)
-    except (ValueError, RecursionError):
-        answer = None
-    if status in (401, 403):
-        raise RegistryError(f"{where} denies access (HTTP {status}): check basic_auth or bearer_token.")
-    if not isinstance(answer, dict):
-        raise RegistryError(f"{where} answered HTTP {status} without a JSON object: {_remedy_url()}")
-    message = (
-        f"{str(answer.get('message', 'no reason given'))[:500]} (HTTP {status}, {answer.get('error_code', 'no code')})"
-    )
-    if str(answer.get("error_code")) in _NOT_FOUND:
-        raise PoisonError(f"the registry has no such schema: {message}")
-    if status >= 300:
-        raise RegistryError(f"{where}: {message}" + (f": {_remedy_url()}" if status == 404 else "."))
-    return answer
-
-
-def _remedy_url() -> str:
-    return "is it a schema registry? Apicurio's is at /apis/ccompat/v7."
-
-
-def _reason(error: Exception) -> str:
-    cause = getattr(error, "reason", None) or error
-    return f"{type(cause).__name__}: {cause}"

@@ -19,7 +19,7 @@ from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, Format, OnError
 from pykafka_wire.values.json.format import JsonSchema
 from pykafka_wire.values.protobuf.format import Protobuf
-from pykafka_wire.values.registry.client import _authorization
+from pykafka_wire.values.registry.credentials import authorization
 from pykafka_wire.values.registry.wire_format import encode_frame
 from tests.connector.values.scripted_registry import scripted_registry
 
@@ -215,7 +215,7 @@ def test_what_is_not_a_registrys_answer_is_the_registrys_error(
 def test_a_token_that_no_header_can_hold_is_the_registrys_error_and_is_not_shown(token: str, url: str) -> None:
     policies: tuple[OnError, ...] = ("fail", "null", "divert")
     for on_error in policies:
-        with pytest.raises(RegistryError, match="bearer_token must be") as raised:
+        with pytest.raises(RegistryError, match="the bearer token must be") as raised:
             Converter(format=Avro(registry=Registry(url, bearer_token=token)), type=TYPE, on_error=on_error)(
                 pa.array([encode_frame(1, b"\2")], pa.binary())
             )
@@ -223,7 +223,7 @@ def test_a_token_that_no_header_can_hold_is_the_registrys_error_and_is_not_shown
 
 
 def test_basic_auth_is_sent_as_utf_8() -> None:
-    assert _authorization(Registry("http://localhost", basic_auth="me:1€")) == {"authorization": "Basic bWU6MeKCrA=="}
+    assert authorization(Registry("http://localhost", basic_auth="me:1€")) == {"authorization": "Basic bWU6MeKCrA=="}
 
 
 @pytest.mark.parametrize(

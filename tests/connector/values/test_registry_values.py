@@ -366,13 +366,13 @@ def test_a_schema_is_asked_for_once_in_a_process_whether_it_is_there_or_not(
     registry_url: str, confluent: SchemaRegistryClient, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    ask = registry_module._request
+    ask = registry_module.request
 
     def counted(registry: Registry, method: str, path: str, *more: Any) -> Any:
         asked.append(path)
         return ask(registry, method, path, *more)
 
-    monkeypatch.setattr(registry_module, "_request", counted)
+    monkeypatch.setattr(registry_module, "request", counted)
     value = avro_id(confluent, subject, 1)
     registry = Registry(registry_url, timeout_s=9.0)  # none that another test has asked
     assert decoded(Avro(registry=registry), ID_TYPE, [value] * 3) == [{"id": 1}] * 3
@@ -385,14 +385,14 @@ def test_a_schema_is_asked_for_once_in_a_process_whether_it_is_there_or_not(
 
 
 def test_secrets_are_not_shown_and_travel_only_by_reference(registry_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pykafka_wire.values.registry.client import _authorization
+    from pykafka_wire.values.registry.credentials import authorization
 
     assert "s3cret" not in repr(Avro(registry=Registry(registry_url, basic_auth="me:s3cret")))
     assert "s3cret" not in repr(Registry(registry_url, bearer_token="s3cret"))
     monkeypatch.setenv("REGISTRY_USER_INFO", "me:s3cret")
     registry = Registry(registry_url, basic_auth="env:REGISTRY_USER_INFO")
     assert b"s3cret" not in pickle.dumps(registry)
-    assert _authorization(registry) == {"authorization": "Basic bWU6czNjcmV0"}
+    assert authorization(registry) == {"authorization": "Basic bWU6czNjcmV0"}
     monkeypatch.delenv("REGISTRY_USER_INFO")
     with pytest.raises(RegistryError, match="REGISTRY_USER_INFO, which is not set"):
         registry.register("any", Schema(kind="AVRO", text=ID_SCHEMA))

@@ -1,0 +1,149 @@
+"""Requests to a schema registry: HTTP and TLS, the addresses in turn, and what each answer means.
+
+Owns connections, retries and limits of time and size. An answer that is no answer, from a server that is down, slow, broken or
+refuses access, is a RegistryError and never a PoisonError: it says nothing about the values that wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import ssl
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from pykafka_wire.errors import PoisonError, RegistryError
+from pykafka_wire.values.optional_libraries import library
+from pykafka_wire.values.registry.credentials import authorization, discard_token
+from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.security import tls
+from pykafka_wire.wire.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from pykafka_wire.values.registry.client import Registry
+
+_ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
+#: Schemas are documents that people write; Confluent's own limit is the broker's message size, 1 MB.
+_MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+_PIECE_BYTES: Final = 64 * 1024
+#: error_code of Confluent's API: subject, version, schema not found.
+_NOT_FOUND: Final = frozenset({"40401", "40402", "40403"})
+_REMEDY: Final = "is it a schema registry? Apicurio's is at /apis/ccompat/v7."
+
+
+class NotARegistryError(RegistryError):
+    """The server answered what no schema registry answers to such a request: a wrong URL, or an older API."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message if _REMEDY in message else f"{message}: {_REMEDY}")  # pickled with the remedy
+
+
+def request(registry: Registry, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The JSON object that the first address to answer has sent.
+
+    Raises:
+        PoisonError: the registry has no such schema, subject or version.
+        RegistryError: no address answers, or the answer is a refusal or no JSON object.
+    """
+    where, status, content = _first_answer(registry, method, path, body)
+    if status == 401 and discard_token(registry):
+        where, status, content = _first_answer(registry, method, path, body)
+    return _checked(where, status, content)
+
+
+def _first_answer(registry: Registry, method: str, path: str, body: dict[str, Any] | None) -> tuple[str, int, bytes]:
+    """URL, status and content of the first answer that is no server's error."""
+    urllib3 = library("urllib3", "a schema registry")
+    headers = {"Accept": _ACCEPT, **dict(registry.extra_headers), **authorization(registry)}
+    pool = _pool(os.getpid(), _tls_context(registry), registry.timeout_s)
+    failed = []
+    for url in registry.urls:
+        try:
+            answer = pool.request(method, url + path, json=body, headers=headers, preload_content=False)
+            try:
+                content = _content(answer, time.monotonic() + registry.timeout_s)
+            finally:
+                answer.close()
+        except (urllib3.exceptions.HTTPError, TimeoutError) as error:
+            failed.append(f"{url}: {_reason(error)}")
+            continue
+        if answer.status < 500:
+            return url + path, answer.status, content
+        failed.append(f"{url}: HTTP {answer.status}")
+    raise RegistryError(
+        f"the schema registry does not answer ({'; '.join(failed)}). Check its address from the driver and from executors; "
+        "until it answers, no value counts as broken."
+    )
+
+
+def _content(answer: Any, deadline: float) -> bytes:
+    """All of an answer, up to one byte more than is allowed. A server that sends byte after byte is not waited for."""
+    pieces: list[bytes] = []
+    size = 0
+    while size <= _MAX_ANSWER_BYTES and (piece := answer.read1(_PIECE_BYTES)):
+        pieces.append(piece)
+        size += len(piece)
+        if time.monotonic() > deadline:
+            raise TimeoutError("its answer was not complete in time")
+    return b"".join(pieces)
+
+
+def _tls_context(registry: Registry) -> ssl.SSLContext:
+    settings = registry.tls or ClientSettings(bootstrap_servers=(), ssl_truststore_location=registry.ca_file)
+    try:
+        return tls.context(settings)
+    except SettingsError as error:
+        own_name = "schema.registry.ssl." if registry.tls else "ssl."
+        raise RegistryError(re.sub(r"(?<![\w.])ssl\.(?=\w)", own_name, error.text)) from error
+
+
+@lru_cache(maxsize=16)
+def _pool(pid: int, context: ssl.SSLContext, timeout_s: float) -> Any:
+    """This process's connections; a forked process has its own."""
+    urllib3 = library("urllib3", "a schema registry")
+    retries = urllib3.Retry(
+        total=2,
+        backoff_factor=0.2,
+        status_forcelist=(429, 500, 502, 503, 504),
+        allowed_methods=None,
+        raise_on_status=False,
+        respect_retry_after_header=False,  # it may name an hour
+    )
+    return urllib3.PoolManager(
+        ssl_context=context,
+        assert_hostname=None if context.check_hostname else False,
+        timeout=timeout_s,
+        retries=retries,
+    )
+
+
+def _checked(where: str, status: int, content: bytes) -> dict[str, Any]:
+    if len(content) > _MAX_ANSWER_BYTES:
+        raise RegistryError(f"{where} answered more than {_MAX_ANSWER_BYTES} bytes, more than a schema has.")
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        answer = None
+    if status in (401, 403):
+        raise RegistryError(
+            f"{where} denies access (HTTP {status}): check basic.auth.user.info or bearer.auth.token, and what this user may read."
+        )
+    if not isinstance(answer, dict):
+        raise NotARegistryError(f"{where} answered HTTP {status} without a JSON object")
+    message = (
+        f"{str(answer.get('message', 'no reason given'))[:500]} (HTTP {status}, {answer.get('error_code', 'no code')})"
+    )
+    if str(answer.get("error_code")) in _NOT_FOUND:
+        raise PoisonError(f"the registry has no such schema: {message}")
+    if status == 404:
+        raise NotARegistryError(f"{where}: {message}")
+    if status >= 300:
+        raise RegistryError(f"{where}: {message}.")
+    return answer
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "reason", None) or error
+    return f"{type(cause).__name__}: {cause}"

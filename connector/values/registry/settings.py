@@ -1,0 +1,207 @@
+"""A registry from Confluent's names, as users have them among Spark's options.
+
+Owns these names and what they mean together; :mod:`~pykafka_wire.values.registry.client` owns the requests. ``basic.auth.*`` and
+``bearer.auth.*`` may have the prefix ``schema.registry.``; TLS has Kafka's names after it (``schema.registry.ssl.…``). A secret
+given by reference (``env:NAME``, ``file:/path``, ``provider:module:function``) stays a reference. No error shows a secret.
+https://docs.confluent.io/platform/current/schema-registry/sr-client-configs.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.settings import SETTINGS, ClientSettings
+
+_PREFIX: Final = "schema.registry."
+_URL: Final = "schema.registry.url"
+_USER_INFO, _USER_SOURCE = "basic.auth.user.info", "basic.auth.credentials.source"
+_TOKEN, _TOKEN_SOURCE = "bearer.auth.token", "bearer.auth.credentials.source"
+#: Bearer tokens by client credentials: Confluent's names, and the fields of ClientSettings that mean the same.
+_CLIENT_CREDENTIALS: Final[dict[str, str]] = {
+    "bearer.auth.issuer.endpoint.url": "sasl_oauthbearer_token_endpoint_url",
+    "bearer.auth.client.id": "sasl_oauthbearer_client_credentials_client_id",
+    "bearer.auth.client.secret": "sasl_oauthbearer_client_credentials_client_secret",
+    "bearer.auth.scope": "sasl_oauthbearer_scope",
+}
+#: What Confluent Cloud wants beside a token, and the header that carries it.
+_CLOUD_HEADERS: Final[dict[str, str]] = {
+    "bearer.auth.logical.cluster": "target-sr-cluster",
+    "bearer.auth.identity.pool.id": "Confluent-Identity-Pool-Id",
+}
+#: The names of credentials. Each may have the prefix ``schema.registry.``.
+CREDENTIALS: Final = (
+    _USER_INFO, _USER_SOURCE, _TOKEN, _TOKEN_SOURCE, *_CLIENT_CREDENTIALS, *_CLOUD_HEADERS,
+)  # fmt: skip
+_TLS: Final = {f"{_PREFIX}{setting.name}": setting for setting in SETTINGS if setting.scope == "TLS"}
+#: Its empty value means something: no check of the host name.
+_HOST_CHECK: Final = f"{_PREFIX}ssl.endpoint.identification.algorithm"
+_USER_SOURCES: Final = ("URL", "USER_INFO", "SASL_INHERIT")
+_TOKEN_SOURCES: Final = ("STATIC_TOKEN", "OAUTHBEARER", "SASL_OAUTHBEARER_INHERIT")
+
+
+def registry_of(options: Mapping[str, str]) -> Registry | None:
+    """The registry that a query's options describe, None without ``schema.registry.url``. It is not asked for anything.
+
+    Names are case-insensitive. ``SASL_INHERIT`` and ``SASL_OAUTHBEARER_INHERIT`` take the credentials of ``kafka.sasl.*``.
+
+    Raises:
+        OptionError: an option is malformed, not supported, or contradicts another one.
+    """
+    given = {name.lower(): value for name, value in options.items() if value.strip() or name.lower() == _HOST_CHECK}
+    values = {name: found for name in CREDENTIALS if (found := _credential(given, name)) is not None}
+    tls = {setting.field: _parsed(name, given[name]) for name, setting in _TLS.items() if name in given}
+    if _URL not in given:
+        if values:
+            raise OptionError(f"{min(values)} is set and {_URL} is not: set it, or remove {min(values)}.")
+        return None
+    url, user_of_url = _without_user(given[_URL])
+    registry = Registry(
+        url,
+        tls=ClientSettings(bootstrap_servers=(), **tls) if tls else None,
+        extra_headers=tuple(
+            (header, values[name].strip()) for name, header in _CLOUD_HEADERS.items() if name in values
+        ),
+    )
+    user_source = _source(values, _USER_SOURCE, _USER_SOURCES)
+    token_source = _source(values, _TOKEN_SOURCE, _TOKEN_SOURCES) or ("STATIC_TOKEN" if _TOKEN in values else None)
+    if token_source is not None:
+        if user_source is not None or user_of_url is not None or _USER_INFO in values:
+            raise OptionError(
+                "basic.auth.* and bearer.auth.* are both set: a request carries one of them, remove the other."
+            )
+        return _with_token(registry, token_source, values, given)
+    return _with_user(registry, user_source, user_of_url, values, given)
+
+
+def _credential(given: Mapping[str, str], name: str) -> str | None:
+    """The value of a name, which may have the prefix."""
+    found = {given[each] for each in (name, _PREFIX + name) if each in given}
+    if len(found) > 1:
+        raise OptionError(f"{name} and {_PREFIX}{name} have different values, and mean the same: remove one of them.")
+    return found.pop() if found else None
+
+
+def _source(values: Mapping[str, str], name: str, supported: tuple[str, ...]) -> str | None:
+    source = values.get(name, "").strip().upper()
+    if source and source not in supported:
+        token = "; a token of any other origin can be given as bearer.auth.token=provider:module:function"
+        raise OptionError(
+            f"{name} is {source!r}: use {', '.join(supported[:-1])} or {supported[-1]}{token if name == _TOKEN_SOURCE else ''}."
+        )
+    return source or None
+
+
+def _without_user(text: str) -> tuple[str, str | None]:
+    """The addresses without user and password, and these as ``user:password``."""
+    urls, users = [], set()
+    for url in text.split(","):
+        url = url.strip()
+        try:
+            location = urlsplit(url).netloc
+        except ValueError:  # the registry's own check reports it
+            location = ""
+        user, at, host = location.rpartition("@")
+        if at:
+            url = url.replace(location, host, 1)
+            users.add(unquote(user))
+        urls.append(url)
+    if len(users) > 1:
+        raise OptionError(f"the addresses in {_URL} have different users: give one, in basic.auth.user.info.")
+    return ",".join(urls), users.pop() if users else None
+
+
+def _with_user(
+    registry: Registry,
+    source: str | None,
+    user_of_url: str | None,
+    values: Mapping[str, str],
+    given: Mapping[str, str],
+) -> Registry:
+    if source == "SASL_INHERIT":
+        _refuse_others(values, _USER_INFO, user_of_url, f"{_USER_SOURCE}=SASL_INHERIT takes them from kafka.sasl.*")
+        return replace(registry, sasl=_sasl(given, f"{_USER_SOURCE}=SASL_INHERIT"))
+    if user_of_url is not None:
+        if _USER_INFO in values:
+            raise OptionError(f"{_URL} and basic.auth.user.info both name a user: remove the one in the URL.")
+        if source == "USER_INFO":
+            raise OptionError(
+                f"{_USER_SOURCE} is USER_INFO, and the user is in {_URL}: move it to basic.auth.user.info."
+            )
+        return replace(registry, basic_auth=f"literal:{user_of_url}")  # no reference, whatever the user's name
+    if source == "URL" and _USER_INFO in values:
+        raise OptionError(f"basic.auth.user.info has no effect with {_USER_SOURCE}=URL: set that to USER_INFO.")
+    if source is not None and _USER_INFO not in values:
+        missing = "a user (https://user:password@host:port)" if source == "URL" else "basic.auth.user.info"
+        raise OptionError(f"{_USER_SOURCE} is {source}, and {missing} is missing.")
+    return replace(registry, basic_auth=values.get(_USER_INFO))
+
+
+def _with_token(registry: Registry, source: str, values: Mapping[str, str], given: Mapping[str, str]) -> Registry:
+    client = {name: field for name, field in _CLIENT_CREDENTIALS.items() if name in values}
+    if source != "OAUTHBEARER" and client:
+        raise OptionError(f"{min(client)} has no effect with {_TOKEN_SOURCE}={source}: set that to OAUTHBEARER.")
+    if source != "STATIC_TOKEN" and _TOKEN in values:
+        raise OptionError(f"{_TOKEN} has no effect with {_TOKEN_SOURCE}={source}: set that to STATIC_TOKEN.")
+    if source == "STATIC_TOKEN":
+        if _TOKEN not in values:
+            raise OptionError(f"{_TOKEN_SOURCE} is STATIC_TOKEN, and {_TOKEN} is missing.")
+        return replace(registry, bearer_token=values[_TOKEN])
+    if source == "SASL_OAUTHBEARER_INHERIT":
+        return replace(registry, sasl=_sasl(given, f"{_TOKEN_SOURCE}={source}", "OAUTHBEARER"))
+    for name in ("bearer.auth.issuer.endpoint.url", "bearer.auth.client.id", "bearer.auth.client.secret"):
+        if name not in values:
+            raise OptionError(f"{_TOKEN_SOURCE} is OAUTHBEARER, and {name} is missing.")
+    # The brokers' own setting allows a token endpoint without TLS on this machine, for tests.
+    loopback = given.get("kafka.sasl.oauthbearer.allow.http.loopback", "").strip().lower() == "true"
+    login = ClientSettings(
+        bootstrap_servers=(),
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_allow_http_loopback=loopback,
+        **{field: values[name] for name, field in client.items()},  # type: ignore[arg-type]  # all of them are texts
+    )
+    return replace(registry, sasl=login)
+
+
+def _refuse_others(values: Mapping[str, str], name: str, user_of_url: str | None, why: str) -> None:
+    if name in values or user_of_url is not None:
+        raise OptionError(
+            f"{name if name in values else _URL} names a user and a password, and {why}: remove one of them."
+        )
+
+
+def _sasl(given: Mapping[str, str], asked_by: str, mechanism: str | None = None) -> ClientSettings:
+    """The brokers' settings that name user and password, or where tokens come from."""
+    names = {name: value for name, value in given.items() if name.startswith("kafka.sasl.")}
+    try:
+        parsed = ClientSettings.from_options(
+            {"bootstrap.servers": "none:1"} | {name.removeprefix("kafka."): value for name, value in names.items()}
+        )
+    except SettingsError as error:
+        raise OptionError(f"kafka.{error.text}") from error
+    found = replace(parsed, bootstrap_servers=(), sasl_mechanism=mechanism or parsed.sasl_mechanism)
+    if not names:
+        raise OptionError(f"{asked_by} takes the credentials from kafka.sasl.*, and no such option is set.")
+    if mechanism is None and found.sasl_mechanism in ("OAUTHBEARER", "GSSAPI"):
+        raise OptionError(
+            f"{asked_by} needs a user and a password, and kafka.sasl.mechanism is {found.sasl_mechanism}"
+            + (
+                f": set {_TOKEN_SOURCE} to SASL_OAUTHBEARER_INHERIT instead."
+                if found.sasl_mechanism == "OAUTHBEARER"
+                else "."
+            )
+        )
+    return found
+
+
+def _parsed(name: str, text: str) -> Any:  # Any: the type of the setting's field
+    setting = _TLS[name]
+    try:
+        return setting.parse(text if setting.secret else text.strip())
+    except SettingsError as error:
+        raise OptionError(f"{_PREFIX}{error.text}") from error
