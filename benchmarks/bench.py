@@ -23,7 +23,8 @@ from pathlib import Path
 
 import plot
 import report
-from items import DEFAULT_RECORDS, Item, items
+from item import Item
+from items import DEFAULT_RECORDS, items
 from report import Outcome
 from rich.console import Console
 from rig import Rig

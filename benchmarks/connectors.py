@@ -52,6 +52,12 @@ CONNECTORS: tuple[Connector, ...] = (
 )
 
 
+def connector_named(name: str) -> Connector:
+    """One of :data:`CONNECTORS`."""
+    (found,) = (each for each in CONNECTORS if each.name == name)
+    return found
+
+
 def _configured(builder: Any, options: Mapping[str, str]) -> Any:
     for name, value in options.items():
         builder = builder.option(name, value)

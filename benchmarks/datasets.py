@@ -11,11 +11,14 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql import DataFrame, SparkSession
+
+if TYPE_CHECKING:
+    from rig import Rig
 
 #: librdkafka reports each connection that ends, those of the cluster's own end included.
 QUIET: Final[Mapping[str, int]] = {"log_level": 2}
@@ -29,6 +32,24 @@ _TRANSACTION_RECORDS = 5_000
 _ABORTED_EVERY = 5
 _SEND_S = 60
 _COMPACTED_S = 240
+
+
+class Filled(Protocol):
+    """A topic and its content: equal ones are written once."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partitions(self) -> int: ...
+
+    @property
+    def topic_config(self) -> Mapping[str, str]: ...
+
+    def fill(self, rig: Rig) -> int:
+        """The number of records that readers of the topic, which exists and is empty, will see once this is done."""
+
+    def __hash__(self) -> int: ...
 
 
 class Log(Enum):
@@ -85,6 +106,24 @@ class Dataset:
             }
         return config
 
+    def fill(self, rig: Rig) -> int:
+        """The number of records that readers of the topic, which exists and is empty, will see once this is done."""
+        spark, servers = rig.spark, rig.bootstrap_servers
+        if self.log is Log.TRANSACTIONAL:
+            _write_transactions(servers, self)
+        else:
+            _write(spark, servers, self)
+        if self.log is Log.COMPACTED:
+            _await_compaction(spark, servers, self)
+            # What was not cleaned yet stays as it is, or a later run would read something else.
+            entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=[entry])
+            rig.admin.incremental_alter_configs([resource])[resource].result()
+        n_records = count_committed(spark, servers, self.topic)
+        if self.log is not Log.COMPACTED and n_records != self.n_records:
+            raise RuntimeError(f"{self.topic} holds {n_records} records, not {self.n_records}")
+        return n_records
+
 
 def rows(spark: SparkSession, dataset: Dataset) -> DataFrame:
     """The rows of `dataset`, made by Spark: key, value, partition and headers."""
@@ -102,24 +141,6 @@ def rows(spark: SparkSession, dataset: Dataset) -> DataFrame:
     times = 2 if dataset.log is Log.COMPACTED else 1
     ids = spark.range(dataset.n_records * times, numPartitions=2).selectExpr(f"id % {dataset.n_records} as id")
     return ids.selectExpr(*columns)
-
-
-def fill(spark: SparkSession, admin: AdminClient, bootstrap_servers: str, dataset: Dataset) -> int:
-    """The number of records that readers of `dataset`'s topic, which exists and is empty, will see once this is done."""
-    if dataset.log is Log.TRANSACTIONAL:
-        _write_transactions(bootstrap_servers, dataset)
-    else:
-        _write(spark, bootstrap_servers, dataset)
-    if dataset.log is Log.COMPACTED:
-        _await_compaction(spark, bootstrap_servers, dataset)
-        # What was not cleaned yet stays as it is, or a later run would read something else.
-        entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.TOPIC, dataset.topic, incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result()
-    n_records = count_committed(spark, bootstrap_servers, dataset.topic)
-    if dataset.log is not Log.COMPACTED and n_records != dataset.n_records:
-        raise RuntimeError(f"{dataset.topic} holds {n_records} records, not {dataset.n_records}")
-    return n_records
 
 
 def count_committed(spark: SparkSession, bootstrap_servers: str, topic: str) -> int:
@@ -141,18 +162,21 @@ def cached(frame: DataFrame) -> Iterator[DataFrame]:
 
 
 def _write(spark: SparkSession, bootstrap_servers: str, dataset: Dataset) -> None:
-    writer = rows(spark, dataset).write.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
-    settings = {
+    settings: dict[str, object] = {
+        "topic": dataset.topic,
         "kafka.compression.type": dataset.codec,
         "kafka.batch.size": dataset.batch_bytes,
-        # Long enough that batches leave because they are full.
-        "kafka.linger.ms": 200,
-        "kafka.buffer.memory": 64 << 20,
         "includeHeaders": dataset.headers > 0,
     }
-    for name, value in settings.items():
-        writer = writer.option(name, str(value).lower())
-    writer.option("topic", dataset.topic).mode("append").save()
+    write_records(rows(spark, dataset), bootstrap_servers, settings)
+
+
+def write_records(frame: DataFrame, bootstrap_servers: str, settings: Mapping[str, object]) -> None:
+    """Writes `frame` by the JVM connector, in batches that leave because they are full."""
+    writer = frame.write.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
+    for name, value in {"kafka.linger.ms": 200, "kafka.buffer.memory": 64 << 20, **settings}.items():
+        writer = writer.option(name, str(value).lower() if isinstance(value, bool) else str(value))
+    writer.mode("append").save()
 
 
 def _write_transactions(bootstrap_servers: str, dataset: Dataset) -> None:

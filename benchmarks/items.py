@@ -1,65 +1,28 @@
-"""Every item that can be measured, as data: the work, the unit, and the target ratio."""
+"""Every item that can be measured, as data."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Iterator
 
 from clients import CONFLUENT, KAFKA_PYTHON, ClientRead
 from coldstart import ColdStart
 from connectors import CEILING, JVM, JVM_TUNED, OURS
 from datasets import Dataset, Log
 from idle import Idle
+from item import Item
 from memory import Memory, batch_read, stream_read
 from planning import Planning
 from reads import BatchRead, into_noop, into_sum
-from rig import UNIX_SOCKETS, Rig
-from runs import Contender, Unit
+from rig import UNIX_SOCKETS
+from runs import Unit
 from streams import AvailableNow, Trickle
+from typed_items import typed_items
 from writes import BatchWrite, StreamWrite
 
 DEFAULT_RECORDS = 3_000_000
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 _KIB = 1024
-
-
-class Work(Protocol):
-    """Work that the contenders do in turn."""
-
-    def datasets(self) -> tuple[Dataset, ...]:
-        """The topics that it reads."""
-
-    def contenders(self, rig: Rig) -> contextlib.AbstractContextManager[Sequence[Contender]]:
-        """The contenders, ours first; their resources exist while the context is open."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    """One comparison.
-
-    Attributes:
-        goals: by contender, the ratio ours / theirs aimed at: a floor where more is better, else a ceiling.
-        limit: an absolute ceiling of our own figure, in the unit as displayed.
-        default: whether it runs when none is named.
-        conf: Spark settings that differ from the rig's.
-        warmups: uncounted turns, where it is not for the command line to say: runs that skip their own first batches, or
-            are to be cold.
-        seconds: about how long it takes at its full size, with 5 runs and a warm-up, on two cores.
-    """
-
-    name: str
-    title: str
-    unit: Unit
-    work: Work
-    goals: Mapping[str, float] = field(default_factory=dict)
-    limit: float | None = None
-    default: bool = False
-    conf: Mapping[str, str] = field(default_factory=dict)
-    warmups: int | None = None
-    seconds: float = 60
 
 
 def items(n_records: int = DEFAULT_RECORDS) -> dict[str, Item]:
@@ -73,6 +36,7 @@ def _all(n: int) -> Iterator[Item]:
     yield from _streams(n)
     yield from _latencies(n)
     yield from _writes(n)
+    yield from typed_items(n // 3)
     yield from _clients(n)
     yield from _planning()
     yield from _memory(n)

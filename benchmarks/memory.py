@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from connectors import CONNECTORS, OURS
-from datasets import Dataset
+from datasets import Filled
 from processes import PeakMemory
 from reads import into_noop
 from rig import Rig
@@ -37,10 +37,10 @@ class Memory:
     The JVM has run all items before, and does not give back what its heap has grown to.
     """
 
-    dataset: Dataset
+    dataset: Filled
     transfer: Transfer
 
-    def datasets(self) -> tuple[Dataset, ...]:
+    def datasets(self) -> tuple[Filled, ...]:
         return (self.dataset,)
 
     @contextlib.contextmanager

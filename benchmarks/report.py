@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 from connectors import CONNECTORS
-from items import Item
+from item import Item
 from rich.console import Console
 from rich.table import Table
 from rig import BROKER_PROPERTIES, SPARK_CONF

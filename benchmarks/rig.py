@@ -17,11 +17,12 @@ from typing import Any
 
 from certificates import Certificates
 from confluent_kafka.admin import AdminClient, NewTopic
-from datasets import QUIET, Dataset, count_committed, fill
+from datasets import QUIET, Filled, count_committed
 from pyspark.sql import SparkSession
+from registry import local_registry
 
 from pykafka_wire.local import LocalCluster
-from pykafka_wire.local.jars import delta_jars, jvm_connector_jars
+from pykafka_wire.local.jars import delta_jars, jvm_connector_jars, spark_avro_jars
 from pykafka_wire.local.java import ensure_java, export_java_home
 from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -70,8 +71,9 @@ class Rig:
         self._session: SparkSession | None = None
         self._conf: dict[str, str] = {}
         self._topics: set[str] = set()
-        self._filled: dict[Dataset, int] = {}
+        self._filled: dict[Filled, int] = {}
         self._numbers = itertools.count()
+        self._registry_url = ""
         self.bootstrap_servers = ""
         #: None, and no options, where brokers were named.
         self.local: LocalCluster | None = None
@@ -157,16 +159,25 @@ class Rig:
         """A path below the work folder that does not exist yet."""
         return self.work_dir / f"{name}-{next(self._numbers)}"
 
+    # --- the schema registry ----------------------------------------------------------------------------------------
+
+    @property
+    def registry_url(self) -> str:
+        """A local schema registry, started at the first request."""
+        if not self._registry_url:
+            self._registry_url = self._stack.enter_context(local_registry())
+        return self._registry_url
+
     # --- topics -----------------------------------------------------------------------------------------------------
 
-    def topic(self, dataset: Dataset) -> str:
+    def topic(self, dataset: Filled) -> str:
         """The name of a topic that holds `dataset`; written at the first request."""
         if dataset not in self._filled:
             self.create_topic(dataset.topic, dataset.partitions, dataset.topic_config)
-            self._filled[dataset] = fill(self.spark, self.admin, self.bootstrap_servers, dataset)
+            self._filled[dataset] = dataset.fill(self)
         return dataset.topic
 
-    def n_records(self, dataset: Dataset) -> int:
+    def n_records(self, dataset: Filled) -> int:
         """The records that readers see in `dataset`'s topic."""
         self.topic(dataset)
         return self._filled[dataset]
@@ -197,7 +208,7 @@ class Rig:
         self._filled = {dataset: n for dataset, n in self._filled.items() if dataset.topic != name}
         self.admin.delete_topics([name], request_timeout=_TIMEOUT_S)[name].result()
 
-    def keep_only(self, datasets: set[Dataset]) -> None:
+    def keep_only(self, datasets: set[Filled]) -> None:
         """Drops every topic that no later item reads."""
         for name in self._topics - {dataset.topic for dataset in datasets}:
             self.drop_topic(name)
@@ -213,8 +224,9 @@ class Rig:
 
 
 def start_session(conf: Mapping[str, str]) -> SparkSession:
-    """A session with both connectors and Delta."""
-    builder = SparkSession.builder.config("spark.jars", ",".join(map(str, [*jvm_connector_jars(), *delta_jars()])))
+    """A session with both connectors, Delta and Spark's Avro functions."""
+    jars = [*jvm_connector_jars(), *delta_jars(), *spark_avro_jars()]
+    builder = SparkSession.builder.config("spark.jars", ",".join(map(str, jars)))
     for name, value in conf.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
