@@ -45,6 +45,11 @@ bench: setup  ## compare speed with Spark's JVM connector, in one session
 picture: setup  ## measure and redraw docs/batch-read.png; the machine should be idle
 	$(BIN)/python benchmarks/bench.py --items read-none-16k-noop read-none-256k-noop read-ceiling --into docs/batch-read.json
 
+.PHONY: typed
+typed: setup  ## measure typed topics, into docs/typed-topics.json and README's table; the machine should be idle
+	$(BIN)/python benchmarks/bench.py --items typed --into docs/typed-topics.json
+	$(BIN)/python benchmarks/typed_table.py docs/typed-topics.json
+
 soak: setup  ## an idle query for ten minutes and a thousand micro-batches: nothing grows
 	$(BIN)/python -m pytest -m long tests/soak/test_soak.py -s $(PYTEST_ARGS)
 

@@ -18,7 +18,7 @@ import fnmatch
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 import plot
@@ -70,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             console.print("interrupted: what was measured so far is kept", style="yellow")
     if outcomes:
+        report.print_summary(console, outcomes)
         plot.draw(report.document(outcomes, arguments=vars(given), java=java), path.with_suffix(".png"))
         console.print(f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path} and .png")
     missed = [f"{o.item.name} ({name})" for o in outcomes for name, met in o.met.items() if not met]
@@ -83,7 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench", description="Benchmarks of pykafka-wire; see the module's text.")
-    parser.add_argument("--items", nargs="+", default=[], metavar="NAME", help="items to run; * and ? as in file names")
+    parser.add_argument(
+        "--items",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="items, or families such as typed; * and ? as in file names",
+    )
     parser.add_argument("--list", action="store_true", help="list the items and end")
     parser.add_argument("--records", type=_positive, default=DEFAULT_RECORDS, help="records per topic (%(default)s)")
     parser.add_argument("--runs", type=_positive, default=5, help="counted runs of each contender (%(default)s)")
@@ -104,7 +111,13 @@ def _positive(text: str) -> int:
 def _choose(every: dict[str, Item], patterns: Sequence[str]) -> list[Item]:
     if not patterns:
         return [item for item in every.values() if item.default]
-    return [item for item in every.values() if any(fnmatch.fnmatch(item.name, pattern) for pattern in patterns)]
+    return [item for item in every.values() if any(_is_named(item.name, each, every) for each in patterns)]
+
+
+def _is_named(name: str, pattern: str, every: Container[str]) -> bool:
+    """Whether `pattern` is the name, matches it, or is the first words of several names and itself none: `typed`, `read-1kib`."""
+    family = pattern not in every and name.startswith(f"{pattern}-")
+    return family or fnmatch.fnmatch(name, pattern)
 
 
 def _measure(console: Console, rig: Rig, item: Item, *, runs: int, warmups: int, limit_s: float) -> Outcome:

@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame
 from rig import Rig
 from runs import Contender, Run
 
+#: Nanoseconds of CPU time for each record, of Spark and its Python workers.
+CPU_PER_RECORD = "cpu_ns_per_record"
 #: Equal for all connectors when they have read the same records.
 _CHECK = ("count(1)", "sum(length(key))", "sum(length(value))", "sum(offset)", "sum(hash(value, partition, offset))")
 _READY_MADE = Connector(name=CEILING, format="bench-ready-made")
@@ -98,8 +100,12 @@ class BatchRead:
             answer = read()
             took_s = time.perf_counter() - started
         n_records = rig.n_records(self.dataset)
-        beside = {
-            "cpu_ns_per_record": cpu.seconds * 1e9 / n_records,
-            "of_it_python": cpu.python_seconds * 1e9 / n_records,
-        }
-        return Run(value=n_records / took_s, answer=answer, beside=beside)
+        return Run(value=n_records / took_s, answer=answer, beside=cpu_per_record(cpu, n_records))
+
+
+def cpu_per_record(cpu: CpuTime, n_records: int) -> dict[str, float]:
+    """The CPU time of a run, to stand beside its figure."""
+    return {
+        CPU_PER_RECORD: cpu.seconds * 1e9 / n_records,
+        "of_it_python": cpu.python_seconds * 1e9 / n_records,
+    }

@@ -16,6 +16,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 from connectors import CONNECTORS
 from item import Item
+from reads import CPU_PER_RECORD
 from rich.console import Console
 from rich.table import Table
 from rig import BROKER_PROPERTIES, SPARK_CONF
@@ -61,6 +62,8 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
     table.add_column("min–max", justify="right", style="dim")
     table.add_column("ours / theirs", justify="right")
     table.add_column("min–max", justify="right", style="dim")
+    if _by_cpu(outcome):
+        table.add_column("by CPU", justify="right", style="dim")
     table.add_column("goal", justify="right")
     table.add_column("beside", style="dim")
     for i, contender in enumerate(outcome.compared):
@@ -68,16 +71,45 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
             contender.name,
             *_cells(contender.figure, item.unit.scale),
             *(_cells(contender.ratio, 1.0) if contender.ratio is not None else ("", "")),
+            *_by_cpu(outcome)[i : i + 1],
             _goal(outcome, contender, first=i == 0),
             ", ".join(f"{name} {value:,.0f}" for name, value in contender.beside.items()),
         )
     console.print(table)
 
 
+def print_summary(console: Console, outcomes: Sequence[Outcome]) -> None:
+    """A line for each goal: what was reached, and whether that is enough."""
+    table = Table(title="goals", title_justify="left", title_style="bold")
+    for name in ("item", "beside", "reached", "by CPU", "goal"):
+        table.add_column(name, justify="left" if name in ("item", "beside") else "right")
+    for outcome in outcomes:
+        if outcome.error:
+            table.add_row(outcome.item.name, "", "[red]failed[/red]")
+        for i, contender in enumerate(outcome.compared):
+            goal = _goal(outcome, contender, first=i == 0)
+            if goal:
+                figure, scale = (
+                    (contender.ratio, 1.0) if contender.ratio else (contender.figure, outcome.item.unit.scale)
+                )
+                by_cpu = "".join(_by_cpu(outcome)[i : i + 1])
+                table.add_row(outcome.item.name, contender.name if i else "", _cells(figure, scale)[0], by_cpu, goal)
+    if table.row_count:
+        console.print(table)
+
+
 def _cells(summary: Summary, scale: float) -> tuple[str, str]:
     digits = 0 if summary.median / scale >= 100 else 2
     low, median, high = (f"{value / scale:,.{digits}f}" for value in (summary.low, summary.median, summary.high))
     return median, f"{low}–{high}"
+
+
+def _by_cpu(outcome: Outcome) -> list[str]:
+    """For each contender its CPU time a record divided by ours, above 1 where ours takes less; empty if it was not measured."""
+    spent = [contender.beside.get(CPU_PER_RECORD, 0.0) for contender in outcome.compared]
+    if not all(spent):
+        return []
+    return ["", *(f"{each / spent[0]:,.2f}" for each in spent[1:])]
 
 
 def _goal(outcome: Outcome, contender: Compared, *, first: bool) -> str:

@@ -14,6 +14,7 @@ from typed_reads import (
     BYTES_DECODE_PROTOBUF,
     BYTES_FROM_AVRO,
     BYTES_FROM_JSON,
+    BYTES_PROTOBUF_BY_ROWS,
     JVM_FROM_AVRO,
     JVM_FROM_JSON,
     TWO_SUMS,
@@ -34,7 +35,13 @@ def typed_items(n_records: int) -> Iterator[Item]:
     reads: tuple[tuple[str, str, TypedDataset, tuple[Way, ...], dict[str, float]], ...] = (
         ("avro", "Avro", avro, (TYPED, JVM_FROM_AVRO, BYTES_FROM_AVRO), {JVM_FROM_AVRO.name: 1.5}),
         ("json", "JSON", json, (TYPED, JVM_FROM_JSON, BYTES_FROM_JSON), {JVM_FROM_JSON.name: 2.0}),
-        ("protobuf", "Protobuf", protobuf, (TYPED, BYTES_DECODE_PROTOBUF), {BYTES_DECODE_PROTOBUF.name: 4.0}),
+        (
+            "protobuf",
+            "Protobuf",
+            protobuf,
+            (TYPED, BYTES_PROTOBUF_BY_ROWS, BYTES_DECODE_PROTOBUF),
+            {BYTES_PROTOBUF_BY_ROWS.name: 4.0},
+        ),
         (
             "avro-nested",
             "Avro, three levels of records, two arrays of records, a map",

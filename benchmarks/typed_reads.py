@@ -12,7 +12,9 @@ from connectors import JVM_TUNED, OURS, connector_named
 from processes import CpuTime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col, expr, from_json
+from reads import cpu_per_record
 from rig import Rig
+from row_by_row import decode_protobuf_by_rows
 from runs import Contender, Run
 from typed_datasets import CHECK, TypedDataset
 
@@ -75,6 +77,10 @@ def column_protobuf(rig: Rig, dataset: TypedDataset) -> Column:
     return decode_protobuf(Registry(rig.registry_url), dataset.order.ddl)("value")
 
 
+def rows_protobuf(rig: Rig, dataset: TypedDataset) -> Column:
+    return decode_protobuf_by_rows(Registry(rig.registry_url), dataset.order.ddl)("value")
+
+
 TYPED = Way(name=f"{OURS}, typed", frame=typed)
 JVM_FROM_AVRO = Way(name=f"{JVM_TUNED}, from_avro", frame=partial(behind, JVM_TUNED, spark_avro))
 JVM_FROM_JSON = Way(name=f"{JVM_TUNED}, from_json", frame=partial(behind, JVM_TUNED, spark_json))
@@ -83,6 +89,9 @@ BYTES_FROM_JSON = Way(name=f"{OURS}'s bytes, from_json", frame=partial(behind, O
 BYTES_DECODE_AVRO = Way(name=f"{OURS}'s bytes, decode_avro", frame=partial(behind, OURS, column_avro))
 BYTES_DECODE_JSON = Way(name=f"{OURS}'s bytes, decode_json", frame=partial(behind, OURS, column_json))
 BYTES_DECODE_PROTOBUF = Way(name=f"{OURS}'s bytes, decode_protobuf", frame=partial(behind, OURS, column_protobuf))
+BYTES_PROTOBUF_BY_ROWS = Way(
+    name=f"{OURS}'s bytes, decode_protobuf by rows", frame=partial(behind, OURS, rows_protobuf)
+)
 
 #: Two of the eight fields, and what a query may compute of them.
 _TWO_FIELDS = "value struct<id: bigint, amount: double>, partition int, offset bigint"
@@ -131,12 +140,8 @@ class TypedRead:
             (row,) = way.frame(rig, self.dataset).selectExpr(*sums).collect()
             took_s = time.perf_counter() - started
         n_records = rig.n_records(self.dataset)
-        beside = {
-            "cpu_ns_per_record": cpu.seconds * 1e9 / n_records,
-            "of_it_python": cpu.python_seconds * 1e9 / n_records,
-        }
         answer = tuple(row[sums.index(each)] for each in self.common or sums)
-        return Run(value=n_records / took_s, answer=answer, beside=beside)
+        return Run(value=n_records / took_s, answer=answer, beside=cpu_per_record(cpu, n_records))
 
 
 def read_typed(dataset: TypedDataset, rig: Rig, options: dict[str, str]) -> None:

@@ -13,6 +13,7 @@ from datasets import cached
 from processes import CpuTime
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, expr
+from reads import cpu_per_record
 from rig import Rig
 from runs import Contender, Run
 from typed_datasets import TypedDataset, framed_avro, orders
@@ -70,12 +71,8 @@ class AvroWrite:
                 started = time.perf_counter()
                 write(topic)
                 took_s = time.perf_counter() - started
-            n_records = self.dataset.n_records
-            beside = {
-                "cpu_ns_per_record": cpu.seconds * 1e9 / n_records,
-                "of_it_python": cpu.python_seconds * 1e9 / n_records,
-            }
-            return Run(value=n_records / took_s, answer=self._written(rig, topic), beside=beside)
+            n_records, written = self.dataset.n_records, self._written(rig, topic)
+            return Run(value=n_records / took_s, answer=written, beside=cpu_per_record(cpu, n_records))
         finally:
             rig.drop_topic(topic)
 

@@ -1,0 +1,63 @@
+"""README's table of typed topics, made of a results file: `python typed_table.py FILE.json` writes it into README.
+
+Only items that were measured are in it, each against the contender that its goal names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+README: Final = Path(__file__).resolve().parents[1] / "README.md"
+BEGIN: Final = "<!-- typed: written by benchmarks/typed_table.py -->"
+END: Final = "<!-- /typed -->"
+_MB: Final = 1e6
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """The table in Markdown; `results` as in a file of :func:`report.document`."""
+    lines = ["| | beside | ratio | million records/s |", "|---|---|---|---|"]
+    lines += _ratios(results)
+    peaks = [
+        f"{item['title'].rpartition(', ')[2]} {item['contenders'][0]['figure']['median'] / _MB:.0f} MB"
+        for item in _measured(results)
+        if item["unit"] == "memory"
+    ]
+    if peaks:
+        lines.append(f"| **peak memory of a Python worker** | | | {', '.join(peaks)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _ratios(results: Mapping[str, Any]) -> Iterator[str]:
+    for item in _measured(results):
+        ours, *others = item["contenders"]
+        for other in others:
+            if other["name"] in item["goals"]:
+                rate = ours["figure"]["median"] / 1e6
+                yield f"| {item['title']} | {other['name']} | {other['ratio']['median']:.2f} × | {rate:.2f} |"
+
+
+def _measured(results: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    return (item for item in results["items"] if item["name"].startswith("typed-") and not item["error"])
+
+
+def in_document(text: str, rendered: str) -> str:
+    """`text` with the table between the two marks replaced."""
+    found = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
+    if not found.search(text):
+        raise ValueError(f"no {BEGIN} … {END} in the document")
+    return found.sub(lambda _: f"{BEGIN}\n{rendered}{END}", text)
+
+
+def main() -> None:
+    rendered = table(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    print(rendered)
+    README.write_text(in_document(README.read_text(encoding="utf-8"), rendered), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
