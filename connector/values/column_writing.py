@@ -22,11 +22,23 @@ class ColumnWriter(Protocol):
     """Writes columns of one Arrow type under one schema. Made on the driver, where the two are checked once; picklable."""
 
     def write(self, column: Any) -> Any:
-        """pa.BinaryArray, as long as ``column``: each row's bytes, without a frame; null for null.
+        """pa.BinaryArray, as long as ``column``: each row's bytes; null for null.
 
         Raises:
             MisfitError: rows do not fit the schema.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixed:
+    """A writer with the same bytes before each of its values, such as a frame."""
+
+    writer: ColumnWriter
+    prefix: bytes
+
+    def write(self, column: Any) -> Any:
+        written = self.writer.write(column)
+        return pc.binary_join_element_wise(binary_scalar(self.prefix), written, _NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +49,8 @@ class Encoded:
     reasons: dict[int, str]
 
 
-def encode(writer: ColumnWriter, column: Any, prefix: bytes = b"") -> Encoded:
-    """All rows of ``column`` that fit, each with ``prefix`` before it. No policy is applied to the others."""
+def encode(writer: ColumnWriter, column: Any) -> Encoded:
+    """All rows of ``column`` that fit. No policy is applied to the others."""
     reasons: dict[int, str] = {}
     rows = np.arange(len(column))
     while True:
@@ -51,8 +63,6 @@ def encode(writer: ColumnWriter, column: Any, prefix: bytes = b"") -> Encoded:
             fit[list(error.reasons)] = False
             kept = np.flatnonzero(fit)
             column, rows = column.take(to_arrow(kept)), rows[kept]
-    if prefix:
-        written = pc.binary_join_element_wise(binary_scalar(prefix), written, _NOTHING)
     if reasons:
         places = np.full(len(rows) + len(reasons), len(rows))
         places[rows] = np.arange(len(rows))

@@ -309,8 +309,7 @@ class Items:
     is_flat: ClassVar[bool] = False
 
     def write(self, column: Any, misfits: Misfits) -> list[Piece]:
-        edges = np.frombuffer(column.offsets.buffers()[1] or bytes(4), dtype=np.int32)
-        edges = edges[column.offset :][: len(column) + 1].astype(np.int64)
+        edges = _numbers(column.offsets, str(column.offsets.type)).astype(np.int64)
         first, n_items = int(edges[0]), int(edges[-1] - edges[0])
         starts = edges - first
         inner = misfits.inside(lambda elements: starts.searchsorted(elements, side="right") - 1)
