@@ -6,7 +6,7 @@ Knows neither Spark nor any format.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,20 @@ class ColumnWriter(Protocol):
 
         Raises:
             MisfitError: rows do not fit the schema.
+        """
+
+
+@runtime_checkable
+class WritesColumns(Protocol):
+    """A format that writes whole columns."""
+
+    def column_writer(self, column_type: pa.DataType) -> ColumnWriter:
+        """What writes columns of a type, with the frame of the format.
+
+        Raises:
+            SchemaError: the schema cannot hold such a column.
+            PoisonError: the schema is not valid.
+            RegistryError: a schema that it refers to cannot be looked up.
         """
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from functools import lru_cache
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import ConnectorError, OptionError, PoisonError, ValueFormatError
+from pykafka_wire.errors import ConnectorError, MisfitError, OptionError, PoisonError, ValueFormatError
 from pykafka_wire.values.arrow_conversion import conversion_to, from_arrow
+from pykafka_wire.values.column_writing import ColumnWriter, WritesColumns, encode
 from pykafka_wire.values.payloads import Flags, Ints, Payloads
 from pykafka_wire.values.registry.framing import Framing, SchemaId, split_frames
 from pykafka_wire.wire.records.arrays import to_arrow_with_nulls
@@ -67,6 +69,13 @@ class Format(Protocol):
             PoisonError: no such value can be read: the schema is unknown, or does not fit.
             RegistryError: the registry does not answer.
         """
+
+    def __hash__(self) -> int: ...
+
+
+@runtime_checkable
+class WritesRows(Protocol):
+    """A format that writes one value after the other."""
 
     def encode(self, value: Any) -> bytes:
         """The bytes of a Python value. Raises as a reader does."""
@@ -123,18 +132,11 @@ class Converter(SentToWorkers):
         return pa.StructArray.from_arrays([converted.column, reasons_column(converted, len(rows))], fields=fields)
 
     def _encoded(self, rows: Any) -> Decoded:
-        encode = self.format.encode
-
-        def encode_row(row: Any) -> bytes:
-            return encode(from_arrow(row.read() if type(row) is _Unread else row, rows.type))
-
-        values = _values(rows)
-        present = [row for row, value in enumerate(values) if value is not None]
-        found, reasons = _convert_each([values[row] for row in present], encode_row, pa.binary())
-        return Decoded(
-            _in_order(len(rows), pa.binary(), [(np.array(present, dtype=np.int64), found)]),
-            {present[nth]: reason for nth, reason in reasons.items()},
-        )
+        try:
+            encoded = encode(column_writer(self.format, rows.type), rows)
+        except PoisonError as error:
+            raise self._failure(_reason(error)) from error
+        return Decoded(encoded.column, encoded.reasons)
 
     def _failure(self, reason: str) -> ValueFormatError:
         done = "encoded" if self.type is None else "decoded"
@@ -142,6 +144,41 @@ class Converter(SentToWorkers):
             f"a value cannot be {done} as {type(self.format).__name__}: {reason}. on_error='divert' keeps the other rows, and "
             "puts the reason beside each row that fails."
         )
+
+
+@lru_cache(maxsize=100)
+def column_writer(value_format: Format, column_type: pa.DataType) -> ColumnWriter:
+    """What writes columns of a type as a format.
+
+    Raises:
+        SchemaError: the format's schema cannot hold such a column.
+        PoisonError: the schema is not valid.
+        RegistryError: a schema that it refers to cannot be looked up.
+    """
+    if isinstance(value_format, WritesColumns):
+        return value_format.column_writer(column_type)
+    assert isinstance(value_format, WritesRows)
+    return RowWriter(value_format)
+
+
+@dataclass(frozen=True, slots=True)
+class RowWriter:
+    """Writes a column one row after the other."""
+
+    format: WritesRows
+
+    def write(self, column: Any) -> Any:
+        """pa.BinaryArray: see :class:`~pykafka_wire.values.column_writing.ColumnWriter`."""
+
+        def encode_row(row: Any) -> bytes:
+            return self.format.encode(from_arrow(row.read() if type(row) is _Unread else row, column.type))
+
+        values = _values(column)
+        present = [row for row, value in enumerate(values) if value is not None]
+        found, reasons = _convert_each([values[row] for row in present], encode_row, pa.binary())
+        if reasons:
+            raise MisfitError({present[nth]: reason for nth, reason in reasons.items()})
+        return _in_order(len(column), pa.binary(), [(np.array(present, dtype=np.int64), found)])
 
 
 def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, schema_headers: Any = None) -> Decoded:

@@ -1,8 +1,8 @@
 """The Avro schema of a column, made of its Arrow type: for a subject that has none.
 
-The types are those of Spark's ``SchemaConverters.toAvroType``. One thing differs: a nullable field is ``["null", …]`` with the default
-null, where Spark has ``[…, "null"]`` without a default. A registry that checks compatibility refuses a new field without
-a default, so that no column could ever be added. https://avro.apache.org/docs/1.12.0/specification/
+The types are those of Spark's ``SchemaConverters.toAvroType``. One thing differs: a nullable field is ``["null", …]`` with the
+default null, where Spark has ``[…, "null"]`` without a default. A registry that checks compatibility refuses a new field without a
+default, so that no column could ever be added. https://avro.apache.org/docs/1.12.0/specification/
 """
 
 from __future__ import annotations
@@ -65,7 +65,14 @@ def _schema(column: pa.DataType, name: str, namespace: str, path: str) -> Any:
     if is_a.is_decimal(column):
         size = next(size for size in range(1, 33) if max_digits(size) >= column.precision)
         digits = {"precision": column.precision, "scale": column.scale}
-        return {"type": "fixed", "name": "fixed", "namespace": full_name, "size": size, "logicalType": "decimal", **digits}
+        return {
+            "type": "fixed",
+            "name": "fixed",
+            "namespace": full_name,
+            "size": size,
+            "logicalType": "decimal",
+            **digits,
+        }
     if is_a.is_timestamp(column) and column.unit == "us":
         return {"type": "long", "logicalType": "timestamp-micros" if column.tz else "local-timestamp-micros"}
     if is_a.is_time64(column):

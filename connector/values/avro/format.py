@@ -13,6 +13,7 @@ import pyarrow as pa
 from pykafka_wire.errors import ConnectorError, OptionError, PoisonError
 from pykafka_wire.values.arrow_conversion import BinaryText, conversion_to
 from pykafka_wire.values.avro.column_decoder import decode
+from pykafka_wire.values.avro.column_writer import ColumnWriter
 from pykafka_wire.values.avro.input_limits import Bounds
 from pykafka_wire.values.avro.logical_types import renamed
 from pykafka_wire.values.avro.plan import Plan
@@ -25,7 +26,6 @@ from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
-from pykafka_wire.values.registry.wire_format import encode_frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,17 +86,10 @@ class Avro:
         assert written is not None, "values without a frame need a schema"
         return _reader(self.registry, written, None if read == written else read, column_type)
 
-    def encode(self, value: Any) -> bytes:
-        fastavro = library("fastavro", "Avro")
+    def column_writer(self, column_type: pa.DataType) -> ColumnWriter:
         assert self.writer is not None
-        stream = io.BytesIO()
-        try:
-            fastavro.schemaless_writer(stream, _parsed(self.registry, self.writer.schema).by_row, value)
-        except (ConnectorError, PoisonError):
-            raise
-        except Exception as error:  # as above
-            raise PoisonError(f"its schema cannot hold it ({type(error).__name__})") from error
-        return encode_frame(self.writer.schema_id, stream.getvalue())
+        referred = tuple(referenced(self.registry, self.writer.schema).values())
+        return ColumnWriter(parse(self.writer.schema.text, referred), column_type, self.writer.frame())
 
 
 def _avro(schema: str | Schema) -> Schema:

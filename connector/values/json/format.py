@@ -18,7 +18,6 @@ from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
-from pykafka_wire.values.registry.wire_format import encode_frame
 
 #: Quotients with more digits than this do not occur in practice; they count as broken.
 _REMAINDERS: Final = Context(prec=2_000, traps=[])
@@ -64,7 +63,7 @@ class JsonSchema:
         assert self.writer is not None
         text = json_text(value)
         _validate(self.registry, self.writer.schema, parse_json(text))
-        return encode_frame(self.writer.schema_id, text.encode())
+        return self.writer.frame() + text.encode()
 
 
 def _validate(registry: Registry, schema: Schema, value: Any) -> None:

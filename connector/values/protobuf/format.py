@@ -27,7 +27,7 @@ from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
-from pykafka_wire.values.registry.wire_format import encode_frame, encode_message_indexes
+from pykafka_wire.values.registry.wire_format import encode_message_indexes
 
 #: The name of a schema's own file; a reference under this name would not be looked at.
 _ROOT: Final = "the schema"
@@ -91,10 +91,10 @@ class Protobuf:
         from google.protobuf.json_format import Parse
 
         try:
-            content = Parse(json_text(value, "protobuf"), cls()).SerializeToString()
+            content: bytes = Parse(json_text(value, "protobuf"), cls()).SerializeToString()
         except Exception as error:  # ParseError, and ValueErrors of well-known types
             raise PoisonError(f"its schema cannot hold it ({type(error).__name__})") from error
-        return encode_frame(self.writer.schema_id, encode_message_indexes(indexes) + content)
+        return self.writer.frame(encode_message_indexes(indexes)) + content
 
     def message_indexes(self) -> tuple[int, ...]:
         """The indexes of the message to read or write, from the outermost on. A map field counts as a message, as in descriptors.

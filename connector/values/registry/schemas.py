@@ -8,6 +8,7 @@ from typing import Final
 from pykafka_wire.errors import OptionError, PoisonError
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import SchemaId
+from pykafka_wire.values.registry.wire_format import encode_frame
 
 #: Far more than schemas have. References to references could otherwise go on for ever.
 _MAX_REFERENCES: Final = 1_000
@@ -15,10 +16,18 @@ _MAX_REFERENCES: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterSchema:
-    """The schema that values are written with. It is looked up once, where the expression is made."""
+    """The schema that values are written with, looked up once, before any value is written.
 
-    schema_id: int
+    Attributes:
+        schema_id: None for values without a frame.
+    """
+
+    schema_id: int | None
     schema: Schema
+
+    def frame(self, message_indexes: bytes = b"") -> bytes:
+        """What stands before each value; nothing without an id."""
+        return b"" if self.schema_id is None else encode_frame(self.schema_id, message_indexes)
 
     @classmethod
     def of(cls, registry: Registry, kind: str, subject: str, schema: Schema | str | None) -> WriterSchema:
