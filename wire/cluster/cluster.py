@@ -35,7 +35,8 @@ from pykafka_wire.wire.errors import (
     broker_error,
 )
 from pykafka_wire.wire.protocol.message import Message, Request
-from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from pykafka_wire.wire.protocol.messages.find_coordinator import Coordinator as FoundCoordinator
+from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -51,6 +52,8 @@ ANY: Final = -1
 CONTROLLER: Final = -2
 COORDINATION: Final = "coordination"
 _FIRST_BATCHED_FIND: Final = 4
+#: Of one request: some 50 bytes each, there and back.
+_MOST_FOUND: Final = 1_000
 _RETRIED: Final = (Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATOR)
 
 
@@ -243,36 +246,47 @@ class Cluster(MetadataRefresher):
             BrokerError: it may not be asked for.
             DeadlineExceededError: none is available until the deadline.
         """
+        return self.coordinators(kind, [key], deadline=deadline)[key]
+
+    def coordinators(
+        self, kind: CoordinatorKind, keys: Sequence[str], *, deadline: Deadline | None = None
+    ) -> dict[str, int]:
+        """As :meth:`coordinator`, for many: unknown ones are asked for together, where brokers can (KIP-699)."""
         deadline = deadline or self._total()
         self._check_fork()
         with self._lock:
-            if (kind, key) in self._coordinators:
-                return self._coordinators[kind, key]
+            found = {key: self._coordinators[kind, key] for key in keys if (kind, key) in self._coordinators}
+        if len(found) == len(keys):
+            return found
         attempt = None
         for attempt in tries(self._backoff, deadline):
             with attempt:
                 asked = self._resolve(ANY, deadline).node_id
-                if self.supports(asked, FindCoordinatorRequest, _FIRST_BATCHED_FIND, deadline=deadline):
-                    request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=[key])
-                else:
-                    request = FindCoordinatorRequest(key=key, key_type=int(kind))
-                pending = self.send(asked, request, deadline=deadline)
-                response = self._result(pending, deadline)
-                answer = response.coordinators[0] if response.coordinators else response
-                if answer.error_code:
-                    raise broker_error(
-                        answer.error_code,
-                        broker=asked,
-                        api="FindCoordinator",
-                        version=pending.version,
-                        detail=f"(for {key!r})",
-                    )
-                with self._lock:
-                    node = self._view.update_node(answer.node_id, answer.host, answer.port)
-                    self._coordinators[kind, key] = node.node_id
-                logger.debug("broker %s coordinates %s %r", node, kind.name.lower(), key)
-                return node.node_id
-        raise gave_up(attempt, f"finding the coordinator of {key!r}")
+                batched = self.supports(asked, FindCoordinatorRequest, _FIRST_BATCHED_FIND, deadline=deadline)
+                while unknown := [key for key in keys if key not in found][: _MOST_FOUND if batched else 1]:
+                    if batched:
+                        request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=unknown)
+                    else:
+                        request = FindCoordinatorRequest(key=unknown[0], key_type=int(kind))
+                    pending = self.send(asked, request, deadline=deadline)
+                    response = self._result(pending, deadline)
+                    answers: Sequence[FoundCoordinator | FindCoordinatorResponse] = response.coordinators or [response]
+                    for answer in answers:
+                        key = answer.key if isinstance(answer, FoundCoordinator) else unknown[0]
+                        if answer.error_code:
+                            raise broker_error(
+                                answer.error_code,
+                                broker=asked,
+                                api="FindCoordinator",
+                                version=pending.version,
+                                detail=f"(for {key!r})",
+                            )
+                        with self._lock:
+                            node = self._view.update_node(answer.node_id, answer.host, answer.port)
+                            found[key] = self._coordinators[kind, key] = node.node_id
+                        logger.debug("broker %s coordinates %s %r", node, kind.name.lower(), key)
+                return found
+        raise gave_up(attempt, f"finding the coordinator of {next(key for key in keys if key not in found)!r}")
 
     def coordinator_request(
         self,

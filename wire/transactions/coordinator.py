@@ -57,16 +57,29 @@ class TransactionHandle:
     version: TransactionVersion
 
 
-def init_transaction(cluster: Cluster, transactional_id: str, *, deadline: Deadline | None = None) -> TransactionHandle:
+def init_transaction(
+    cluster: Cluster,
+    transactional_id: str,
+    *,
+    successor_of: ProducerIdentity | None = None,
+    deadline: Deadline | None = None,
+) -> TransactionHandle:
     """A handle under a new epoch. Whoever used the id before is fenced, and its open transaction is over, when this returns.
 
+    Args:
+        successor_of: fence this one only, and fail if another producer has taken the id over since (KIP-360).
+
     Raises:
+        ProducerFencedError: `successor_of` is not the last one that used the id.
         DeadlineExceededError: the transaction before has not ended.
         BrokerError: the id may not be used, or ``transaction.timeout.ms`` is above the broker's maximum.
     """
     version = TransactionVersion.of(cluster)
     request = InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=cluster.settings.transaction_timeout_ms
+        transactional_id=transactional_id,
+        transaction_timeout_ms=cluster.settings.transaction_timeout_ms,
+        producer_id=-1 if successor_of is None else successor_of.producer_id,
+        producer_epoch=-1 if successor_of is None else successor_of.producer_epoch,
     )
 
     def codes(response: InitProducerIdResponse) -> Iterable[int]:

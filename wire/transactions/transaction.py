@@ -64,6 +64,7 @@ class Transaction:
                 produce_cap=handle.version.produce_cap,
             ),
         )
+        self._partitions: set[TopicPartition] = set()
         self._begun_at = time.monotonic()
         self._fork_generation = forks.generation
         #: Whether the coordinator may know of anything that it would have to end.
@@ -109,17 +110,58 @@ class Transaction:
             ProducerFencedError: another producer uses the id now, or the transaction timed out.
             WireError: a batch was rejected, or not acknowledged in time.
         """
-        self._check_fork()
         if not batches:
+            self._check_fork()
             return {}
+        self._add_partitions(batches, deadline)
+        # Round robin, so that a request carries a batch of each partition.
+        for each_one in itertools.zip_longest(*([(tp, batch) for batch in own] for tp, own in batches.items())):
+            for tp, batch in filter(None, each_one):
+                self.append(tp.topic, tp.partition, [batch])
+        return self.flush(deadline)
+
+    def partitions_for(self, topic: str) -> int:
+        """As :meth:`Producer.partitions_for`."""
+        return self._producer.partitions_for(topic)
+
+    def max_batch_bytes(self, topic: str) -> int | None:
+        """As :meth:`Producer.max_batch_bytes`."""
+        return self._producer.max_batch_bytes(topic)
+
+    def append(self, topic: str, partition: int, batches: Iterable[EncodedBatch]) -> None:
+        """Queue batches for a topic-partition, in this order, and send what fills requests; :meth:`flush` ends it.
+
+        Raises:
+            ProducerFencedError, WireError: as :meth:`produce`.
+        """
+        self._check_fork()
+        self._add_partitions([TopicPartition(topic, partition)], None)
+        try:
+            self._producer.append(topic, partition, batches)
+        except WireError as error:
+            raise self._explained(error) from error.__cause__
+
+    def flush(self, deadline: Deadline | None = None) -> dict[TopicPartition, WriteResult]:
+        """Send all that is queued; what was written since the last flush, all of it acknowledged.
+
+        Raises:
+            ProducerFencedError, WireError: as :meth:`produce`.
+        """
+        self._check_fork()
+        try:
+            return self._producer.flush(deadline)
+        except WireError as error:
+            raise self._explained(error) from error.__cause__
+
+    def _add_partitions(self, partitions: Iterable[TopicPartition], deadline: Deadline | None) -> None:
+        added = [tp for tp in partitions if tp not in self._partitions]
+        if not added:
+            return
+        self._check_fork()
         try:
             self._touched = True
-            self._requests.add_partitions(list(batches), deadline)
-            # Round robin, so that a request carries a batch of each partition.
-            for each_one in itertools.zip_longest(*([(tp, batch) for batch in own] for tp, own in batches.items())):
-                for tp, batch in filter(None, each_one):
-                    self._producer.append(tp.topic, tp.partition, [batch])
-            return self._producer.flush(deadline)
+            self._requests.add_partitions(added, deadline)
+            self._partitions.update(added)
         except WireError as error:
             raise self._explained(error) from error.__cause__
 
@@ -160,6 +202,15 @@ class Transaction:
             if _was_aborted(error):
                 self.in_doubt = False
             raise self._explained(error) from error.__cause__
+
+    def leave_open(self) -> TransactionHandle | None:
+        """The handle by which another process is to end it, and this one no longer; None if there is nothing to end.
+
+        All must have been acknowledged (:meth:`flush`).
+        """
+        self._check_fork()
+        self._ended = True
+        return self.handle if self._touched else None
 
     def abort(self) -> None:
         """Make none of it visible, where an abort is safe; else leave it to the coordinator. Never raises.

@@ -1,0 +1,266 @@
+"""Many transactions of other processes at a time: which are open, how they stand, and their end.
+
+Requests to one coordinator are pipelined over a few connections. A coordinator that moves, loads or is still ending a transaction
+is asked again, for what is left. KIP-98 (EndTxn), KIP-664 (ListTransactions, DescribeTransactions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeVar
+
+from pykafka_wire.wire.backoff import Backoff
+from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.describe import DescribedTransaction
+from pykafka_wire.wire.cluster.retries import Attempt, gave_up, tries
+from pykafka_wire.wire.connection.response_future import ResponseFuture
+from pykafka_wire.wire.error_codes import Action, error_info
+from pykafka_wire.wire.errors import TransportError, UnsupportedVersionError, WireError, broker_error
+from pykafka_wire.wire.protocol.message import Message, Request
+from pykafka_wire.wire.protocol.messages.transaction_admin import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+)
+from pykafka_wire.wire.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
+from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.transactions.coordinator import TransactionHandle
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+RequestT = TypeVar("RequestT")
+
+#: Connections to one coordinator: a broker serves a connection's requests one after the other, and EndTxn waits for replicas.
+_CONNECTIONS: Final = 4
+#: Requests in flight on one connection: their bytes fit its buffers, so that sending never waits for an answer to be read.
+_IN_FLIGHT: Final = 32
+_RETRIED: Final = (Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATOR)
+#: States of a transaction that has not ended.
+_OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+_FIRST_PATTERN: Final = 2
+_UNKNOWN_TRANSACTIONAL_ID: Final = 105
+#: EndTxn of a transaction that has ended the other way: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PRODUCER_FENCED.
+_ENDED_OTHERWISE: Final = frozenset({47, 48, 90})
+
+
+class End(Enum):
+    """How a transaction has ended."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    #: Its id was used again, has expired, or may not be described.
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """A transaction that has not ended, as the list of all has it: without its epoch."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+def commit_all(
+    cluster: Cluster, handles: Sequence[TransactionHandle], *, deadline: Deadline | None = None
+) -> dict[TransactionHandle, End]:
+    """Commit transactions; how each has ended. One that was committed before counts as committed.
+
+    Raises:
+        BrokerError: an end was refused for another reason than that the transaction has ended.
+        DeadlineExceededError: how some have ended is unknown, for their coordinators do not answer.
+    """
+    codes = _end_all(cluster, handles, committed=True, deadline=deadline)
+    ends = {handle: End.COMMITTED for handle in handles if not codes[handle]}
+    refused = [handle for handle in handles if codes[handle]]
+    for handle in refused:
+        if codes[handle] not in _ENDED_OTHERWISE:
+            raise broker_error(codes[handle], api="EndTxn", detail=f"(transactional id {handle.transactional_id!r})")
+    if refused:
+        described = describe_all(cluster, [handle.transactional_id for handle in refused], deadline=deadline)
+        ends |= {handle: end_of(handle, described.get(handle.transactional_id)) for handle in refused}
+    return ends
+
+
+def abort_all(
+    cluster: Cluster, handles: Sequence[TransactionHandle], *, deadline: Deadline | None = None
+) -> dict[TransactionHandle, int]:
+    """Abort transactions, each exactly the one of its producer id and epoch; error codes by handle, 0 where it is aborted.
+
+    Raises:
+        DeadlineExceededError: a coordinator did not answer.
+    """
+    return _end_all(cluster, handles, committed=False, deadline=deadline)
+
+
+def end_of(handle: TransactionHandle, described: DescribedTransaction | None) -> End:
+    """How a transaction that is refused a commit has ended, by what its coordinator says of its id now.
+
+    A time-out raises the epoch by one, and so does every end in TV2. The id must not have been used again.
+    """
+    if described is None or described.producer_id != handle.identity.producer_id:
+        return End.UNKNOWN
+    if described.producer_epoch - handle.identity.producer_epoch not in (0, 1):
+        return End.UNKNOWN
+    return {"CompleteCommit": End.COMMITTED, "CompleteAbort": End.ABORTED}.get(described.state, End.UNKNOWN)
+
+
+def describe_all(
+    cluster: Cluster, transactional_ids: Sequence[str], *, deadline: Deadline | None = None
+) -> dict[str, DescribedTransaction]:
+    """The state of each transactional id; without those that are not known, or may not be described."""
+
+    def build(transactional_id: str, node: int) -> Request[DescribeTransactionsResponse]:
+        return DescribeTransactionsRequest(transactional_ids=[transactional_id])
+
+    def code(response: DescribeTransactionsResponse) -> int:
+        return response.transaction_states[0].error_code
+
+    try:
+        answers = _ask_each(cluster, {name: name for name in transactional_ids}, build, code, deadline=deadline)
+    except UnsupportedVersionError:  # brokers older than Kafka 3.0
+        return {}
+    found = {}
+    for name, response in answers.items():
+        state = response.transaction_states[0]
+        if state.error_code == 0:
+            found[name] = DescribedTransaction(
+                transactional_id=name,
+                state=state.transaction_state,
+                producer_id=state.producer_id,
+                producer_epoch=state.producer_epoch,
+                timeout_ms=state.transaction_timeout_ms,
+                started_ms=state.transaction_start_time_ms,
+                partitions=[TopicPartition(data.topic, p) for data in state.topics for p in data.partitions],
+            )
+    return found
+
+
+def list_open(cluster: Cluster, prefix: str, *, deadline: Deadline | None = None) -> list[OpenTransaction]:
+    """The transactions that have not ended, of transactional ids that begin with `prefix` and that we may see, by name.
+
+    Raises:
+        UnsupportedVersionError: the brokers are older than Kafka 3.0.
+    """
+    found = {}
+    for node in cluster.brokers(deadline=deadline):
+        pattern = None
+        if cluster.supports(node, ListTransactionsRequest, _FIRST_PATTERN, deadline=deadline):
+            pattern = "".join(c if c.isalnum() or c == "_" else f"\\{c}" for c in prefix) + ".*"
+        request = ListTransactionsRequest(state_filters=list(_OPEN_STATES), transactional_id_pattern=pattern)
+        response = cluster.request(node, request, deadline=deadline)
+        if response.error_code:
+            raise broker_error(response.error_code, broker=node, api="ListTransactions")
+        for each in response.transaction_states:
+            if each.transactional_id.startswith(prefix):
+                found[each.transactional_id] = OpenTransaction(
+                    transactional_id=each.transactional_id,
+                    producer_id=each.producer_id,
+                    state=each.transaction_state,
+                )
+    return [found[name] for name in sorted(found)]
+
+
+def _end_all(
+    cluster: Cluster, handles: Sequence[TransactionHandle], *, committed: bool, deadline: Deadline | None
+) -> dict[TransactionHandle, int]:
+    """The error code of EndTxn for each handle."""
+    if not handles:
+        return {}
+    lowest, cap = handles[0].version.request_versions(EndTxnRequest)
+
+    def build(handle: TransactionHandle, node: int) -> Request[EndTxnResponse]:
+        if not cluster.supports(node, EndTxnRequest, lowest, purpose=_purpose(0)):
+            raise UnsupportedVersionError(
+                f"broker {node} does not support EndTxn v{lowest}, which {handle.version.name} needs",
+                broker=node,
+                api="EndTxn",
+                remedy="All brokers must have the version that transaction.version was finalized for.",
+            )
+        return EndTxnRequest(
+            transactional_id=handle.transactional_id,
+            producer_id=handle.identity.producer_id,
+            producer_epoch=handle.identity.producer_epoch,
+            committed=committed,
+        )
+
+    answers = _ask_each(
+        cluster,
+        {handle.transactional_id: handle for handle in handles},
+        build,
+        lambda response: response.error_code,
+        deadline=deadline,
+        version_cap=cap,
+    )
+    return {handle: answers[handle.transactional_id].error_code for handle in handles}
+
+
+def _ask_each(
+    cluster: Cluster,
+    asked: Mapping[str, RequestT],
+    build: Callable[[RequestT, int], Request[ResponseT]],
+    code: Callable[[ResponseT], int],
+    *,
+    deadline: Deadline | None,
+    version_cap: int | None = None,
+) -> dict[str, ResponseT]:
+    """The answer of each transactional id's coordinator, whose error code, if any, is not worth another try.
+
+    Raises:
+        DeadlineExceededError: chained to the last failure.
+    """
+    deadline = deadline or Deadline.after_ms(cluster.settings.default_api_timeout_ms)
+    answers: dict[str, ResponseT] = {}
+    attempt: Attempt | None = None
+    for attempt in tries(Backoff(cluster.settings), deadline):
+        with attempt:
+            failure: WireError | None = None
+            for portion in _portions(cluster, [name for name in asked if name not in answers], deadline):
+                flights: list[tuple[str, int, ResponseFuture[ResponseT]]] = []
+                for i, (name, node) in enumerate(portion):
+                    try:
+                        request = build(asked[name], node)
+                        purpose = _purpose(i % _CONNECTIONS)
+                        pending = cluster.send(
+                            node, request, purpose=purpose, version_cap=version_cap, deadline=deadline
+                        )
+                        flights.append((name, node, pending))
+                    except TransportError as error:
+                        cluster.forget_coordinator(CoordinatorKind.TRANSACTION, name)
+                        failure = error
+                for name, node, pending in flights:
+                    try:
+                        response = pending.result(deadline.at_most_ms(cluster.settings.request_timeout_ms), deadline)
+                    except TransportError as error:
+                        cluster.forget_coordinator(CoordinatorKind.TRANSACTION, name)
+                        failure = error
+                        continue
+                    info = error_info(code(response))
+                    if info.action is Action.FIND_COORDINATOR:
+                        cluster.forget_coordinator(CoordinatorKind.TRANSACTION, name)
+                    if info.action in _RETRIED and attempt.may_retry(info.code):
+                        api = type(pending.sent.request).name
+                        failure = broker_error(info.code, broker=node, api=api, detail=f"(transactional id {name!r})")
+                    else:
+                        answers[name] = response
+            if failure is not None:
+                raise failure
+            return answers
+    missing = [name for name in asked if name not in answers]
+    raise gave_up(attempt, f"requests to the coordinators of {len(missing)} transactional ids, one is {missing[0]!r},")
+
+
+def _portions(cluster: Cluster, names: Sequence[str], deadline: Deadline) -> Iterable[list[tuple[str, int]]]:
+    """Transactional ids with their coordinators, so many at a time that the connections' buffers hold their requests."""
+    found = cluster.coordinators(CoordinatorKind.TRANSACTION, names, deadline=deadline)
+    by_node: dict[int, list[tuple[str, int]]] = {}
+    for name in names:
+        by_node.setdefault(found[name], []).append((name, found[name]))
+    size = _CONNECTIONS * _IN_FLIGHT
+    for start in range(0, max(map(len, by_node.values()), default=0), size):
+        yield [each for own in by_node.values() for each in own[start : start + size]]
+
+
+def _purpose(number: int) -> str:
+    return f"{COORDINATION} {number}"
