@@ -352,6 +352,11 @@ def test_what_is_no_registry_is_told_as_that(registry_url: str) -> None:
         decoded(Avro(registry=elsewhere), ID_TYPE, [b"\0\0\0\0\x01\x02"], "null")
 
 
+def test_a_registry_that_knows_no_guids_is_told_as_that(registry: Registry) -> None:
+    with pytest.raises(RegistryError, match="does not know schemas by GUID"):
+        registry.by_guid(uuid.UUID("89791762-2336-4186-9674-299b90a802e2"))
+
+
 def test_a_subject_without_a_schema_or_of_another_kind_is_refused_before_any_task(
     registry: Registry, subject: str
 ) -> None:

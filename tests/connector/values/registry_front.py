@@ -1,0 +1,132 @@
+"""A server before a schema registry, or in its place: it passes requests on, remembers them, and fails as a test says."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the server sends instead of the registry's answer. Without a status the connection is closed unanswered."""
+
+    status: int | None = 200
+    content: bytes = b"{}"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: Waits so long before the answer, and after each of its bytes where it ``drips``.
+    delay_s: float = 0
+    drips: bool = False
+
+
+def schema_answer(text: str, kind: str = "AVRO", **more: Any) -> Answer:
+    return Answer(content=json.dumps({"schema": text, "schemaType": kind, **more}).encode())
+
+
+@dataclass
+class RegistryFront:
+    """Attributes:
+    upstream: the registry's URL; without one, what ``answers`` lacks is "not found".
+    answers: by path; "" for every path that has none of its own.
+    asked: method and path of each request, in order; ``headers`` the headers of each.
+    """
+
+    url: str = ""
+    upstream: str | None = None
+    answers: dict[str, Answer] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    headers: list[Mapping[str, str]] = field(default_factory=list)
+    #: Ends the waits of slow answers when the test ends.
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def n_asked(self, path: str) -> int:
+        return sum(each.endswith(path) for each in self.asked)
+
+
+@contextmanager
+def registry_front(upstream: str | None = None, tls: ssl.SSLContext | None = None) -> Iterator[RegistryFront]:
+    front = RegistryFront(upstream=upstream)
+
+    class Handler(BaseHTTPRequestHandler):
+        def handle_one_request(self) -> None:
+            try:
+                super().handle_one_request()
+            except (OSError, ValueError):  # the client went away
+                self.close_connection = True
+
+        def do_GET(self) -> None:
+            content = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
+            front.asked.append(f"{self.command} {self.path}")
+            front.headers.append(dict(self.headers))
+            answer = front.answers.get(self.path) or front.answers.get("")
+            if answer is None and front.upstream is not None:
+                answer = _passed_on(front.upstream + self.path, self.command, content)
+            self._send(answer or Answer(status=404, content=b'{"error_code": 40403, "message": "Schema not found"}'))
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def _send(self, answer: Answer) -> None:
+            front.over.wait(answer.delay_s)
+            if answer.status is None:
+                self.close_connection = True
+                return
+            self.send_response(answer.status)
+            for name, value in {"Content-Length": str(len(answer.content)), **answer.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            step = 1 if answer.drips else max(1, len(answer.content))
+            for at in range(0, len(answer.content), step):
+                self.wfile.write(answer.content[at : at + step])
+                if answer.drips:
+                    front.over.wait(answer.delay_s)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def finish_request(self, request: Any, client_address: Any) -> None:
+            if tls is not None:  # in the thread of this connection: a handshake that fails delays no other
+                request = tls.wrap_socket(request, server_side=True)
+            super().finish_request(request, client_address)
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            pass  # a handshake that failed
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    front.url = f"http{'s' if tls else ''}://localhost:{server.server_address[1]}"
+    try:
+        yield front
+    finally:
+        front.over.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _passed_on(url: str, method: str, content: bytes | None) -> Answer:
+    headers = {"Content-Type": "application/json"} if content else {}
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            asked = urllib.request.Request(url, content, headers, method=method)
+            with urllib.request.urlopen(asked, timeout=30) as answer:
+                return Answer(status=answer.status, content=answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(status=error.code, content=error.read())
+        except OSError:
+            if time.monotonic() > deadline:
+                return Answer(status=None)

@@ -1,0 +1,284 @@
+"""Requests to a schema registry: TLS and credentials as it sees them, its faults, GUIDs, and how often it is asked."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import trustme
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.serde import SchemaId
+from confluent_kafka.serialization import MessageField, SerializationContext
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+
+from pykafka_wire.errors import ConnectorError, PoisonError, RegistryError
+from pykafka_wire.local.cluster import free_ports
+from pykafka_wire.values.avro.format import Avro
+from pykafka_wire.values.converter import read_column
+from pykafka_wire.values.protobuf.format import Protobuf
+from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.framing import header_values
+from pykafka_wire.values.registry.settings import registry_of
+from tests.connector.values.registry_front import Answer, RegistryFront, registry_front, schema_answer
+from tests.wire.secured import CLIENT_ID, CLIENT_SECRET, Issuer
+
+ID_SCHEMA = '{"type":"record","name":"R","fields":[{"name":"id","type":"long"}]}'
+ID_TYPE = pa.struct([("id", pa.int64())])
+
+
+@pytest.fixture
+def front() -> Iterator[RegistryFront]:
+    with registry_front() as found:
+        found.answers["/schemas/ids/7"] = schema_answer(ID_SCHEMA)
+        yield found
+
+
+def registry(front: RegistryFront, **options: str) -> Registry:
+    named = {name.replace("__", "."): text for name, text in options.items()}
+    found = registry_of({"schema.registry.url": front.url, **named})
+    assert found is not None
+    return found
+
+
+# --- TLS -----------------------------------------------------------------------------------------------------------------
+
+
+class Certificates:
+    def __init__(self, folder: Path) -> None:
+        self.authority, self.stranger = trustme.CA(), trustme.CA()
+        self.client = self.authority.issue_cert("client.example", key_type=trustme.KeyType.RSA)
+        self.ca, self.pem, self.p12 = folder / "ca.pem", folder / "client.pem", folder / "client.p12"
+        self.authority.cert_pem.write_to_path(str(self.ca))
+        self.client.private_key_and_cert_chain_pem.write_to_path(str(self.pem))
+        from cryptography import x509
+
+        key = load_pem_private_key(self.client.private_key_pem.bytes(), None)
+        chain = [x509.load_pem_x509_certificate(blob.bytes()) for blob in self.client.cert_chain_pems]
+        store = pkcs12.serialize_key_and_certificates(
+            b"client",
+            key,
+            chain[0],
+            chain[1:],
+            BestAvailableEncryption(b"s3cret"),  # type: ignore[arg-type]
+        )
+        self.p12.write_bytes(store)
+
+    def server(self, host: str = "localhost", authority: trustme.CA | None = None) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        (authority or self.authority).issue_cert(host).configure_cert(context)
+        self.authority.configure_trust(context)
+        context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("registry-tls"))
+
+
+def test_tls_with_a_client_certificate_in_each_form(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_STORE_PASSWORD", "s3cret")
+    monkeypatch.setenv("REGISTRY_KEY", certificates.client.private_key_pem.bytes().decode())
+    ca = {"schema__registry__ssl__truststore__location": str(certificates.ca)}
+    pem = "".join(blob.bytes().decode() for blob in certificates.client.cert_chain_pems)
+    forms = {
+        "a file of PEM": {"schema__registry__ssl__keystore__location": str(certificates.pem)},
+        "PKCS12": {
+            "schema__registry__ssl__keystore__location": str(certificates.p12),
+            "schema__registry__ssl__keystore__type": "PKCS12",
+            "schema__registry__ssl__keystore__password": "env:REGISTRY_STORE_PASSWORD",
+        },
+        "PEM as values": {
+            "schema__registry__ssl__keystore__certificate__chain": pem,
+            "schema__registry__ssl__keystore__key": "env:REGISTRY_KEY",
+        },
+    }
+    with registry_front(tls=certificates.server()) as front:
+        front.answers["/schemas/ids/7"] = schema_answer(ID_SCHEMA)
+        for form, options in forms.items():
+            assert registry(front, **ca, **options).by_id(7).text == ID_SCHEMA, form
+        assert len(front.asked) == len(forms)
+        with pytest.raises(RegistryError, match=r"does not answer \(.*SSL|does not answer \(.*Connection") as refused:
+            registry(front, **ca).by_id(7)
+        assert "s3cret" not in str(refused.value)
+        assert len(front.asked) == len(forms)
+
+
+def test_tls_that_fails_is_an_outage(certificates: Certificates) -> None:
+    options = {"schema__registry__ssl__keystore__location": str(certificates.pem)}
+    with registry_front(tls=certificates.server(authority=certificates.stranger)) as front:
+        ca = {"schema__registry__ssl__truststore__location": str(certificates.ca)}
+        with pytest.raises(RegistryError, match=r"does not answer \(https://localhost.*certificate verify failed"):
+            registry(front, **ca, **options).by_id(7)
+    with registry_front(tls=certificates.server("elsewhere.example")) as front:
+        front.answers[""] = schema_answer(ID_SCHEMA)
+        with pytest.raises(RegistryError, match=r"does not answer \(.*[Hh]ostname"):
+            registry(front, **ca, **options).by_id(7)
+        unchecked = {"schema__registry__ssl__endpoint__identification__algorithm": ""}
+        assert registry(front, **ca, **options, **unchecked).by_id(7).text == ID_SCHEMA
+
+
+# --- Credentials ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_registry_sees_the_user_the_token_and_confluent_clouds_headers(front: RegistryFront) -> None:
+    registry(front, basic__auth__user__info="me:s3cret").by_id(7)
+    registry(front, bearer__auth__token="t0ken", bearer__auth__logical__cluster="lsrc-1").by_id(7)
+    first, second = front.headers
+    assert first["authorization"] == f"Basic {base64.b64encode(b'me:s3cret').decode()}"
+    assert (second["authorization"], second["target-sr-cluster"]) == ("Bearer t0ken", "lsrc-1")
+
+
+def test_tokens_by_client_credentials_and_a_new_one_for_a_rejected_one(front: RegistryFront, tmp_path: Path) -> None:
+    with Issuer(tmp_path).serving() as issuer:
+        client = {
+            "bearer__auth__credentials__source": "OAUTHBEARER",
+            "bearer__auth__issuer__endpoint__url": issuer.url,
+            "bearer__auth__client__id": CLIENT_ID,
+            "bearer__auth__client__secret": CLIENT_SECRET,
+            "kafka__sasl__oauthbearer__allow__http__loopback": "true",
+        }
+        asking = registry(front, **client)
+        asking.by_id(7)
+        front.answers["/schemas/ids/8"] = schema_answer(ID_SCHEMA)
+        asking.by_id(8)
+        assert len(issuer.requests) == 1  # one token for both
+        front.answers["/schemas/ids/9"] = Answer(status=401)
+        with pytest.raises(RegistryError, match="denies access"):
+            asking.by_id(9)
+        assert len(issuer.requests) == 2 and front.n_asked("/schemas/ids/9") == 2
+
+
+# --- Faults --------------------------------------------------------------------------------------------------------------
+
+FAULTS = {
+    "closes the connection": (Answer(status=None), "does not answer"),
+    "HTTP 500": (Answer(status=500), "does not answer.*HTTP 500"),
+    "HTTP 503, and asks for an hour": (
+        Answer(status=503, headers={"Retry-After": "3600"}),
+        "does not answer.*HTTP 503",
+    ),
+    "too many requests": (Answer(status=429, headers={"Retry-After": "3600"}), "HTTP 429"),
+    "HTTP 401": (Answer(status=401), r"denies access \(HTTP 401\): check basic\.auth\.user\.info"),
+    "HTTP 403": (Answer(status=403, content=b"<html>"), r"denies access \(HTTP 403\)"),
+    "a page": (Answer(content=b"<html>it works</html>"), "is it a schema registry"),
+    "a list": (Answer(content=b"[]"), "is it a schema registry"),
+    "no schema": (Answer(content=b'{"id": 7}'), "is it a schema registry"),
+    "another path's 404": (Answer(status=404, content=b'{"message": "HTTP 404 Not Found"}'), "is it a schema registry"),
+    "half an answer": (Answer(content=b'{"schema"', headers={"Content-Length": "99"}), "does not answer"),
+    "too late": (Answer(delay_s=60), "does not answer.*timed out"),
+    "byte after byte": (Answer(content=b" " * 500, delay_s=0.2, drips=True), "does not answer.*not complete in time"),
+    "a redirection to itself": (Answer(status=301, headers={"Location": "/schemas/ids/7"}), "does not answer|HTTP 301"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_an_outage_under_every_policy_and_soon(front: RegistryFront, fault: str) -> None:
+    front.answers[""], expected = FAULTS[fault]
+    del front.answers["/schemas/ids/7"]
+    asking = Registry(front.url, timeout_s=0.5, basic_auth="me:s3cret")
+    started = time.monotonic()
+    with pytest.raises(RegistryError, match=expected) as raised:
+        read_column(Avro(registry=asking), ID_TYPE, pa.array([b"\0\0\0\0\7\2"]))
+    assert "s3cret" not in str(raised.value)
+    assert time.monotonic() - started < 30  # three attempts of half a second, on a machine that is busy
+    front.answers[""] = schema_answer(ID_SCHEMA)  # nothing of the outage is remembered
+    assert read_column(Avro(registry=asking), ID_TYPE, pa.array([b"\0\0\0\0\7\2"])).column.to_pylist() == [{"id": 1}]
+
+
+def test_an_address_that_fails_leaves_it_to_the_next(front: RegistryFront) -> None:
+    (port,) = free_ports(1)
+    for bad in (Answer(status=500), Answer(status=None), Answer(delay_s=60)):
+        with registry_front() as broken:
+            broken.answers[""] = bad
+            url = f"{broken.url},http://127.0.0.1:{port},{front.url}"
+            assert Registry(url, timeout_s=0.5).by_id(7).text == ID_SCHEMA
+            assert broken.asked
+
+
+def test_threads_that_need_the_same_schema_ask_once(front: RegistryFront) -> None:
+    front.answers["/schemas/ids/7"] = Answer(content=json.dumps({"schema": ID_SCHEMA}).encode(), delay_s=0.3)
+    asking = Registry(front.url)
+    barrier = threading.Barrier(8)
+
+    def ask(_: int) -> str:
+        barrier.wait(30)
+        return asking.by_id(7).text
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(ask, range(8))) == {ID_SCHEMA}
+    assert len(front.asked) == 1
+
+
+# --- GUIDs ---------------------------------------------------------------------------------------------------------------
+
+GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
+PROTO = 'syntax = "proto3"; message A { message B { int64 id = 1; } int64 id = 2; }'
+
+
+def header_of(serializer: Any, value: Any) -> tuple[bytes, bytes]:
+    """Payload and header as Confluent's client writes them."""
+    headers: list[tuple[str, bytes]] = []
+    payload = serializer(value, SerializationContext("orders", MessageField.VALUE, headers))
+    ((name, header),) = headers
+    assert name == "__value_schema_id"
+    return payload, header
+
+
+def headers_column(headers: list[list[tuple[str, bytes]]]) -> Any:
+    entry = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    return pa.array([[{"key": k, "value": v} for k, v in row] for row in headers], pa.list_(entry))
+
+
+def test_values_whose_guid_confluents_serializer_put_into_a_header(front: RegistryFront) -> None:
+    """As Confluent's documentation has it: registering answers the GUID, and /schemas/guids/{guid} the schema."""
+    front.answers["/subjects/orders-value/versions?normalize=False"] = Answer(
+        content=json.dumps({"id": 7, "version": 1, "guid": str(GUID), "schema": ID_SCHEMA}).encode()
+    )
+    front.answers[f"/schemas/guids/{GUID}"] = schema_answer(ID_SCHEMA, guid=str(GUID))
+    settings = {"schema.id.serializer": header_schema_id_serializer}
+    serializer = AvroSerializer(SchemaRegistryClient({"url": front.url}), ID_SCHEMA, conf=settings)
+    payload, header = header_of(serializer, {"id": 5})
+    assert payload == b"\x0a" and header == b"\1" + GUID.bytes
+    rows = pa.array([payload, b"\0\0\0\0\7\2", payload])
+    column = headers_column(
+        [[("__value_schema_id", header)], [("other", header)], [("a", b""), ("__value_schema_id", header)]]
+    )
+    found = header_values(column, "__value_schema_id")
+    read = read_column(Avro(registry=Registry(front.url)), ID_TYPE, rows, schema_headers=found)
+    assert read.column.to_pylist() == [{"id": 5}, {"id": 1}, {"id": 5}] and not read.reasons
+    assert front.n_asked(f"/schemas/guids/{GUID}") == 1
+
+
+def test_protobufs_message_indexes_stand_behind_the_guid(front: RegistryFront) -> None:
+    front.answers[f"/schemas/guids/{GUID}"] = schema_answer(PROTO, "PROTOBUF")
+    inner, outer = (SchemaId("PROTOBUF", None, str(GUID), indexes).guid_to_bytes() for indexes in ([0, 0], [0]))
+    rows = pa.array([b"\x08\5", b"\x10\6"])
+    value_format = Protobuf(registry=Registry(front.url))
+    read = read_column(value_format, ID_TYPE, rows, schema_headers=pa.array([inner, outer]))
+    assert read.column.to_pylist() == [{"id": 5}, {"id": 6}] and not read.reasons
+
+
+def test_a_guid_that_the_registry_lacks_is_poison_and_a_registry_without_guids_an_error(front: RegistryFront) -> None:
+    asking = Registry(front.url)
+    with pytest.raises(PoisonError, match="no such schema"):
+        asking.by_guid(GUID)
+    front.answers[""] = Answer(status=404, content=b'{"error_code": 404, "message": "RESTEASY003210: no resource"}')
+    with pytest.raises(RegistryError, match=f"does not know schemas by GUID.*{GUID}.*Apicurio"):
+        Registry(front.url, timeout_s=9).by_guid(GUID)  # another registry, for which nothing is remembered
+    front.answers[""] = Answer(status=500)
+    with pytest.raises(ConnectorError, match="does not answer"):
+        Registry(front.url, timeout_s=8).by_guid(GUID)
