@@ -116,6 +116,8 @@ def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
         (is_a.is_binary, _binary_of_base64 if binary_text == "base64" else _binary_of_utf8),
         (is_a.is_boolean, _boolean),
         (is_a.is_date, _date),
+        (is_a.is_time, _time),
+        (is_a.is_null, _null),
         (lambda each: is_a.is_duration(each) and each.unit == "us", _duration),
     ):
         if test(wanted):
@@ -288,6 +290,16 @@ def _moment(value: Any) -> datetime.datetime:
         return datetime.datetime.fromisoformat(f"{day}T{clock}.{(fraction or '')[:6]:0<6}{offset or ''}")
     except ValueError:
         raise PoisonError("a timestamp that is not in the calendar") from None
+
+
+def _null(value: Any) -> Any:
+    raise _misfit(value, "null")
+
+
+def _time(value: Any) -> Any:
+    if isinstance(value, datetime.time):
+        return value
+    raise _misfit(value, "a time")
 
 
 def _date(value: Any) -> Any:

@@ -27,7 +27,7 @@ def decode(payloads: Payloads, step: Step, column_type: pa.DataType) -> tuple[An
     columns, failed = [], [np.zeros(0, dtype=np.bool_)]
     for first in range(0, len(payloads), _LANES_AT_ONCE):
         some = slice(first, first + _LANES_AT_ONCE)
-        lanes = Lanes(payloads.data, payloads.starts[some].copy(), payloads.ends[some])
+        lanes = Lanes.of(Payloads(payloads.data, payloads.starts[some], payloads.ends[some]))
         columns.append(step.read(lanes))
         failed.append(lanes.failed | (lanes.position != lanes.end))
     column = pa.concat_arrays(columns) if columns else pa.nulls(0, column_type)

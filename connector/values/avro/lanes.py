@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pykafka_wire.values.payloads import Flags, Ints, Payloads
 from pykafka_wire.wire.records.arrays import to_arrow
 
-Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
-Flags = npt.NDArray[np.bool_]
 
 #: A varint of 64 bits takes ten bytes at most.
 _MAX_VARINT_BYTES: Final = 10
@@ -45,6 +44,11 @@ class Lanes:
         self.position = position
         self.end = end
         self.failed: Flags = np.zeros(len(position), dtype=np.bool_)
+
+    @classmethod
+    def of(cls, payloads: Payloads) -> Lanes:
+        """At the beginning of each value."""
+        return cls(payloads.data, payloads.starts.copy(), payloads.ends)
 
     def __len__(self) -> int:
         return len(self.position)

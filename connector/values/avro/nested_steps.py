@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.values.avro.lanes import Flags, Ints, Lanes
-from pykafka_wire.values.avro.scalar_steps import Null, Step, Unreadable, bits
+from pykafka_wire.values.avro.lanes import Lanes
+from pykafka_wire.values.avro.scalar_steps import Null, Step, bits
+from pykafka_wire.values.payloads import Flags, Ints
 from pykafka_wire.wire.records.arrays import to_arrow, to_numpy, validity
 
 #: Items of an array or map are read in rounds, one item of each lane per round. With few lanes left a round is inefficient:
@@ -197,15 +198,6 @@ class Items(Step):
             counts[wrong] = 0
         lanes.put_back(index, part)
         return counts
-
-
-def items(item: Step, arrow_type: pa.DataType, key: Step | None = None) -> Step:
-    """What reads an array of items, or a map. Arrays of what takes no bytes (nulls, records without fields) are left: few
-    schemas have any, and a few bytes of each lane could claim thousands of items.
-    """
-    if key is None and item.may_be_empty:
-        return Unreadable(arrow_type)
-    return Items(item, arrow_type, key)
 
 
 def _checked(column: Any, field: Any, lanes: Lanes) -> Any:  # a pa.Array, a pa.Field

@@ -1,276 +1,193 @@
-"""Makes the steps that read values, from the writer's schema, the reader's schema and the wanted Arrow type.
+"""Makes the steps that read values in columns, from a resolved schema and the wanted Arrow type.
 
-Owns the part of Avro's schema resolution (https://avro.apache.org/docs/1.12.0/specification/#schema-resolution) that is done in
-columns. The rest, and schemas that do not fit the wanted type, become a step in which all lanes fail:
-:class:`~pykafka_wire.values.avro.scalar_steps.Unreadable`.
+What is not read in columns becomes a step in which all lanes fail, :class:`~pykafka_wire.values.avro.scalar_steps.Unreadable`:
+its values are left to be read one by one. The plan says which places these are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.values.avro import nested_steps, scalar_steps
+from pykafka_wire.errors import PoisonError
+from pykafka_wire.values.avro import nested_steps, resolution, scalar_steps
+from pykafka_wire.values.avro.defaults import encode_default
+from pykafka_wire.values.avro.lanes import Lanes
+from pykafka_wire.values.avro.logical_values import is_member_struct, scale_of
 from pykafka_wire.values.avro.scalar_steps import Step
+from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, logical_of
+from pykafka_wire.values.avro.types import member_name
+from pykafka_wire.values.payloads import Payloads
 from pykafka_wire.wire.records.arrays import binary_array
 
-Schema = Any  # as fastavro parses it: a name, a list (union) or a dict
-Named = Mapping[str, Schema]
-#: Converts a reader's default to a pa.Array of one element of a type. May raise any exception.
-MakeConstant = Callable[[Any, pa.DataType], Any]
-
-_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-#: Written type -> types that it may be read as (the specification's promotions).
-_PROMOTIONS: Final[dict[str, frozenset[str]]] = {
-    "int": frozenset({"long", "float", "double"}),
-    "long": frozenset({"float", "double"}),
-    "float": frozenset({"double"}),
-    "string": frozenset({"bytes"}),
-    "bytes": frozenset({"string"}),
-}
 #: Each use of a type in a schema is a step. More than this is an attack, not a topic's schema.
 _MAX_STEPS: Final = 10_000
+_MAX_DECIMAL_BITS: Final = 128
+Inside = frozenset[resolution.Record]
 
 
 class Plan:
     """Makes the steps of one pair of schemas.
 
     Args:
-        written: the named types of the writer's schema.
-        read: the named types of the reader's.
-        constant: makes a column of a reader's default.
+        read: the reader's schema, or the writer's where there is no other: it holds the types of the defaults.
+
+    Attributes:
+        left: the places whose values are left to be read one by one, such as ``order.items[]``.
     """
 
-    def __init__(self, written: Named, read: Named, constant: MakeConstant) -> None:
-        self._written = written
+    def __init__(self, read: ParsedSchema) -> None:
         self._read = read
-        self._constant = constant
         self._n_steps = 0
+        self.left: list[str] = []
 
     def step(
-        self, written: Schema, read: Schema | None, wanted: pa.DataType | None, inside: frozenset[str] = frozenset()
+        self, node: resolution.Node, wanted: pa.DataType | None, path: str = "", inside: Inside = frozenset()
     ) -> Step:
-        """The step that reads a value of ``written`` into ``wanted``, resolved to ``read`` if that is given.
+        """The step that reads a value into ``wanted``; None only skips it. ``inside`` has the records around."""
+        made = self._step(node, wanted, path, inside)
+        if made is not None:
+            return made
+        if not isinstance(node, resolution.Mismatch):  # which no way of reading can read
+            self.left.append(path or "the value")
+        return scalar_steps.Unreadable(pa.null() if wanted is None else wanted)
 
-        If ``wanted`` is None, the step only skips values. ``inside`` has the names of the enclosing records.
-        """
-        written = _definition(written, self._written)
-        read = None if read is None else _definition(read, self._read)
-        unreadable = scalar_steps.Unreadable(pa.null() if wanted is None else wanted)
+    def _step(self, node: resolution.Node, wanted: pa.DataType | None, path: str, inside: Inside) -> Step | None:
         self._n_steps += 1
-        if self._n_steps > _MAX_STEPS:
-            return unreadable
-        if isinstance(written, list):
-            branches = [self.step(each, read, wanted, inside) for each in written]
+        if self._n_steps > _MAX_STEPS or isinstance(node, resolution.Mismatch):
+            return None
+        if isinstance(node, resolution.WrittenUnion):
+            branches = [self.step(each, wanted, path, inside) for each in node.branches]
             return nested_steps.Union(branches, pa.null() if wanted is None else wanted)
-        if isinstance(read, list):
-            # The specification takes the first matching branch, Java the first one without promotion: supported here
-            # if both are the same branch.
-            matching = [each for each in (_definition(one, self._read) for one in read) if _matches(written, each)]
-            if not matching or (len(matching) > 1 and _kind(matching[0]) != _kind(written)):
-                return unreadable
-            read = matching[0]
-        if read is not None and not _matches(written, read):
-            return unreadable
-        kind = _kind(written)
+        if isinstance(node, resolution.Branch):
+            if wanted is not None and node.member is not None and is_member_struct(wanted):
+                return self._member(node, wanted, path, inside)
+            return self._step(node.value, wanted, path, inside)
+        if isinstance(node, resolution.Record):
+            if node in inside or not (wanted is None or pa.types.is_struct(wanted)):
+                return None
+            return self._record(node, wanted, path, inside | {node})
+        if isinstance(node, resolution.Blocks):
+            return self._blocks(node, wanted, path, inside)
         if wanted is None:
-            return self._skip(written, kind, inside)
-        if kind == "null":
-            return scalar_steps.Null(wanted)
-        if kind == "record":
-            return self._record(written, read, wanted, inside)
-        if kind in ("array", "map"):
-            return self._items(written, read, wanted, inside)
-        if kind == "enum":
-            symbols = tuple(written["symbols"])
-            if not pa.types.is_string(wanted) or (read is not None and not set(symbols) <= set(read["symbols"])):
-                return unreadable
-            return scalar_steps.Enum(binary_array([each.encode() for each in symbols]).view(pa.string()))
-        return _scalar(written, written if read is None else read, wanted) or unreadable
+            return _skip(node)
+        if isinstance(node, resolution.Symbols):
+            return _enum(node) if pa.types.is_string(wanted) else None
+        return _scalar(node, wanted)
 
-    def _skip(self, written: Schema, kind: str, inside: frozenset[str]) -> Step:
-        if kind == "record":
-            if written["name"] in inside:
-                return scalar_steps.Unreadable(pa.null())
-            inside |= {written["name"]}
-            fields = [(self.step(field["type"], None, None, inside), -1) for field in written["fields"]]
-            return nested_steps.Record(fields, (), pa.struct([]))
-        if kind in ("array", "map"):
-            item = self.step(written["items" if kind == "array" else "values"], None, None, inside)
-            key = scalar_steps.Text(pa.string(), True) if kind == "map" else None
-            return nested_steps.items(item, pa.null(), key)
-        if kind == "fixed":
-            return scalar_steps.Fixed(written["size"])
-        made: dict[str, Step] = {
-            "null": scalar_steps.Null(pa.null()),
-            "boolean": scalar_steps.Boolean(),
-            "float": scalar_steps.Floating("<f4", pa.float32()),
-            "double": scalar_steps.Floating("<f8", pa.float64()),
-            "bytes": scalar_steps.Text(pa.binary(), False),
-            "string": scalar_steps.Text(pa.binary(), False),
-        }
-        return made.get(kind) or scalar_steps.integer(pa.int64(), 64)
+    def _member(self, node: resolution.Branch, wanted: pa.DataType, path: str, inside: Inside) -> Step:
+        assert node.member is not None
+        name = member_name(node.member)
+        place = wanted.get_field_index(name)
+        inner = self.step(node.value, None if place < 0 else wanted.field(place).type, f"{path}.{name}", inside)
+        others = [(scalar_steps.Null(field.type), at) for at, field in enumerate(wanted) if at != place]
+        return nested_steps.Record(((inner, place),), tuple(others), wanted)
 
-    def _record(self, written: Schema, read: Schema | None, wanted: pa.DataType, inside: frozenset[str]) -> Step:
-        if not pa.types.is_struct(wanted) or written["name"] in inside:
-            return scalar_steps.Unreadable(wanted)
-        inside |= {written["name"]}
-        names = [field.name for field in wanted]
-        if len(set(names)) != len(names):
-            return scalar_steps.Unreadable(wanted)
+    def _record(self, node: resolution.Record, wanted: pa.DataType | None, path: str, inside: Inside) -> Step | None:
+        if wanted is None:
+            fields = [(self.step(value, None, f"{path}.{name}", inside), -1) for value, name in node.fields]
+            return nested_steps.Record(tuple(fields), (), pa.struct([]))
+        places = {field.name: place for place, field in enumerate(wanted)}
+        if len(places) != wanted.num_fields:
+            return None
         found: list[tuple[Step, int]] = []
-        left = dict.fromkeys(names)
-        readers = None if read is None else _reader_fields(written, read)
-        for field in written["fields"]:
-            reader = None if readers is None else readers.get(field["name"])
-            name = field["name"] if readers is None else (reader["name"] if reader else None)
-            if name in left:
-                place = names.index(name)
-                del left[name]
-                kind = None if reader is None else reader["type"]
-                found.append((self.step(field["type"], kind, wanted.field(place).type, inside), place))
-            else:
-                # Skipped, but it must still resolve to the reader's field: only the simple cases are decided here.
-                if reader is not None and not self._is_resolvable(field["type"], reader["type"]):
-                    return scalar_steps.Unreadable(wanted)
-                found.append((self.step(field["type"], None, None, inside), -1))
+        for value, name in node.fields:
+            place = -1 if name is None else places.pop(name, -1)
+            inner = None if place < 0 else wanted.field(place).type
+            found.append((self.step(value, inner, f"{path}.{name}" if path else str(name), inside), place))
+        defaults = {each.name: each for each in node.defaults}
         absent: list[tuple[Step, int]] = []
-        defaults = {} if read is None else {each["name"]: each for each in read["fields"]}
-        if readers is not None:
-            matched = {each["name"] for each in readers.values()}
-            if any("default" not in each for name, each in defaults.items() if name not in matched):
-                return scalar_steps.Unreadable(wanted)
-        for name in left:
-            place = names.index(name)
+        for name, place in places.items():
             column = wanted.field(place).type
-            made = self._default(defaults[name], column) if name in defaults else scalar_steps.Null(column)
-            absent.append((made, place))
+            absent.append((self._default(defaults.get(name), column), place))
         return nested_steps.Record(tuple(found), tuple(absent), wanted)
 
-    def _is_resolvable(self, written: Schema, read: Schema) -> bool:
-        """Whether every value of ``written`` is one of ``read``, judged by their names alone; False if that does not suffice."""
-        one, other = _definition(written, self._written), _definition(read, self._read)
-        return isinstance(one, str) and one in _PRIMITIVES and one == other
-
-    def _default(self, field: Schema, wanted: pa.DataType) -> Step:
-        kind = field["type"]
-        first = _definition(kind[0] if isinstance(kind, list) else kind, self._read)
-        # Only for these types is the JSON default the Python value: bytes are text in JSON, records need their own defaults.
-        if _kind(first) not in ("null", "boolean", "int", "long", "float", "double", "string", "enum") or _logical(
-            first
-        ):
-            return scalar_steps.Unreadable(wanted)
-        if field["default"] is None:
+    def _default(self, default: resolution.Default | None, wanted: pa.DataType) -> Step:
+        if default is None:
             return scalar_steps.Null(wanted)
         try:
-            return scalar_steps.Constant(self._constant(field["default"], wanted))
-        except Exception:  # the default does not fit the column: decoding row by row reports why
+            payload = binary_array([encode_default(self._read, default.type, default.value)])
+            node = resolution.default_node(self._read, default.type)
+        except PoisonError:  # reading one by one reports why
             return scalar_steps.Unreadable(wanted)
-
-    def _items(self, written: Schema, read: Schema | None, wanted: pa.DataType, inside: frozenset[str]) -> Step:
-        if _kind(written) == "array":
-            if not pa.types.is_list(wanted):
-                return scalar_steps.Unreadable(wanted)
-            inner = None if read is None else read["items"]
-            return nested_steps.items(self.step(written["items"], inner, wanted.value_type, inside), wanted)
-        if not pa.types.is_map(wanted) or not pa.types.is_string(wanted.key_type):
+        lanes = Lanes.of(Payloads.of(payload))
+        column = self.step(node, wanted, default.name).read(lanes)
+        if lanes.failed.any():
             return scalar_steps.Unreadable(wanted)
-        inner = None if read is None else read["values"]
-        item = self.step(written["values"], inner, wanted.item_type, inside)
-        return nested_steps.items(item, wanted, scalar_steps.Text(pa.string(), True))
+        return scalar_steps.Constant(column)
+
+    def _blocks(self, node: resolution.Blocks, wanted: pa.DataType | None, path: str, inside: Inside) -> Step | None:
+        column: pa.DataType | None = None
+        if wanted is not None:
+            if node.is_map and not (pa.types.is_map(wanted) and pa.types.is_string(wanted.key_type)):
+                return None
+            if not node.is_map and not pa.types.is_list(wanted):
+                return None
+            column = wanted.item_type if node.is_map else wanted.value_type
+        item = self.step(node.item, column, f"{path}[]", inside)
+        if not node.is_map and item.may_be_empty:
+            # Few schemas have any, and a few bytes of each lane could claim thousands of items.
+            return None
+        key = scalar_steps.Text(pa.string(), True) if node.is_map else None
+        return nested_steps.Items(item, pa.null() if wanted is None else wanted, key)
 
 
-def _scalar(written: Schema, read: Schema, wanted: pa.DataType) -> Step | None:
+def _skip(node: resolution.Scalar | resolution.Symbols) -> Step:
+    kind = "int" if isinstance(node, resolution.Symbols) else kind_of(node.written)
+    if kind == "fixed" and isinstance(node, resolution.Scalar):
+        return scalar_steps.Fixed(node.written["size"])
+    made: dict[str, Step] = {
+        "null": scalar_steps.Null(pa.null()),
+        "boolean": scalar_steps.Boolean(),
+        "float": scalar_steps.Floating("<f4", pa.float32()),
+        "double": scalar_steps.Floating("<f8", pa.float64()),
+        "bytes": scalar_steps.Text(pa.binary(), False),
+        "string": scalar_steps.Text(pa.binary(), False),
+    }
+    return made.get(kind) or scalar_steps.integer(pa.int64(), 64)
+
+
+def _scalar(node: resolution.Scalar, wanted: pa.DataType) -> Step | None:
     """The step for a primitive or ``fixed`` value; None if it is not supported in columns."""
     is_a = pa.types
-    kind, target, logical = _kind(written), _kind(read), _logical(read)
-    if logical != _logical(written) or (logical and kind != target):
-        return None
+    kind, target, logical = kind_of(node.written), kind_of(node.read), logical_of(node.read)
+    if kind == "null":
+        return scalar_steps.Null(wanted)
     if kind == "boolean":
         return scalar_steps.Boolean() if is_a.is_boolean(wanted) else None
     if kind in ("int", "long"):
-        return _integer(kind, target, logical, wanted)
+        return _integer(node, kind, target, wanted)
     if kind in ("float", "double"):
         return scalar_steps.Floating("<f4" if kind == "float" else "<f8", wanted) if is_a.is_floating(wanted) else None
-    if logical == "decimal":
-        if not is_a.is_decimal(wanted) or wanted.bit_width != 128 or wanted.scale != written.get("scale", 0):
-            return None
-        return scalar_steps.DecimalNumber(wanted, written["size"] if kind == "fixed" else None)
-    if kind == "fixed":
-        return scalar_steps.Fixed(written["size"]) if is_a.is_binary(wanted) and not logical else None
-    if logical == "uuid":
-        return scalar_steps.uuid_text() if kind == "string" and is_a.is_string(wanted) else None
-    if logical or (kind == "bytes" and target == "bytes" and not is_a.is_binary(wanted)):
-        return None
-    is_text = "string" in (kind, target)
-    if is_a.is_string(wanted) and is_text:
-        return scalar_steps.Text(wanted, True)
-    return scalar_steps.Text(wanted, is_text) if is_a.is_binary(wanted) else None
+    size = node.written["size"] if kind == "fixed" else None
+    if is_a.is_decimal(wanted):
+        definition = node.written if logical_of(node.written) == "decimal" else node.read
+        fits = wanted.bit_width == _MAX_DECIMAL_BITS and wanted.scale == definition.get("scale", 0)
+        return scalar_steps.DecimalNumber(wanted, size) if logical == "decimal" and fits else None
+    if size is not None:
+        return scalar_steps.Fixed(size) if is_a.is_binary(wanted) else None
+    if is_a.is_binary(wanted):
+        return scalar_steps.Text(wanted, target == "string")
+    is_text = "string" in (kind, target) and logical != "decimal"
+    return scalar_steps.Text(wanted, True) if is_a.is_string(wanted) and is_text else None
 
 
-def _integer(kind: str, target: str, logical: str, wanted: pa.DataType) -> Step | None:
+def _integer(node: resolution.Scalar, kind: str, target: str, wanted: pa.DataType) -> Step | None:
     is_a = pa.types
     bits = 32 if kind == "int" else 64
-    if logical == "date":
-        return scalar_steps.date() if kind == "int" and is_a.is_date32(wanted) else None
-    if logical in ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros"):
-        fits = kind == "long" and is_a.is_timestamp(wanted) and wanted.unit == "us"
-        return scalar_steps.timestamp(wanted, millis=logical.endswith("millis")) if fits else None
-    if logical:
-        return None
-    if is_a.is_signed_integer(wanted) and target in ("int", "long"):
+    if target in ("float", "double"):
+        fits = is_a.is_float64(wanted) if target == "double" else is_a.is_float32(wanted)
+        return scalar_steps.integer(wanted, bits) if fits else None
+    if is_a.is_integer(wanted) or (is_a.is_float64(wanted) and not logical_of(node.read)):
         return scalar_steps.integer(wanted, bits)
-    # If the reader's type is float, an integer is rounded twice, to 64 bits and then to 32.
-    return scalar_steps.integer(wanted, bits) if is_a.is_float64(wanted) and target != "float" else None
+    if is_a.is_date32(wanted):
+        return scalar_steps.integer(wanted, bits) if logical_of(node.read) == "date" else None
+    scale = scale_of(node, wanted)
+    return None if scale is None else scalar_steps.moment(wanted, *scale)
 
 
-def _definition(schema: Schema, named: Named) -> Schema:
-    """A schema with its name looked up, and a primitive without attributes as its name alone."""
-    if isinstance(schema, str):
-        return schema if schema in _PRIMITIVES else named[schema]
-    if isinstance(schema, dict) and not isinstance(schema.get("type"), str):
-        return _definition(schema["type"], named)
-    if isinstance(schema, dict) and schema["type"] in _PRIMITIVES and "logicalType" not in schema:
-        return schema["type"]
-    if isinstance(schema, dict) and schema["type"] not in _COMPLEX and schema["type"] not in _PRIMITIVES:
-        return _definition(schema["type"], named)
-    return schema
-
-
-_COMPLEX: Final = frozenset({"record", "error", "enum", "fixed", "array", "map"})
-
-
-def _kind(schema: Schema) -> str:
-    if isinstance(schema, list):
-        return "union"
-    kind = schema if isinstance(schema, str) else schema["type"]
-    return "record" if kind == "error" else str(kind)
-
-
-def _logical(schema: Schema) -> str:
-    return "" if isinstance(schema, (str, list)) else str(schema.get("logicalType") or "")
-
-
-def _matches(written: Schema, read: Schema) -> bool:
-    """Whether a value of one can be read as the other, judged by their outermost types."""
-    one, other = _kind(written), _kind(read)
-    if one != other:
-        return other in _PROMOTIONS.get(one, ())
-    if one == "fixed" and written["size"] != read["size"]:
-        return False
-    return one not in ("record", "enum", "fixed") or written["name"] == read["name"]
-
-
-def _reader_fields(written: Schema, read: Schema) -> dict[str, Schema]:
-    """The reader's field for each name that the writer uses, by name and then by alias."""
-    names = {field["name"] for field in written["fields"]}
-    found = {field["name"]: field for field in read["fields"] if field["name"] in names}
-    for field in read["fields"]:
-        if field["name"] not in names:
-            for alias in field.get("aliases", ()):
-                if alias in names and alias not in found:
-                    found[alias] = field
-                    break
-    return found
+def _enum(node: resolution.Symbols) -> Step:
+    symbols = binary_array([(each or "").encode() for each in node.names]).view(pa.string())
+    return scalar_steps.Enum(symbols, np.array([each is not None for each in node.names]))

@@ -14,18 +14,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pykafka_wire.values.avro.lanes import Flags, Ints, Lanes
+from pykafka_wire.values.avro.lanes import Lanes
+from pykafka_wire.values.payloads import Flags, Ints
 from pykafka_wire.wire.records.arrays import to_arrow
 
-_MICROS_PER_MILLI: Final = 1000
-#: 0001-01-01 and 9999-12-31T23:59:59.999999 in microseconds since the epoch: the range of Python's datetime and of Spark.
-_FIRST_MICRO: Final = -62_135_596_800_000_000
-_LAST_MICRO: Final = 253_402_300_799_999_999
-_FIRST_DAY: Final = -719_162
-_LAST_DAY: Final = 2_932_896
-_UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+_MIN_LONG: Final = -(1 << 63)
+_MAX_LONG: Final = (1 << 63) - 1
+_DAY_NANOS: Final = 86_400_000_000_000
 
 
 class Step(ABC):
@@ -110,6 +106,7 @@ class Integer(Step):
     minimum: int
     maximum: int
     factor: int = 1
+    divisor: int = 1
 
     def read(self, lanes: Lanes) -> Any:
         values = lanes.longs()
@@ -119,6 +116,8 @@ class Integer(Step):
             values[wrong] = 0
         if self.factor != 1:
             values *= self.factor
+        if self.divisor != 1:
+            values //= self.divisor
         return _numbers(values, self.type)
 
     def skip(self, lanes: Lanes) -> None:
@@ -131,15 +130,12 @@ def integer(arrow_type: pa.DataType, written_bits: int) -> Integer:
     return Integer(arrow_type, -(1 << bits - 1), (1 << bits - 1) - 1)
 
 
-def date() -> Integer:
-    """Days since the epoch."""
-    return Integer(pa.date32(), _FIRST_DAY, _LAST_DAY)
-
-
-def timestamp(arrow_type: pa.DataType, *, millis: bool) -> Integer:
-    """Milliseconds or microseconds since the epoch, or of local time, into microseconds."""
-    factor = _MICROS_PER_MILLI if millis else 1
-    return Integer(arrow_type, -(-_FIRST_MICRO // factor), _LAST_MICRO // factor, factor)
+def moment(arrow_type: pa.DataType, factor: int, divisor: int) -> Integer:
+    """A time in another unit than the column's: ``factor`` of the column's in one, or ``divisor`` of its own in one."""
+    minimum, maximum = (0, _DAY_NANOS - 1) if pa.types.is_time64(arrow_type) else (_MIN_LONG, _MAX_LONG)
+    if divisor > 1:
+        return Integer(arrow_type, _MIN_LONG, _MAX_LONG, divisor=divisor)
+    return Integer(arrow_type, -(-minimum // factor), maximum // factor, factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,32 +160,20 @@ class Floating(Step):
 
 @dataclass(frozen=True, slots=True)
 class Text(Step):
-    """``string`` or ``bytes``, as ``pa.string()`` or ``pa.binary()``; text must be UTF-8.
-
-    Attributes:
-        pattern: a regular expression for the whole text, or empty.
-    """
+    """``string`` or ``bytes``, as ``pa.string()`` or ``pa.binary()``; text must be UTF-8."""
 
     type: pa.DataType
     is_utf8: bool
-    pattern: str = ""
 
     def read(self, lanes: Lanes) -> Any:
         found = lanes.slices(lanes.lengths(), pa.string() if self.is_utf8 else self.type)
         if self.is_utf8:
             lanes.fail(~_are_utf8(found))
-        if self.pattern:
-            lanes.fail(~_flags(pc.match_substring_regex(found, self.pattern)))
         return found if found.type == self.type else found.view(self.type)
 
     def skip(self, lanes: Lanes) -> None:
         sizes = lanes.lengths()  # this advances the lanes, too
         lanes.position = lanes.position + sizes
-
-
-def uuid_text() -> Text:
-    """A UUID in the usual form; other forms fail."""
-    return Text(pa.string(), True, _UUID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,24 +246,28 @@ class DecimalNumber(Step):
 
 @dataclass(frozen=True, slots=True)
 class Enum(Step):
-    """An ``enum``: one of its symbols, by number."""
+    """An ``enum``: one of its symbols, by number.
 
-    symbols: Any  # pa.Array of pa.string()
+    Attributes:
+        symbols: pa.StringArray.
+        is_known: bool[n_symbols]; a symbol that the reader does not know fails.
+    """
+
+    symbols: Any  # pyarrow has no types
+    is_known: Flags
 
     def read(self, lanes: Lanes) -> Any:
-        numbers = self._numbers(lanes)
+        numbers = lanes.longs()
+        wrong = (numbers < 0) | (numbers >= len(self.symbols))
+        if not self.is_known.all():
+            wrong |= ~self.is_known.take(numbers, mode="clip")
+        if wrong.any():
+            lanes.fail(wrong)
+            numbers[wrong] = 0
         return self.symbols.take(to_arrow(numbers))
 
     def skip(self, lanes: Lanes) -> None:
         lanes.longs()
-
-    def _numbers(self, lanes: Lanes) -> Ints:
-        numbers = lanes.longs()
-        wrong = (numbers < 0) | (numbers >= len(self.symbols))
-        if wrong.any():
-            lanes.fail(wrong)
-            numbers[wrong] = 0
-        return numbers
 
 
 def _numbers(values: npt.NDArray[Any], arrow_type: pa.DataType) -> Any:
@@ -296,13 +284,6 @@ def _booleans(flags: Flags) -> Any:
 def bits(flags: Flags) -> npt.NDArray[np.uint8]:
     """A validity bitmap, or the buffer of booleans."""
     return np.packbits(flags, bitorder="little")
-
-
-def _flags(booleans: Any) -> Flags:
-    bits = np.frombuffer(booleans.buffers()[1] or b"", dtype=np.uint8)
-    return np.unpackbits(bits, bitorder="little", count=booleans.offset + len(booleans))[booleans.offset :].astype(
-        np.bool_
-    )
 
 
 def _are_utf8(texts: Any) -> Flags:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pykafka_wire.errors import ConnectorError, PoisonError
+from pykafka_wire.values.avro.input_limits import check_limits
 from pykafka_wire.values.optional_libraries import library
 
 #: A parsed schema: the name of a type, a list (a union) or a dict. Any, since it is a JSON document.
@@ -34,6 +35,8 @@ _CARRIERS: Final[dict[str, frozenset[str]]] = {
     "uuid": frozenset({"string", "fixed"}),
     "duration": frozenset({"fixed"}),
 }
+#: Spark's decimals have 38 digits at most, Arrow's 76. A schema's precision must not size an allocation.
+_MAX_PRECISION: Final = 1_000
 _UUID_BYTES: Final = 16
 _DURATION_BYTES: Final = 12
 
@@ -64,7 +67,7 @@ def parse(text: str, referenced: Sequence[str] = ()) -> ParsedSchema:
     """A schema's text, parsed after the schemas that it refers to.
 
     Raises:
-        PoisonError: it is no Avro schema.
+        PoisonError: it is no Avro schema, or one whose values are not read (:mod:`~pykafka_wire.values.avro.input_limits`).
     """
     fastavro = library("fastavro", "Avro")
     named: dict[str, Schema] = {}
@@ -72,6 +75,7 @@ def parse(text: str, referenced: Sequence[str] = ()) -> ParsedSchema:
     try:
         for each in (*referenced, text):
             root = fastavro.parse_schema(with_valid_logical_types(json.loads(each)), named_schemas=named)
+        check_limits(root, named)
     except (ConnectorError, PoisonError):
         raise
     except Exception as error:  # a SchemaParseException, or whatever else an invalid schema makes the library raise
@@ -99,7 +103,9 @@ def _is_valid(schema: dict[str, Any]) -> bool:
     size = schema.get("size")
     if logical == "decimal":
         precision, scale = schema.get("precision"), schema.get("scale", 0)
-        if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision == 0:
+        if type(precision) is not int or type(scale) is not int:
+            return False
+        if not 0 < precision <= _MAX_PRECISION or not 0 <= scale <= precision:
             return False
         return kind == "bytes" or (type(size) is int and precision <= max_digits(size))
     if kind == "fixed":

@@ -110,7 +110,7 @@ def test_a_schema_without_a_type_is_an_error_here_as_for_from_avro(spark: Any, s
 def test_a_schema_of_many_parts_is_an_error_and_takes_no_memory() -> None:
     schema: Any = record("int", name="L0")
     for level in range(1, 30):
-        schema = record(schema, *[f"L{level - 1}"] * 7, name=f"L{level}")
+        schema = record(["null", schema], *[["null", f"L{level - 1}"]] * 7, name=f"L{level}")
     with pytest.raises(SchemaError, match="more than 10000 fields"):
         arrow_type(parse(json.dumps(schema)))
 

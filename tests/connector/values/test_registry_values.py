@@ -308,7 +308,7 @@ def test_what_is_poison_is_told_row_by_row(registry: Registry, confluent: Schema
         [
             "do not begin",
             "do not begin",
-            "not what its schema says",
+            "shorter than its schema says",
             "1 bytes are left over",
             "no such schema",
             "is JSON and not",

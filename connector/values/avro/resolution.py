@@ -1,0 +1,331 @@
+"""How values written under one schema are read under another: Avro's schema resolution, as Apache Avro's Java library does it.
+
+The result is a tree of nodes in the order of the bytes. It is made once for a pair of schemas, and both ways of reading, in
+columns and one by one, follow it. What does not match becomes a :class:`Mismatch` where it stands: values that never reach it
+can be read. The Java library's rules differ from the specification in the names of records, which need not be equal.
+https://avro.apache.org/docs/1.12.0/specification/#schema-resolution
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykafka_wire.errors import PoisonError
+from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of
+from pykafka_wire.values.avro.types import widest
+
+#: Written type -> types that it may be read as (the specification's promotions).
+_PROMOTIONS: Final[dict[str, frozenset[str]]] = {
+    "int": frozenset({"long", "float", "double"}),
+    "long": frozenset({"float", "double"}),
+    "float": frozenset({"double"}),
+    "string": frozenset({"bytes"}),
+    "bytes": frozenset({"string"}),
+}
+_NAMED: Final = frozenset({"record", "enum", "fixed"})
+#: Each use of a type in a pair of schemas is a node. More than this is an attack, not a topic's schema.
+_MAX_NODES: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mismatch:
+    """No value that comes to this place can be read."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scalar:
+    """A primitive or ``fixed`` value: its definition as written, and as read, which may be of a wider type."""
+
+    written: Schema
+    read: Schema
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Symbols:
+    """An enum: the reader's symbol for each number, None where the reader has none."""
+
+    names: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """An array, or a map, whose keys are strings."""
+
+    item: Node
+    is_map: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """A record.
+
+    Attributes:
+        name: of the written record.
+        fields: in the written order: the value, and the reader's name for it, None where it is skipped. Filled once the record
+            itself is known, since a record may hold itself.
+        defaults: the reader's fields that were not written.
+    """
+
+    name: str
+    fields: list[tuple[Node, str | None]]
+    defaults: list[Default]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Default:
+    """A reader's field that was not written: its default as JSON, and its type."""
+
+    name: str
+    value: Any
+    type: Schema
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrittenUnion:
+    """The node of each branch of a union in the writer's schema."""
+
+    branches: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """A value that becomes one branch of a union that is read.
+
+    Attributes:
+        member: its place among the union's branches without null; None where it is null itself, or where one column holds the
+            values of all branches.
+    """
+
+    value: Node
+    member: int | None
+
+
+Node = Mismatch | Scalar | Symbols | Blocks | Record | WrittenUnion | Branch
+
+
+def resolved(written: ParsedSchema, read: ParsedSchema | None) -> Node:
+    """How values of ``written`` are read as ``read``, or as they were written.
+
+    Raises:
+        PoisonError: no value can be read: an alias of the reader makes two fields, or two branches, one.
+    """
+    return _Resolution(written, read).node(written.root, None if read is None else read.root)
+
+
+def default_node(schema: ParsedSchema, kind: Schema) -> Node:
+    """How a value of one of the schema's types is read."""
+    return _Resolution(schema, None).node(kind, None)
+
+
+class _Resolution:
+    def __init__(self, written: ParsedSchema, read: ParsedSchema | None) -> None:
+        self._written = written
+        self._read = written if read is None else read
+        self._records: dict[tuple[str, str | None], Node] = {}
+        self._names: dict[str, str] = {}
+        self._field_names: dict[str, dict[str, str]] = {}
+        self._n_nodes = 0
+        # A writer with the reader's own schema is not renamed: an alias may be the name of another field.
+        if read is not None and _without_aliases(written) != _without_aliases(read):
+            self._collect_aliases(read.root, set())
+
+    def node(self, written: Schema, read: Schema | None) -> Node:
+        self._n_nodes += 1
+        if self._n_nodes > _MAX_NODES:
+            raise PoisonError(f"its schema has more than {_MAX_NODES} parts")
+        written = self._written.definition(written)
+        kind = kind_of(written)
+        if read is not None:
+            read = self._read.definition(read)
+        if kind == "union":
+            return self._written_union(written, read)
+        if read is not None and kind_of(read) == "union":
+            place = self._matching_branch(written, read)
+            if place is None:
+                return Mismatch(f"the reader's union has no branch for {_named(written)}")
+            return self._branch(read, place, self.node(written, read[place]))
+        if read is not None and kind_of(read) != kind:
+            if kind_of(read) in _PROMOTIONS.get(kind, ()):
+                return Scalar(written, read)
+            return Mismatch(f"{_named(written)} cannot be read as {_named(read)}")
+        if kind == "record":
+            return self._record(written, read)
+        if kind in ("array", "map"):
+            inner = "items" if kind == "array" else "values"
+            return Blocks(self.node(written[inner], None if read is None else read[inner]), kind == "map")
+        if kind in _NAMED and read is not None and _short(self._name(written)) != _short(read["name"]):
+            return Mismatch(f"{_named(written)} cannot be read as {_named(read)}: their names differ")
+        if kind == "enum":
+            return _symbols(written, read)
+        if kind == "fixed" and read is not None and written["size"] != read["size"]:
+            return Mismatch(f"{_named(written)} has {written['size']} bytes, and the reader's has {read['size']}")
+        return Scalar(written, written if read is None else read)
+
+    def _written_union(self, written: Sequence[Schema], read: Schema | None) -> Node:
+        names = [self._name(each) for each in map(self._written.definition, written) if kind_of(each) in _NAMED]
+        if len(set(names)) != len(names):
+            raise PoisonError("the reader's aliases give two branches of a union one name")
+        if read is None or (kind_of(read) == "union" and self._are_equivalent(written, read, set())):
+            union = written if read is None else read
+            inner = [self.node(each, None if read is None else read[n]) for n, each in enumerate(written)]
+            parsed = self._written if read is None else self._read
+            return WrittenUnion(tuple(self._branch(union, n, each, parsed) for n, each in enumerate(inner)))
+        return WrittenUnion(tuple(self.node(each, read) for each in written))
+
+    def _branch(self, union: Sequence[Schema], place: int, value: Node, parsed: ParsedSchema | None = None) -> Node:
+        definitions = [(parsed or self._read).definition(each) for each in union]
+        if isinstance(value, Mismatch):
+            return value
+        columns = [each for each in definitions if kind_of(each) != "null"]
+        if kind_of(definitions[place]) == "null" or widest(columns) is not None:
+            return Branch(value, None)
+        return Branch(value, sum(kind_of(each) != "null" for each in definitions[:place]))
+
+    def _record(self, written: Schema, read: Schema | None) -> Node:
+        key = (written["name"], None if read is None else read["name"])
+        if key in self._records:
+            return self._records[key]
+        renamed = self._field_names.get(self._name(written), {})
+        names = [renamed.get(field["name"], field["name"]) for field in written["fields"]]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise PoisonError(f"two fields of its record {written['name']} are {twice} under the reader's aliases")
+        found = Record(written["name"], [], [])
+        self._records[key] = found
+        readers = {} if read is None else {field["name"]: field for field in read["fields"]}
+        for name, field in zip(names, written["fields"], strict=True):
+            if read is None:
+                found.fields.append((self.node(field["type"], None), name))
+            elif name in readers:
+                found.fields.append((self.node(field["type"], readers[name]["type"]), name))
+            else:
+                found.fields.append((default_node(self._written, field["type"]), None))
+        for name, field in readers.items():
+            if name in names:
+                continue
+            if "default" not in field:
+                reason = f"{name}: it was not written, and the reader's schema has no default for it"
+                self._records[key] = Mismatch(reason)
+                return self._records[key]
+            found.defaults.append(Default(name, field["default"], field["type"]))
+        return found
+
+    def _matching_branch(self, written: Schema, union: Sequence[Schema]) -> int | None:
+        """The branch that the Java library takes: the same type and name, a record with matching fields, the first promotion."""
+        kind = kind_of(written)
+        similar: int | None = None
+        branches = [self._read.definition(each) for each in union]
+        for place, branch in enumerate(branches):
+            if kind_of(branch) != kind:
+                continue
+            if kind not in _NAMED or self._name(written) == branch["name"]:
+                return place
+            is_better = similar is None or _short(self._name(written)) == _short(branch["name"])
+            if kind == "record" and is_better and self._has_matching_fields(written, branch):
+                similar = place
+        if similar is not None:
+            return similar
+        promotions = _PROMOTIONS.get(kind, ())
+        return next((place for place, branch in enumerate(branches) if kind_of(branch) in promotions), None)
+
+    def _has_matching_fields(self, written: Schema, read: Schema) -> bool:
+        found = self._record(written, read)
+        return isinstance(found, Record) and not any(isinstance(node, Mismatch) for node, _ in found.fields)
+
+    def _are_equivalent(self, written: Schema, read: Schema, seen: set[tuple[str, str]]) -> bool:
+        """Whether two types are equal but for namespaces, aliases and properties: then unions match branch by branch."""
+        written, read = self._written.definition(written), self._read.definition(read)
+        kind = kind_of(written)
+        if kind != kind_of(read) or (kind in _NAMED and _short(self._name(written)) != _short(read["name"])):
+            return False
+        if kind == "union":
+            return len(written) == len(read) and all(
+                self._are_equivalent(one, other, seen) for one, other in zip(written, read, strict=True)
+            )
+        if kind in ("array", "map"):
+            inner = "items" if kind == "array" else "values"
+            return self._are_equivalent(written[inner], read[inner], seen)
+        if kind == "fixed":
+            return bool(written["size"] == read["size"])
+        if kind == "enum":
+            return list(written["symbols"]) == list(read["symbols"])
+        if kind != "record" or (written["name"], read["name"]) in seen:
+            return True
+        seen.add((written["name"], read["name"]))
+        renamed = self._field_names.get(self._name(written), {})
+        names = [renamed.get(field["name"], field["name"]) for field in written["fields"]]
+        return names == [field["name"] for field in read["fields"]] and all(
+            self._are_equivalent(one["type"], other["type"], seen)
+            for one, other in zip(written["fields"], read["fields"], strict=True)
+        )
+
+    def _name(self, written: Schema) -> str:
+        """The full name of a written type, under the reader's aliases."""
+        name = str(written["name"])
+        return self._names.get(name, name)
+
+    def _collect_aliases(self, read: Schema, seen: set[str]) -> None:
+        read = self._read.definition(read)
+        kind = kind_of(read)
+        if kind == "union":
+            for each in read:
+                self._collect_aliases(each, seen)
+        elif kind in ("array", "map"):
+            self._collect_aliases(read["items" if kind == "array" else "values"], seen)
+        elif kind in _NAMED and read["name"] not in seen:
+            name = read["name"]
+            seen.add(name)
+            namespace = name.rpartition(".")[0]
+            for alias in read.get("aliases", ()):
+                self._names[alias if "." in alias or not namespace else f"{namespace}.{alias}"] = name
+            for field in read.get("fields", ()):
+                for alias in field.get("aliases", ()):
+                    self._field_names.setdefault(name, {})[alias] = field["name"]
+                self._collect_aliases(field["type"], seen)
+
+
+def _symbols(written: Schema, read: Schema | None) -> Node:
+    if read is None:
+        return Symbols(tuple(written["symbols"]))
+    default = read.get("default")
+    names = set(read["symbols"])
+    return Symbols(tuple(each if each in names else default for each in written["symbols"]))
+
+
+def _without_aliases(parsed: ParsedSchema) -> Any:
+    """A schema's JSON, each named type written out where it first stands, without what does not tell it from another."""
+    seen: set[str] = set()
+
+    def plain(schema: Schema) -> Any:
+        if isinstance(schema, str) and schema in parsed.named and schema not in seen:
+            schema = parsed.named[schema]
+        if isinstance(schema, list):
+            return [plain(each) for each in schema]
+        if not isinstance(schema, Mapping):
+            return schema
+        if schema.get("type") in ("record", "error", "enum", "fixed"):
+            if schema["name"] in seen:
+                return schema["name"]
+            seen.add(schema["name"])
+        left = {name: each for name, each in schema.items() if name not in ("aliases", "doc") and name[:2] != "__"}
+        for inner in ("type", "items", "values"):
+            if inner in left:
+                left[inner] = plain(left[inner])
+        if "fields" in left:
+            left["fields"] = [plain(each) for each in left["fields"]]
+        return left
+
+    return plain(parsed.root)
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _named(definition: Schema) -> str:
+    kind = kind_of(definition)
+    return f"{kind} {definition['name']}" if kind in _NAMED else kind

@@ -1,0 +1,414 @@
+"""Reads Avro values one by one: what columns leave, to find the reason or to read it after all.
+
+Owns the way from a resolved schema (:mod:`~pykafka_wire.values.avro.resolution`) to functions that read one value of it, as what
+``pa.array`` takes for the wanted type. Every allocation is bounded by the bytes that were read.
+"""
+
+from __future__ import annotations
+
+import datetime
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+from decimal import Context, Decimal
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pykafka_wire.errors import PoisonError
+from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to
+from pykafka_wire.values.avro import resolution
+from pykafka_wire.values.avro.cursor import Cursor
+from pykafka_wire.values.avro.defaults import encode_default
+from pykafka_wire.values.avro.logical_values import MICROS, NANOS, is_member_struct, scale_of
+from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, logical_of
+from pykafka_wire.values.avro.types import member_name
+
+#: Reads the value at a cursor. Any, since it is what Python has for any type.
+Read = Callable[[Cursor], Any]
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_LOCAL_EPOCH: Final = datetime.datetime(1970, 1, 1)
+_DAY_NANOS: Final = 86_400_000_000_000
+_LONG_BITS: Final = 64
+#: Spark's decimals have 38 digits at most, Arrow's 76, a number of 128 bytes 308. To make one of a million bytes takes minutes.
+_MAX_DECIMAL_BYTES: Final = 128
+_DECIMALS: Final = Context(prec=1_000)
+
+
+def reader_of(node: resolution.Node, wanted: pa.DataType, read: ParsedSchema) -> Callable[[bytes], Any]:
+    """A function from a payload to what ``pa.array(…, wanted)`` takes; it raises PoisonError.
+
+    Args:
+        read: the reader's schema, or the writer's where there is no other: it holds the types of the defaults.
+    """
+    read_value = RowReader(read).of(node, wanted)
+
+    def read_one(payload: bytes) -> Any:
+        cursor = Cursor(payload)
+        found = read_value(cursor)
+        if cursor.at != len(payload):
+            raise PoisonError(f"{len(payload) - cursor.at} bytes are left over after what its schema describes")
+        return found
+
+    return read_one
+
+
+class RowReader:
+    """Makes the functions that read nodes; a record's is made once for each wanted type, since records may hold themselves."""
+
+    def __init__(self, read: ParsedSchema) -> None:
+        self._read = read
+        self._records: dict[tuple[resolution.Record, pa.DataType | None], Read] = {}
+        self._skipped: dict[resolution.Record, Read] = {}
+
+    def of(self, node: resolution.Node, wanted: pa.DataType) -> Read:
+        """Reads a value as ``wanted``."""
+        is_a = pa.types
+        if isinstance(node, resolution.Branch):
+            if node.member is None or not is_member_struct(wanted):
+                return self.of(node.value, wanted)
+            return self._member(node, wanted)
+        if isinstance(node, resolution.WrittenUnion):
+            return _union([self.of(each, wanted) for each in node.branches])
+        if isinstance(node, resolution.Record) and is_a.is_struct(wanted):
+            return self._record(node, wanted)
+        if isinstance(node, resolution.Blocks) and not node.is_map and is_a.is_list(wanted):
+            return _array(self._field(node.item, wanted.value_field))
+        if isinstance(node, resolution.Blocks) and node.is_map and is_a.is_map(wanted):
+            return _map(self._field(node.item, wanted.item_field), key_conversion_to(wanted.key_type, "utf-8"))
+        if isinstance(node, resolution.Scalar):
+            found = _stored(node, wanted)
+            if found is not None:
+                return found
+        natural, convert = self.natural(node), conversion_to(wanted, "utf-8")
+        return lambda cursor: convert(natural(cursor))
+
+    def natural(self, node: resolution.Node) -> Read:
+        """Reads a value as Python's own type for it; a union's is that of the branch."""
+        if isinstance(node, resolution.Mismatch):
+            return _fail(node.reason)
+        if isinstance(node, resolution.Branch):
+            return self.natural(node.value)
+        if isinstance(node, resolution.WrittenUnion):
+            return _union([self.natural(each) for each in node.branches])
+        if isinstance(node, resolution.Record):
+            return self._record(node, None)
+        if isinstance(node, resolution.Blocks):
+            item = self.natural(node.item)
+            return _map(item, str) if node.is_map else _array(item)
+        if isinstance(node, resolution.Symbols):
+            return _symbol(node.names)
+        return _natural_scalar(node)
+
+    def skip(self, node: resolution.Node) -> Read:
+        """Advances past a value that is not wanted; what it holds is not looked at."""
+        if isinstance(node, resolution.Mismatch):
+            return _fail(node.reason)
+        if isinstance(node, resolution.Branch):
+            return self.skip(node.value)
+        if isinstance(node, resolution.WrittenUnion):
+            return _union([self.skip(each) for each in node.branches])
+        if isinstance(node, resolution.Record):
+            if node not in self._skipped:
+                steps: list[tuple[str | None, Read]] = []
+                self._skipped[node] = _record(steps, {})
+                steps += [(None, self.skip(value)) for value, _ in node.fields]
+            return self._skipped[node]
+        if isinstance(node, resolution.Blocks):
+            item = self.skip(node.item)
+            return _array(_entry(item) if node.is_map else item)
+        return Cursor.long if isinstance(node, resolution.Symbols) else _skip_scalar(node)
+
+    def _field(self, node: resolution.Node, field: Any) -> Read:  # a pa.Field
+        read = self.of(node, field.type)
+        return read if field.nullable else _not_null(read)
+
+    def _member(self, node: resolution.Branch, wanted: pa.DataType) -> Read:
+        assert node.member is not None
+        name = member_name(node.member)
+        place = wanted.get_field_index(name)
+        if place >= 0:
+            read = self._field(node.value, wanted.field(place))
+            return lambda cursor: {name: read(cursor)}
+        skip = self.skip(node.value)
+
+        def read_other(cursor: Cursor) -> Any:
+            skip(cursor)
+            return {}
+
+        return read_other
+
+    def _record(self, node: resolution.Record, wanted: pa.DataType | None) -> Read:
+        key = (node, wanted)
+        if key not in self._records:
+            steps: list[tuple[str | None, Read]] = []
+            constants: dict[str, Read] = {}
+            self._records[key] = _record(steps, constants)
+            columns = None if wanted is None else {field.name: field for field in wanted}
+            for value, name in node.fields:
+                if name is None or (columns is not None and name not in columns):
+                    steps.append((None, self.skip(value)))
+                else:
+                    steps.append((name, self.natural(value) if columns is None else self._field(value, columns[name])))
+            for default in node.defaults:
+                if columns is None or default.name in columns:
+                    constants[default.name] = self._default(default, None if columns is None else columns[default.name])
+            written = {name for name, _ in steps} | constants.keys()
+            for name, field in (columns or {}).items():
+                if name not in written:
+                    constants[name] = (lambda _: None) if field.nullable else _fail(_NOT_NULL)
+        return self._records[key]
+
+    def _default(self, default: resolution.Default, field: Any) -> Read:  # a pa.Field, or None
+        """Reads the default's own bytes anew for each value, since what is read may be changed."""
+        try:
+            payload = encode_default(self._read, default.type, default.value)
+            node = resolution.default_node(self._read, default.type)
+        except PoisonError as error:
+            return _fail(f"{default.name}: {error}")
+        read = self.natural(node) if field is None else self._field(node, field)
+        return lambda _: read(Cursor(payload))
+
+
+_NOT_NULL: Final = "null where a value is expected (NOT NULL)"
+
+
+def _fail(reason: str) -> Read:
+    def read(_: Cursor) -> Any:
+        raise PoisonError(reason)
+
+    return read
+
+
+def _not_null(read_value: Read) -> Read:
+    def read(cursor: Cursor) -> Any:
+        found = read_value(cursor)
+        if found is None:  # Spark's tasks end where a column that is NOT NULL holds one
+            raise PoisonError(_NOT_NULL)
+        return found
+
+    return read
+
+
+def _union(branches: list[Read]) -> Read:
+    def read(cursor: Cursor) -> Any:
+        number = cursor.long()
+        if not 0 <= number < len(branches):
+            raise PoisonError("a union's branch that its schema does not have")
+        return branches[number](cursor)
+
+    return read
+
+
+def _record(steps: list[tuple[str | None, Read]], constants: Mapping[str, Read]) -> Read:
+    def read(cursor: Cursor) -> Any:
+        cursor.descend()
+        found = {}
+        for name, step in steps:
+            try:
+                value = step(cursor)
+            except PoisonError as error:
+                raise (PoisonError(f"{name}: {error}") if name else error) from None
+            if name is not None:
+                found[name] = value
+        for name, step in constants.items():
+            try:
+                found[name] = step(cursor)
+            except PoisonError as error:
+                raise PoisonError(f"{name}: {error}") from None
+        cursor.ascend()
+        return found
+
+    return read
+
+
+def _array(item: Read) -> Read:
+    def read(cursor: Cursor) -> Any:
+        found = []
+        while count := cursor.block():
+            for _ in range(count):  # each takes a byte at least, is counted, or the data ends
+                at = cursor.at
+                found.append(item(cursor))
+                cursor.check_free(at)
+        return found
+
+    return read
+
+
+def _entry(item: Read) -> Read:
+    """Advances past a map's key and ``item``."""
+
+    def skip(cursor: Cursor) -> Any:
+        cursor.take(cursor.long())
+        item(cursor)
+
+    return skip
+
+
+def _map(item: Read, convert_key: Callable[[str], Any]) -> Read:
+    def read(cursor: Cursor) -> Any:
+        found = {}
+        while count := cursor.block():
+            for _ in range(count):
+                key = convert_key(_text(cursor))
+                found[key] = item(cursor)  # the last of several, as in the Java library
+        return list(found.items()) if convert_key is not str else found
+
+    return read
+
+
+def _symbol(names: tuple[str | None, ...]) -> Read:
+    def read(cursor: Cursor) -> Any:
+        number = cursor.long()
+        if not 0 <= number < len(names):
+            raise PoisonError("an enum's symbol that its schema does not have")
+        name = names[number]
+        if name is None:
+            raise PoisonError("an enum's symbol that the reader's schema does not have")
+        return name
+
+    return read
+
+
+def _text(cursor: Cursor) -> str:
+    try:
+        return cursor.take(cursor.long()).decode()
+    except UnicodeDecodeError:
+        raise PoisonError("a string that is not UTF-8") from None
+
+
+def _integer(bits: int) -> Read:
+    def read(cursor: Cursor) -> Any:
+        number = cursor.long()
+        if not -(1 << bits - 1) <= number < 1 << bits - 1:
+            raise PoisonError(f"an integer that {bits} bits cannot hold")
+        return number
+
+    return read
+
+
+def _boolean(cursor: Cursor) -> Any:
+    (octet,) = cursor.take(1)
+    if octet > 1:
+        raise PoisonError("a boolean that is neither 0 nor 1")
+    return octet == 1
+
+
+_WRITTEN: Final[dict[str, Read]] = {
+    "null": lambda cursor: None,
+    "boolean": _boolean,
+    "int": _integer(32),
+    "long": Cursor.long,
+    "float": lambda cursor: struct.unpack("<f", cursor.take(4))[0],
+    "double": lambda cursor: struct.unpack("<d", cursor.take(8))[0],
+    "bytes": lambda cursor: cursor.take(cursor.long()),
+    "string": _text,
+}
+
+
+def _plain(node: resolution.Scalar) -> Read:
+    """Reads a value without its logical type, promoted."""
+    kind, target = kind_of(node.written), kind_of(node.read)
+    if kind == "fixed":
+        size = node.written["size"]
+        return lambda cursor: cursor.take(size)
+    read = _WRITTEN["bytes" if target == "bytes" else "string" if target == "string" else kind]
+    if kind in ("int", "long") and target == "float":
+        # Rounded once, from all digits: by way of a double it could differ.
+        return lambda cursor: float(_nearest_float(read(cursor)))
+    return (lambda cursor: float(read(cursor))) if kind in ("int", "long") and target == "double" else read
+
+
+def _skip_scalar(node: resolution.Scalar) -> Read:
+    kind = kind_of(node.written)
+    if kind in ("bytes", "string"):
+        return lambda cursor: cursor.take(cursor.long())
+    if kind in ("int", "long"):
+        return Cursor.long
+    size = node.written["size"] if kind == "fixed" else _SIZES[kind]
+    return lambda cursor: cursor.take(size)
+
+
+_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+
+
+def _nearest_float(number: int) -> float:
+    return float(np.int64(number).astype(np.float32))
+
+
+def _stored(node: resolution.Scalar, wanted: pa.DataType) -> Read | None:
+    """Reads what a column of a type stores for a value: the number itself, or its unit changed. None for all other types."""
+    is_a = pa.types
+    plain, kind = _plain(node), kind_of(node.read)
+    if is_a.is_integer(wanted) and kind in ("int", "long"):
+        bits = wanted.bit_width
+
+        def integer(cursor: Cursor) -> Any:
+            number = plain(cursor)
+            if not -(1 << bits - 1) <= number < 1 << bits - 1:
+                raise PoisonError(f"an integer that {bits} bits cannot hold")
+            return number
+
+        return integer
+    if is_a.is_binary(wanted) and kind in ("bytes", "fixed"):
+        return plain
+    if is_a.is_date32(wanted) and logical_of(node.read) == "date":
+        return plain
+    unit = scale_of(node, wanted)
+    if unit is None:
+        return None
+    factor, divisor = unit
+    limit = _DAY_NANOS if is_a.is_time64(wanted) else 1 << _LONG_BITS - 1
+    least = 0 if is_a.is_time64(wanted) else -limit
+
+    def moment(cursor: Cursor) -> Any:
+        number = plain(cursor) * factor // divisor
+        if not least <= number < limit:
+            raise PoisonError(f"a time that {wanted} cannot hold")
+        return number
+
+    return moment
+
+
+def _natural_scalar(node: resolution.Scalar) -> Read:
+    plain, logical = _plain(node), logical_of(node.read)
+    if logical == "decimal":
+        definition = node.written if logical_of(node.written) == "decimal" else node.read
+        scale = definition.get("scale", 0)
+        return lambda cursor: _decimal(plain(cursor), scale)
+    if logical == "uuid" and kind_of(node.read) == "fixed":
+        return lambda cursor: uuid.UUID(bytes=plain(cursor))
+    if logical == "date":
+        return lambda cursor: _moment(_LOCAL_EPOCH, days=plain(cursor)).date()
+    if logical.startswith("time-"):
+        factor, _ = scale_of(node, NANOS) or (1, 1)
+
+        def time(cursor: Cursor) -> Any:
+            nanos = plain(cursor) * factor
+            if not 0 <= nanos < _DAY_NANOS:
+                raise PoisonError("a time that is not in a day")
+            return (_LOCAL_EPOCH + datetime.timedelta(microseconds=nanos // 1_000)).time()
+
+        return time
+    if "timestamp" in logical:
+        factor, divisor = scale_of(node, MICROS) or (1, 1)
+        epoch = _LOCAL_EPOCH if logical.startswith("local") else _EPOCH
+
+        return lambda cursor: _moment(epoch, microseconds=plain(cursor) * factor // divisor)
+    return plain
+
+
+def _moment(epoch: datetime.datetime, **since: int) -> datetime.datetime:
+    try:
+        return epoch + datetime.timedelta(**since)
+    except OverflowError:
+        raise PoisonError("a time outside the years 1 to 9999") from None
+
+
+def _decimal(data: bytes, scale: int) -> Decimal:
+    # Whole, though it may have more digits than its schema's precision: the column's type decides what it holds.
+    if not 0 < len(data) <= _MAX_DECIMAL_BYTES:
+        raise PoisonError("a decimal without digits, or with more than any type holds")
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _DECIMALS)
