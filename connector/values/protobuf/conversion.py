@@ -169,8 +169,13 @@ def _not_null(convert: Conversion, wanted: Any) -> Conversion:  # wanted: a pa.F
 def _enum_text(enum: Any, other: Callable[[Any], Any]) -> Conversion:
     if enum.full_name == "google.protobuf.NullValue":
         return lambda value, budget: other(value)
-    names = {number: each.name for number, each in enum.values_by_number.items()}
+    names = enum_names(enum)
     return lambda value, budget: names.get(value) or other(value)
+
+
+def enum_names(enum: Any) -> dict[int, str]:
+    """Each number's name; of aliases the first, as everywhere in Protobuf."""
+    return {each.number: each.name for each in reversed(enum.values)}
 
 
 def _list(convert: Conversion | None) -> Conversion:

@@ -1,16 +1,13 @@
 """The format Protobuf. Registries keep .proto text, which each worker parses once (no protoc, no file, no other program).
 
 Values are those of Protobuf's JSON mapping (https://protobuf.dev/programming-guides/json/), under the fields' own names.
-Only the fields that are wanted are built (`conversion`), within a limit of memory (`input_limits`).
+They are read in columns (`column_plan`), and what resists one by one (`message_reader`), within a limit of memory (`input_limits`).
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import islice
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
@@ -18,10 +15,7 @@ import pyarrow as pa
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.optional_libraries import library
-from pykafka_wire.values.payloads import RowReader
-from pykafka_wire.values.protobuf.conversion import Conversion, message_conversion
-from pykafka_wire.values.protobuf.input_limits import Budget, Layout, layout_of
-from pykafka_wire.values.protobuf.json_mapping import is_map
+from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader
 from pykafka_wire.values.protobuf.types import arrow_type
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
@@ -31,8 +25,6 @@ from pykafka_wire.values.registry.wire_format import encode_message_indexes
 
 #: The name of a schema's own file; a reference under this name would not be looked at.
 _ROOT: Final = "the schema"
-#: Of required fields that are missing.
-_MAX_NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +58,10 @@ class Protobuf:
         assert self.reader_schema is not None
         return arrow_type(_message_class(self.registry, self.reader_schema, self.message_indexes()).DESCRIPTOR)
 
-    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> MessageReader:
         if self.registry is None or schema_id is None:
             assert self.reader_schema is not None, "values without a frame need a schema"
-            reader = _reader(self.registry, self.reader_schema, self.message_indexes(), column_type)
-            return RowReader(column_type, reader.read)
+            return _reader(self.registry, self.reader_schema, self.message_indexes(), column_type)
         schema, indexes = schema_of(self.registry, schema_id, "PROTOBUF"), schema_id.message_indexes
         try:
             if self.reader_schema is not None:
@@ -79,10 +70,9 @@ class Protobuf:
                 wanted = _message_class(self.registry, schema, indexes).DESCRIPTOR.full_name
                 if written != wanted:
                     raise PoisonError(f"it is a message {written}, and {wanted} is read")
-            reader = _reader(self.registry, schema, indexes, column_type)
+            return _reader(self.registry, schema, indexes, column_type)
         except IndexError as error:
             raise PoisonError(f"its schema has no message with the indexes {indexes}") from error
-        return RowReader(column_type, reader.read)
 
     def encode(self, value: Any) -> bytes:
         assert self.writer is not None
@@ -118,44 +108,11 @@ class Protobuf:
         return tuple(indexes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reader:
-    """Reads the messages of one type into one Arrow type."""
-
-    parse: Callable[[bytes], Any]
-    layout: Layout
-    convert: Conversion
-    has_proto2: bool
-
-    def read(self, content: bytes) -> Any:
-        """Raises PoisonError."""
-        budget = Budget(len(content))
-        try:
-            self.layout.reserve(content, budget)
-            message = self.parse(content)
-            if self.has_proto2:
-                if not message.IsInitialized():
-                    missing = ", ".join(islice(_missing_fields(message), _MAX_NAMED))
-                    raise PoisonError(f"required fields are missing: {missing}")
-                if not content.isascii():
-                    _check_texts(message)
-            return self.convert(message, budget)
-        except PoisonError:
-            raise
-        except Exception as error:  # DecodeError, an Any of a type that the schema lacks, a time out of range
-            raise PoisonError(f"it is not what its schema says ({type(error).__name__})") from error
-
-
 @cached
-def _reader(registry: Registry | None, schema: Schema, indexes: tuple[int, ...], column_type: pa.DataType) -> _Reader:
-    cls = _message_class(registry, schema, indexes)
-    descriptor = cls.DESCRIPTOR
-    return _Reader(
-        parse=cls.FromString,
-        layout=layout_of(descriptor),
-        convert=message_conversion(descriptor, column_type),
-        has_proto2=_has_proto2(descriptor.file),
-    )
+def _reader(
+    registry: Registry | None, schema: Schema, indexes: tuple[int, ...], column_type: pa.DataType
+) -> MessageReader:
+    return message_reader(_message_class(registry, schema, indexes).DESCRIPTOR, column_type)
 
 
 @cached
@@ -182,60 +139,6 @@ def _file_descriptor(registry: Registry | None, schema: Schema) -> Any:
     except Exception as error:  # InvalidProtoError, and what the library raises on a descriptor that is damaged
         reason = str(error) if isinstance(error, ValueError) else type(error).__name__
         raise PoisonError(f"its schema is not valid ({reason})") from error
-
-
-@lru_cache(maxsize=1_000)
-def _has_proto2(file: Any) -> bool:
-    """Whether a file, or one that it imports, is of proto2, in which a text may be other than UTF-8."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
-    found = FileDescriptorProto()
-    file.CopyToProto(found)
-    return found.syntax != "proto3" or any(_has_proto2(each) for each in file.dependencies)
-
-
-def _missing_fields(message: Any, path: str = "") -> Iterator[str]:
-    """The paths of required fields that are not set. The library's own list of them can be of any length."""
-    for field in message.DESCRIPTOR.fields:
-        if field.is_required and not message.HasField(field.name):
-            yield path + field.name
-    for field, value in type(message).ListFields(message):
-        if field.message_type is None:
-            continue
-        name = f"{path}({field.full_name})" if field.is_extension else path + field.name
-        if is_map(field):
-            if field.message_type.fields_by_name["value"].message_type is not None:
-                for key, each in value.items():
-                    yield from _missing_fields(each, f"{name}[{key!r}].")
-        elif field.is_repeated:
-            for number, each in enumerate(value):
-                yield from _missing_fields(each, f"{name}[{number}].")
-        else:
-            yield from _missing_fields(value, f"{name}.")
-
-
-def _check_texts(message: Any) -> None:
-    """Raises PoisonError for a text that is not UTF-8, which Protobuf gives as bytes, and its JSON mapping as their repr."""
-    for field, value in type(message).ListFields(message):
-        if isinstance(value, (str, int, float)):
-            continue
-        if isinstance(value, bytes) or hasattr(value, "ListFields"):
-            _check_text(field, (value,))
-        elif hasattr(value, "items"):
-            entry = field.message_type.fields_by_name
-            _check_text(entry["key"], value.keys())
-            _check_text(entry["value"], value.values())
-        else:
-            _check_text(field, value)
-
-
-def _check_text(field: Any, values: Iterable[Any]) -> None:
-    if field.type == field.TYPE_STRING:
-        if any(isinstance(each, bytes) for each in values):
-            raise PoisonError(f"a text in its field {field.full_name} is not UTF-8")
-    elif field.message_type is not None:
-        for each in values:
-            _check_texts(each)
 
 
 def _descriptor(text: str) -> bytes | None:

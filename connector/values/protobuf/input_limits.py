@@ -11,8 +11,8 @@ from typing import Any, Final
 from pykafka_wire.errors import PoisonError
 
 #: With the second, a megabyte of the smallest messages that tell something (four bytes, one field) is within the limit.
-_FREE_BYTES: Final = 32 << 20
-_FREE_PER_BYTE: Final = 32
+FREE_BYTES: Final = 32 << 20
+FREE_PER_BYTE: Final = 32
 #: What parsing may take without a look at the messages within.
 _UNCOUNTED_BYTES: Final = 8 << 20
 #: upb's: a message beside its fields with its place in an array that grows, a text's start and size, any other field.
@@ -31,14 +31,14 @@ class Budget:
     __slots__ = ("left",)
 
     def __init__(self, size: int) -> None:
-        self.left = _FREE_BYTES + _FREE_PER_BYTE * size
+        self.left = FREE_BYTES + FREE_PER_BYTE * size
 
     def spend(self, size: int) -> None:
         """Raises PoisonError where less than ``size`` is left."""
         self.left -= size
         if self.left < 0:
             raise PoisonError(
-                f"its messages have too many fields for its size: more than {_FREE_BYTES >> 20} MiB and {_FREE_PER_BYTE} bytes "
+                f"its messages have too many fields for its size: more than {FREE_BYTES >> 20} MiB and {FREE_PER_BYTE} bytes "
                 "of memory for each of its own"
             )
 

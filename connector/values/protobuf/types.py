@@ -78,13 +78,13 @@ class _Types:
         if is_map(field):
             entry = field.message_type.fields_by_name
             item = self._single(entry["value"], (*around, field))
-            return None if item is None else pa.map_(_scalar(entry["key"]), item)
+            return None if item is None else pa.map_(scalar_type(entry["key"]), item)
         found = self._single(field, around)
         return pa.list_(found) if found is not None and field.is_repeated else found
 
     def _single(self, field: Any, around: tuple[Any, ...]) -> pa.DataType | None:
         if field.message_type is None:
-            return _scalar(field)
+            return scalar_type(field)
         path = (*around, field)
         if any(each.containing_type.full_name == field.message_type.full_name for each in path):
             names = ".".join(each.name for each in path if not each.containing_type.GetOptions().map_entry)
@@ -96,7 +96,8 @@ class _Types:
         return self.message(field.message_type, path)
 
 
-def _scalar(field: Any) -> pa.DataType:
+def scalar_type(field: Any) -> pa.DataType:
+    """Of one value of a field that holds no messages."""
     if field.type == field.TYPE_BYTES:
         return pa.binary()
     found: pa.DataType = {

@@ -1,0 +1,202 @@
+"""What reads the messages of a descriptor as an Arrow type in columns.
+
+Fields and types that resist (groups, extensions, values by way of Protobuf's JSON mapping) are left to the row-by-row conversion
+(:mod:`~pykafka_wire.values.protobuf.conversion`), whose values are the reference: lanes that have them fail.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pykafka_wire.values.protobuf.conversion import enum_names, is_plain_struct
+from pykafka_wire.values.protobuf.json_mapping import WELL_KNOWN, is_map, is_wrapper
+from pykafka_wire.values.protobuf.message_columns import (
+    Absent,
+    Field,
+    LeftOver,
+    Messages,
+    Repeated,
+    SingleMessage,
+    SingleScalar,
+    Struct,
+    Time,
+    Wrapped,
+)
+from pykafka_wire.values.protobuf.scalar_columns import Boolean, EnumName, Number, Scalar, Text
+from pykafka_wire.values.protobuf.types import UINT64_TYPE, scalar_type
+
+#: 0001-01-01 and 9999-12-31T23:59:59, and some 10,000 years: the limits of the well-known types.
+_TIMESTAMP_SECONDS: Final = (-62_135_596_800, 253_402_300_799)
+_DURATION_SECONDS: Final = (-315_576_000_000, 315_576_000_000)
+_TIME_PARTS: Final = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])
+#: As in :mod:`~pykafka_wire.values.protobuf.conversion`: a message of the library and its place in a list; a field of both.
+_MESSAGE_BYTES: Final = 112
+_FIELD_BYTES: Final = 24
+#: Each use of a message in a type is a step of its own. More than this is an attack, not a topic's schema.
+_MAX_MESSAGES: Final = 2_000
+
+
+class NotInColumnsError(Exception):
+    """The type cannot be read in columns, whatever the bytes."""
+
+
+def column_plan(descriptor: Any, wanted: pa.DataType) -> Messages | None:
+    """What reads such messages as ``wanted``; None if no row can be read in columns."""
+    try:
+        found = _Plan().messages(descriptor, wanted)
+    except NotInColumnsError:
+        return None
+    return None if isinstance(found, LeftOver) else found
+
+
+class _Plan:
+    def __init__(self) -> None:
+        self._unwanted: dict[str, Struct] = {}
+        self._n_messages = 0
+
+    def messages(self, descriptor: Any, wanted: pa.DataType) -> Messages:
+        self._n_messages += 1
+        if self._n_messages > _MAX_MESSAGES:
+            raise NotInColumnsError
+        if descriptor.GetOptions().message_set_wire_format:
+            return LeftOver(wanted)
+        if is_plain_struct(descriptor, wanted):
+            return self._struct(descriptor, wanted)
+        if is_wrapper(descriptor):
+            return Wrapped(self._struct(descriptor, pa.struct([pa.field("value", wanted)])))
+        if descriptor.full_name == "google.protobuf.Timestamp" and _is_micros(pa.types.is_timestamp, wanted):
+            return Time(self._struct(descriptor, _TIME_PARTS), wanted, _TIMESTAMP_SECONDS, is_signed=False)
+        if descriptor.full_name == "google.protobuf.Duration" and _is_micros(pa.types.is_duration, wanted):
+            return Time(self._struct(descriptor, _TIME_PARTS), wanted, _DURATION_SECONDS, is_signed=True)
+        if descriptor.full_name in WELL_KNOWN or not pa.types.is_struct(wanted):
+            return LeftOver(wanted)
+        if any(each.name.startswith("[") for each in wanted):  # an extension
+            return LeftOver(wanted)
+        return self._struct(descriptor, wanted)
+
+    def _struct(self, descriptor: Any, wanted: pa.DataType, *, is_entry: bool = False) -> Struct:
+        """``is_entry``: of a map, whose key and value have their defaults where they are not given."""
+        struct = Struct(wanted, is_entry=is_entry)
+        names = {each.name for each in wanted}
+        if len(names) < len(wanted):
+            raise NotInColumnsError
+        fields: list[Field] = []
+        for each in wanted:
+            field = descriptor.fields_by_name.get(each.name)
+            fields.append(Absent(each.type) if field is None else self._field(field, each.type, is_entry=is_entry))
+        struct.fields = fields
+        self._complete(struct, descriptor, names)
+        struct.row_bytes += sum(each.row_bytes + _FIELD_BYTES for each in fields)
+        return struct
+
+    def _complete(self, struct: Struct, descriptor: Any, names: set[str]) -> None:
+        """What must be checked of a message beside its wanted fields."""
+        known = [*descriptor.fields, *descriptor.file.pool.FindAllExtensions(descriptor)]
+        struct.row_bytes = _MESSAGE_BYTES + 16 * len(known)
+        unwanted = [each for each in known if each.is_extension or each.name not in names]
+        struct.checked = [found for found in map(self._check, unwanted) if found is not None]
+        struct.required = [_tags(each) for each in known if each.is_required]
+        oneofs = ([tag for each in oneof.fields for tag in _tags(each)] for oneof in descriptor.oneofs)
+        struct.oneofs = [tags for tags in oneofs if len(tags) > 1]
+
+    def _check(self, field: Any) -> Field | None:
+        """What fails lanes in which a field that no one wants is not valid; None where it always is."""
+        if field.message_type is not None:
+            inner = self._unwanted_message(field.message_type)
+            if field.is_repeated:
+                return Repeated(inner, field.number, pa.list_(inner.type))
+            return SingleMessage(inner, field.number)
+        scalar = self._scalar(field, scalar_type(field))
+        if field.is_repeated and (field.type == field.TYPE_STRING or _is_packable(field)):
+            return Repeated(scalar, field.number, pa.list_(scalar.type))
+        if field.type == field.TYPE_STRING or (field.is_required and field.enum_type is not None):
+            return SingleScalar(scalar, field.number, has_presence=True)
+        return None
+
+    def _unwanted_message(self, descriptor: Any) -> Messages:
+        if descriptor.GetOptions().message_set_wire_format:
+            return LeftOver(pa.struct([]))
+        known = self._unwanted.get(descriptor.full_name)
+        if known is None:
+            known = self._unwanted[descriptor.full_name] = Struct(pa.struct([]))
+            self._complete(known, descriptor, set())
+        return known
+
+    def _field(self, field: Any, wanted: pa.DataType, *, is_entry: bool) -> Field:
+        is_a = pa.types
+        if field.enum_type is not None and field.enum_type.full_name == "google.protobuf.NullValue":
+            if field.is_repeated:
+                raise NotInColumnsError
+            return Absent(wanted)
+        if is_map(field):
+            if not is_a.is_map(wanted):
+                raise NotInColumnsError
+            entry = pa.struct([pa.field("key", wanted.key_type, nullable=False), wanted.item_field.with_name("value")])
+            return Repeated(self._struct(field.message_type, entry, is_entry=True), field.number, wanted)
+        if field.is_repeated:
+            if not is_a.is_list(wanted):
+                raise NotInColumnsError
+            inner = wanted.value_type
+            if field.message_type is not None:
+                return Repeated(self.messages(field.message_type, inner), field.number, wanted)
+            return Repeated(self._scalar(field, inner), field.number, wanted)
+        if field.message_type is not None:
+            return SingleMessage(self.messages(field.message_type, wanted), field.number, is_always_set=is_entry)
+        return SingleScalar(self._scalar(field, wanted), field.number, has_presence=field.has_presence and not is_entry)
+
+    def _scalar(self, field: Any, wanted: pa.DataType) -> Scalar:
+        is_a = pa.types
+        kind = _KINDS.get(field.type)
+        if kind in ("<f4", "<f8"):
+            if is_a.is_float64(wanted) or (is_a.is_float32(wanted) and kind == "<f4"):
+                return Number(kind, wanted)
+        elif kind is not None:
+            if is_a.is_signed_integer(wanted):
+                return Number(kind, wanted)
+            if kind in ("uint64", "<u8") and wanted == UINT64_TYPE:
+                return Number(kind, wanted)
+        elif field.type == field.TYPE_BOOL:
+            if is_a.is_boolean(wanted):
+                return Boolean()
+        elif field.type == field.TYPE_ENUM:
+            if not is_a.is_string(wanted):
+                raise NotInColumnsError
+            enum = field.enum_type
+            default = int(field.default_value or 0)
+            return EnumName(enum_names(enum), is_closed=enum.is_closed, default=default)
+        elif (is_a.is_string if field.type == field.TYPE_STRING else is_a.is_binary)(wanted):
+            return Text(wanted)
+        raise NotInColumnsError
+
+
+# FieldDescriptor.Type (https://protobuf.dev/reference/protobuf/google.protobuf/#field-descriptor-proto-type)
+_KINDS: Final = {
+    1: "<f8",
+    2: "<f4",
+    3: "int64",
+    4: "uint64",
+    5: "int32",
+    6: "<u8",
+    7: "<u4",
+    13: "uint32",
+    15: "<i4",
+    16: "<i8",
+    17: "sint32",
+    18: "sint64",
+}
+
+
+def _is_packable(field: Any) -> bool:
+    return field.type not in (field.TYPE_STRING, field.TYPE_BYTES, field.TYPE_MESSAGE, field.TYPE_GROUP)
+
+
+def _tags(field: Any) -> list[int]:
+    """The tag of a field that is not repeated."""
+    kind = {"<f8": 1, "<u8": 1, "<i8": 1, "<f4": 5, "<u4": 5, "<i4": 5}.get(_KINDS.get(field.type, ""), 0)
+    return [field.number << 3 | (kind if _is_packable(field) else 2)]
+
+
+def _is_micros(is_kind: Any, wanted: pa.DataType) -> bool:
+    return bool(is_kind(wanted)) and wanted.unit == "us"

@@ -1,0 +1,337 @@
+"""Protobuf messages as Arrow arrays, all messages of one type together, with their fields: singular, repeated, maps, oneofs.
+
+As parsers do: the last value of a singular field counts, a repeated one may be packed or not, and unknown fields are skipped.
+What they do with a message that is given in parts, with several members of a oneof and with groups is left to them: such lanes
+fail, as invalid ones do.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pykafka_wire.values.protobuf.field_scan import LENGTH, VARINT, Piece, scan
+from pykafka_wire.values.protobuf.lanes import Data, Flags, Ints, Lanes, Words
+from pykafka_wire.values.protobuf.packed import unpacked
+from pykafka_wire.values.protobuf.scalar_columns import Scalar, bitmap, with_validity
+from pykafka_wire.wire.records.arrays import to_numpy, validity
+
+Found = dict[int, list[Piece]]
+
+#: Messages within messages that are read in columns; each level costs as much as the first, however few lanes reach it.
+_MAX_DEPTH: Final = 24
+
+
+class Field(ABC):
+    """One field of a message.
+
+    Attributes:
+        tags: those that it may have.
+        row_bytes: what each message takes in memory for this field, whether it is set or not.
+    """
+
+    tags: tuple[int, ...]
+    row_bytes: int
+
+    @abstractmethod
+    def read(self, lanes: Lanes, found: Found) -> Any:
+        """pa.Array, one element for each lane."""
+
+
+class Messages(ABC):
+    """The messages of one type.
+
+    Attributes:
+        type: the Arrow type.
+        row_bytes: what each takes in memory, without the items of its arrays.
+    """
+
+    type: pa.DataType
+    row_bytes: int
+
+    @abstractmethod
+    def read(self, lanes: Lanes, valid: Flags | None) -> Any:
+        """pa.Array, one element for each lane, null where not ``valid``; those lanes are empty."""
+
+
+class Struct(Messages):
+    """A message as a struct of its fields.
+
+    Attributes (set once, after it is made, since messages may contain themselves):
+        fields: in the order of ``type``.
+        checked: fields that no one wants, and that must be valid.
+        oneofs: the tags of each.
+        required: the tags of each required field.
+
+    Args:
+        is_entry: whether the message is a map's entry, which parsers ignore if it has unknown fields.
+    """
+
+    def __init__(self, arrow_type: pa.DataType, *, is_entry: bool = False) -> None:
+        self.type = arrow_type
+        self.is_entry = is_entry
+        self.fields: Sequence[Field] = ()
+        self.checked: Sequence[Field] = ()
+        self.oneofs: Sequence[Sequence[int]] = ()
+        self.required: Sequence[Sequence[int]] = ()
+        self.row_bytes = 0
+
+    def read(self, lanes: Lanes, valid: Flags | None) -> Any:
+        tags = {tag for each in (*self.fields, *self.checked) for tag in each.tags}
+        tags.update(tag for each in (*self.oneofs, *self.required) for tag in each)
+        found = scan(lanes, tags, fail_unknown=self.is_entry)
+        for each in self.oneofs:
+            if sum(bool(found[tag]) for tag in each) > 1:
+                lanes.failed |= _counts(found, each, len(lanes)) > 1
+        for each in self.required:
+            if not any(piece.lanes is None for tag in each for piece in found[tag]):
+                lanes.failed |= _counts(found, each, len(lanes)) == 0
+        children = [each.read(lanes, found) for each in self.fields]
+        for unwanted in self.checked:
+            if any(found[tag] for tag in unwanted.tags):
+                unwanted.read(lanes, found)
+        for child, field in zip(children, self.type, strict=True):
+            if not field.nullable and child.null_count:
+                lanes.failed |= _are_null(child)
+        return pa.Array.from_buffers(self.type, len(lanes), [bitmap(valid)], children=children)
+
+
+class Wrapped(Messages):
+    """A wrapper as the value in it."""
+
+    def __init__(self, inner: Struct) -> None:
+        self._inner = inner
+        self.type = inner.type.field(0).type
+        self.row_bytes = inner.row_bytes
+
+    def read(self, lanes: Lanes, valid: Flags | None) -> Any:
+        return with_validity(self._inner.read(lanes, None).field(0), valid)
+
+
+class Time(Messages):
+    """``google.protobuf.Timestamp`` or ``Duration``, in microseconds.
+
+    Args:
+        inner: reads ``seconds`` as int64 and ``nanos`` as int32.
+        limits: the least and the greatest number of seconds.
+        is_signed: whether ``nanos`` has the sign of the seconds.
+    """
+
+    def __init__(self, inner: Struct, wanted: pa.DataType, limits: tuple[int, int], *, is_signed: bool) -> None:
+        self._inner = inner
+        self.type = wanted
+        self._limits = limits
+        self._is_signed = is_signed
+        self.row_bytes = inner.row_bytes
+
+    def read(self, lanes: Lanes, valid: Flags | None) -> Any:
+        parts = self._inner.read(lanes, None)
+        seconds = to_numpy(parts.field(0), null=0)
+        nanos = to_numpy(parts.field(1), null=0).astype(np.int64)
+        least, most = self._limits
+        wrong = (seconds < least) | (seconds > most) | (nanos > 999_999_999)
+        if self._is_signed:
+            wrong |= (nanos < -999_999_999) | ((seconds > 0) & (nanos < 0)) | ((seconds < 0) & (nanos > 0))
+            micros = np.sign(nanos) * (np.abs(nanos) // 1000)
+        else:
+            wrong |= nanos < 0
+            micros = nanos // 1000
+        if wrong.any():
+            lanes.failed |= wrong
+        found = np.where(wrong, 0, seconds) * 1_000_000 + micros
+        return pa.Array.from_buffers(self.type, len(lanes), [bitmap(valid), pa.py_buffer(found)])
+
+
+class LeftOver(Messages):
+    """Messages that are not read in columns: their lanes fail."""
+
+    def __init__(self, wanted: pa.DataType) -> None:
+        self.type = wanted
+        self.row_bytes = 8
+
+    def read(self, lanes: Lanes, valid: Flags | None) -> Any:
+        lanes.failed |= True if valid is None else valid
+        return pa.nulls(len(lanes), self.type)
+
+
+class Absent(Field):
+    """A column that the message has no field for, or whose values are always null."""
+
+    tags = ()
+
+    def __init__(self, wanted: pa.DataType) -> None:
+        self._type = wanted
+        self.row_bytes = 8
+
+    def read(self, lanes: Lanes, found: Found) -> Any:
+        return pa.nulls(len(lanes), self._type)
+
+
+class SingleScalar(Field):
+    """A singular field; null where it is not set, or its default where the field does not know."""
+
+    def __init__(self, scalar: Scalar, number: int, *, has_presence: bool) -> None:
+        self._scalar = scalar
+        self._has_presence = has_presence
+        self.tags = (number << 3 | scalar.wire_type,)
+        self.row_bytes = scalar.item_bytes
+
+    def read(self, lanes: Lanes, found: Found) -> Any:
+        scalar, pieces = self._scalar, found[self.tags[0]]
+        valid = None
+        if len(pieces) == 1 and pieces[0].lanes is None:
+            _, starts, words = pieces[0]
+        else:
+            starts, words, valid = self._spread(lanes, pieces)
+        column, wrong = scalar.read(lanes.data, starts, words, valid if self._has_presence else None)
+        if wrong is not None:
+            lanes.failed |= wrong if valid is None or not self._has_presence else wrong & valid
+        return column
+
+    def _spread(self, lanes: Lanes, pieces: list[Piece]) -> tuple[Ints, Words, Flags]:
+        n, kind = len(lanes), self._scalar.wire_type
+        valid = np.zeros(n, dtype=np.bool_)
+        words: npt.NDArray[Any]
+        if kind == LENGTH:
+            starts, words = lanes.start.copy(), np.zeros(n, dtype=np.int64)
+        else:
+            starts = np.full(n, lanes.data.size)  # the padding, which is zeros
+            words = np.full(n if kind == VARINT else 0, self._scalar.default, dtype=np.uint64)
+        for piece in pieces:
+            index = slice(None) if piece.lanes is None else piece.lanes
+            valid[index] = True
+            starts[index] = piece.starts
+            if len(words):
+                words[index] = piece.words
+        return starts, words, valid
+
+
+class SingleMessage(Field):
+    """A message in a message."""
+
+    def __init__(self, messages: Messages, number: int, *, is_always_set: bool = False) -> None:
+        self._messages = messages
+        self._is_always_set = is_always_set
+        self.tags = (number << 3 | LENGTH,)
+        self.row_bytes = messages.row_bytes
+
+    def read(self, lanes: Lanes, found: Found) -> Any:
+        n, pieces = len(lanes), found[self.tags[0]]
+        if not pieces and not self._is_always_set:
+            return pa.nulls(n, self._messages.type)
+        starts, ends = lanes.start.copy(), lanes.start.copy()
+        valid = np.zeros(n, dtype=np.bool_)
+        for piece in pieces:
+            index = slice(None) if piece.lanes is None else piece.lanes
+            lanes.failed[index] |= valid[index]  # a second part of the message
+            valid[index] = True
+            starts[index] = piece.starts
+            ends[index] = piece.starts + piece.words
+        inner = _within(lanes, starts, ends)
+        is_given = None if self._is_always_set or valid.all() else valid
+        column = self._messages.read(inner, is_given)
+        lanes.failed |= inner.failed if is_given is None else inner.failed & valid
+        return column
+
+
+class Repeated(Field):
+    """A repeated scalar or message as a list; a map's entries as a map."""
+
+    def __init__(self, items: Scalar | Messages, number: int, wanted: pa.DataType) -> None:
+        self._items = items
+        self._type = wanted
+        self._is_map = pa.types.is_map(wanted)
+        self.row_bytes = 16
+        self.tags = (number << 3 | LENGTH,)
+        if isinstance(items, Scalar) and items.wire_type != LENGTH:
+            self.tags = (number << 3 | items.wire_type, *self.tags)
+
+    def read(self, lanes: Lanes, found: Found) -> Any:
+        items = self._items
+        if isinstance(items, Scalar):
+            owner, values = self._scalars(lanes, found, items)
+        else:
+            owner, starts, sizes = self._kept(lanes, *_joined(found[self.tags[0]], len(lanes)), items.row_bytes)
+            inner = _within(lanes, starts, starts + sizes)
+            values = items.read(inner, None)
+            lanes.failed[owner[inner.failed]] = True
+        offsets = np.zeros(len(lanes) + 1, dtype=np.int32)
+        np.cumsum(np.bincount(owner, minlength=len(lanes)), out=offsets[1:])
+        if self._is_map:
+            self._check_keys(lanes, owner, values.field(0))
+        return pa.Array.from_buffers(self._type, len(lanes), [None, pa.py_buffer(offsets)], children=[values])
+
+    def _scalars(self, lanes: Lanes, found: Found, items: Scalar) -> tuple[Ints, Any]:
+        data: Data = lanes.data
+        owner, starts, words = _joined(found[self.tags[0]], len(lanes))
+        if len(self.tags) == 1:
+            owner, starts, words = self._kept(lanes, owner, starts, words, items.item_bytes)
+        elif found[self.tags[1]]:
+            blocks = _joined(found[self.tags[1]], len(lanes))
+            if len(owner):  # of one field, some packed and some not
+                lanes.failed[blocks[0]] = True
+            else:
+                data, owner, starts, words = unpacked(lanes, *blocks, items)
+        values, wrong = items.read(data, starts, words, None)
+        if wrong is not None:
+            lanes.failed[owner[wrong]] = True
+        return owner, values
+
+    @staticmethod
+    def _kept(lanes: Lanes, owner: Ints, starts: Ints, words: Words, item_bytes: int) -> tuple[Ints, Ints, Words]:
+        """The items of the lanes that may have so many."""
+        too_many = lanes.spend(owner, item_bytes)
+        if too_many is None:
+            return owner, starts, words
+        lanes.failed |= too_many
+        kept = ~too_many[owner]
+        return owner[kept], starts[kept], words[kept]
+
+    @staticmethod
+    def _check_keys(lanes: Lanes, owner: Ints, keys: Any) -> None:
+        """Fails the lanes in which a key is there twice."""
+        encoded = keys.dictionary_encode()
+        n_keys = max(len(encoded.dictionary), 1)
+        pairs = owner * n_keys + to_numpy(encoded.indices, null=0)
+        pairs.sort()
+        lanes.failed[pairs[1:][pairs[1:] == pairs[:-1]] // n_keys] = True
+
+
+def _within(lanes: Lanes, starts: Ints, ends: Ints) -> Lanes:
+    inner = Lanes(lanes.data, starts, ends, lanes.depth + 1)
+    if inner.depth > _MAX_DEPTH:
+        inner.failed[:] = True
+        inner.end = inner.start
+    return inner
+
+
+def _joined(pieces: list[Piece], n: int) -> tuple[Ints, Ints, Words]:
+    """``(owner, starts, words)`` of all values, in the order of the data, which is that of the lanes."""
+    if not pieces:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64)
+    owners = [np.arange(n) if piece.lanes is None else piece.lanes for piece in pieces]
+    if len(pieces) == 1:
+        return owners[0], pieces[0].starts, pieces[0].words
+    starts = np.concatenate([piece.starts for piece in pieces])
+    order = np.argsort(starts, kind="stable")
+    words = np.concatenate([piece.words for piece in pieces])
+    return np.concatenate(owners)[order], starts[order], words[order] if len(words) else words
+
+
+def _counts(found: Found, tags: Sequence[int], n: int) -> Ints:
+    """int64[n]: how often each lane has one of the fields."""
+    counts = np.zeros(n, dtype=np.int64)
+    for tag in tags:
+        for piece in found[tag]:
+            counts[slice(None) if piece.lanes is None else piece.lanes] += 1
+    return counts
+
+
+def _are_null(column: Any) -> Flags:
+
+    return ~validity(column)

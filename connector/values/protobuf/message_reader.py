@@ -1,0 +1,135 @@
+"""Reads the Protobuf messages of one type: in columns as far as that goes, else one by one.
+
+One by one, google.protobuf parses and the fields that are wanted are converted. That is the reference for what is read in columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pykafka_wire.errors import PoisonError
+from pykafka_wire.values.payloads import Flags, Payloads
+from pykafka_wire.values.protobuf.column_plan import column_plan
+from pykafka_wire.values.protobuf.column_reader import read_messages
+from pykafka_wire.values.protobuf.conversion import Conversion, message_conversion
+from pykafka_wire.values.protobuf.input_limits import Budget, Layout, layout_of
+from pykafka_wire.values.protobuf.json_mapping import is_map
+from pykafka_wire.values.protobuf.message_columns import Messages
+
+#: Of required fields that are missing.
+_MAX_NAMED: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageReader:
+    """Reads the messages of one type into one Arrow type.
+
+    Attributes:
+        plan: reads them in columns; None if none can be read so.
+    """
+
+    column_type: pa.DataType
+    plan: Messages | None
+    parse: Callable[[bytes], Any]
+    layout: Layout
+    convert: Conversion
+    has_proto2: bool
+
+    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+        """``(pa.Array, bool[n])``: the values, and the rows that are left to :meth:`read_one`."""
+        if self.plan is None:
+            return pa.nulls(len(payloads), self.column_type), np.ones(len(payloads), dtype=np.bool_)
+        return read_messages(payloads, self.plan)
+
+    def read_one(self, content: bytes) -> Any:
+        """Raises PoisonError."""
+        budget = Budget(len(content))
+        try:
+            self.layout.reserve(content, budget)
+            message = self.parse(content)
+            if self.has_proto2:
+                if not message.IsInitialized():
+                    missing = ", ".join(islice(_missing_fields(message), _MAX_NAMED))
+                    raise PoisonError(f"required fields are missing: {missing}")
+                if not content.isascii():
+                    _check_texts(message)
+            return self.convert(message, budget)
+        except PoisonError:
+            raise
+        except Exception as error:  # DecodeError, an Any of a type that the schema lacks, a time out of range
+            raise PoisonError(f"it is not what its schema says ({type(error).__name__})") from error
+
+
+def message_reader(descriptor: Any, wanted: pa.DataType) -> MessageReader:
+    """What reads messages of a descriptor as ``wanted``."""
+    from google.protobuf.message_factory import GetMessageClass
+
+    return MessageReader(
+        column_type=wanted,
+        plan=column_plan(descriptor, wanted),
+        parse=GetMessageClass(descriptor).FromString,
+        layout=layout_of(descriptor),
+        convert=message_conversion(descriptor, wanted),
+        has_proto2=_has_proto2(descriptor.file),
+    )
+
+
+@lru_cache(maxsize=1_000)
+def _has_proto2(file: Any) -> bool:
+    """Whether a file, or one that it imports, is of proto2, in which a text may be other than UTF-8."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    found = FileDescriptorProto()
+    file.CopyToProto(found)
+    return found.syntax != "proto3" or any(_has_proto2(each) for each in file.dependencies)
+
+
+def _missing_fields(message: Any, path: str = "") -> Iterator[str]:
+    """The paths of required fields that are not set. The library's own list of them can be of any length."""
+    for field in message.DESCRIPTOR.fields:
+        if field.is_required and not message.HasField(field.name):
+            yield path + field.name
+    for field, value in type(message).ListFields(message):
+        if field.message_type is None:
+            continue
+        name = f"{path}({field.full_name})" if field.is_extension else path + field.name
+        if is_map(field):
+            if field.message_type.fields_by_name["value"].message_type is not None:
+                for key, each in value.items():
+                    yield from _missing_fields(each, f"{name}[{key!r}].")
+        elif field.is_repeated:
+            for number, each in enumerate(value):
+                yield from _missing_fields(each, f"{name}[{number}].")
+        else:
+            yield from _missing_fields(value, f"{name}.")
+
+
+def _check_texts(message: Any) -> None:
+    """Raises PoisonError for a text that is not UTF-8, which Protobuf gives as bytes, and its JSON mapping as their repr."""
+    for field, value in type(message).ListFields(message):
+        if isinstance(value, (str, int, float)):
+            continue
+        if isinstance(value, bytes) or hasattr(value, "ListFields"):
+            _check_text(field, (value,))
+        elif hasattr(value, "items"):
+            entry = field.message_type.fields_by_name
+            _check_text(entry["key"], value.keys())
+            _check_text(entry["value"], value.values())
+        else:
+            _check_text(field, value)
+
+
+def _check_text(field: Any, values: Iterable[Any]) -> None:
+    if field.type == field.TYPE_STRING:
+        if any(isinstance(each, bytes) for each in values):
+            raise PoisonError(f"a text in its field {field.full_name} is not UTF-8")
+    elif field.message_type is not None:
+        for each in values:
+            _check_texts(each)
