@@ -18,6 +18,7 @@ from pykafka_wire.values.avro import write_steps as steps
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of
 from pykafka_wire.values.avro.types import member_name
 from pykafka_wire.values.avro.write_steps import Step
+from pykafka_wire.values.step_writing import sql_name
 from pykafka_wire.wire.records.arrays import binary_array
 
 #: Spark's decimals have 38 digits at most.
@@ -36,22 +37,6 @@ _TIMESTAMPS: Final = {
     "local-timestamp-nanos": (1000, 1),
 }
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_SQL_NAMES: Final = {
-    "bool": "BOOLEAN",
-    "int8": "TINYINT",
-    "int16": "SMALLINT",
-    "int32": "INT",
-    "int64": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "string": "STRING",
-    "large_string": "STRING",
-    "binary": "BINARY",
-    "large_binary": "BINARY",
-    "date32[day]": "DATE",
-    "timestamp[us]": "TIMESTAMP_NTZ",
-    "null": "VOID",
-}
 
 
 class WritePlan:
@@ -288,20 +273,3 @@ def _shown(schema: Schema) -> str:
         return f"{kind_of(schema)} decimal({schema['precision']},{schema.get('scale', 0)})"
     name = schema.get("name")
     return " ".join(each for each in (kind_of(schema), str(name) if name else "", logical) if each)
-
-
-def sql_name(column: pa.DataType) -> str:
-    """An Arrow type as Spark's SQL names it."""
-    if pa.types.is_struct(column):
-        return f"STRUCT<{', '.join(f'{each.name}: {sql_name(each.type)}' for each in column)}>"
-    if pa.types.is_map(column):
-        return f"MAP<{sql_name(column.key_type)}, {sql_name(column.item_type)}>"
-    if pa.types.is_list(column) or pa.types.is_large_list(column):
-        return f"ARRAY<{sql_name(column.value_type)}>"
-    if pa.types.is_decimal(column):
-        return f"DECIMAL({column.precision},{column.scale})"
-    if pa.types.is_timestamp(column) and column.tz:
-        return "TIMESTAMP"
-    if pa.types.is_time(column):
-        return "TIME"
-    return _SQL_NAMES.get(str(column), str(column))

@@ -1,6 +1,6 @@
 """The steps of writing one column: each writes the values of one schema out of one Arrow type, for all elements together.
 
-A step takes a pa.Array and returns pieces (:mod:`~pykafka_wire.values.avro.pieces`). It never raises for a value: an element that
+A step takes a pa.Array and returns pieces (:mod:`~pykafka_wire.values.pieces`). It never raises for a value: an element that
 does not fit is reported to :class:`Misfits` and gets bytes that mean nothing. Nulls are judged by :class:`Required` and
 :class:`Optional` alone; what a step returns for them means nothing.
 """
@@ -8,15 +8,15 @@ does not fit is reported to :class:`Misfits` and gets bytes that mean nothing. N
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.values.avro.pieces import (
+from pykafka_wire.values.pieces import (
     Ints,
     Octets,
     Piece,
@@ -30,29 +30,8 @@ from pykafka_wire.values.avro.pieces import (
     octets,
     varints,
 )
+from pykafka_wire.values.step_writing import Misfits
 from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
-
-
-@dataclass(frozen=True, slots=True)
-class Misfits:
-    """The elements that do not fit, by the number of their row; the first reason of a row counts.
-
-    Attributes:
-        rows_of: the row of each of these elements; None where elements are rows.
-    """
-
-    reasons: dict[int, str] = field(default_factory=dict)
-    rows_of: Callable[[Ints], Ints] | None = None
-
-    def add(self, elements: Ints, path: str, reason: str) -> None:
-        rows = elements if self.rows_of is None else self.rows_of(elements)
-        for row in rows.tolist():
-            self.reasons.setdefault(row, f"{path}: {reason}" if path else reason)
-
-    def inside(self, parents_of: Callable[[Ints], Ints]) -> Misfits:
-        """The same for elements within these: ``parents_of`` gives the number of the element that each is a part of."""
-        outer = self.rows_of
-        return Misfits(self.reasons, parents_of if outer is None else lambda elements: outer(parents_of(elements)))
 
 
 class Step(Protocol):

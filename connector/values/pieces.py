@@ -1,7 +1,7 @@
 """Bytes that are written for many elements together: words of up to eight bytes, byte arrays, and how they are joined.
 
-A step of a column writer (:mod:`~pykafka_wire.values.avro.write_steps`) returns pieces: each holds some bytes for every element,
-and an element's value is its bytes out of each piece, in the pieces' order. Knows no Avro but its varints.
+A step of a column writer (:mod:`~pykafka_wire.values.column_writing`) returns pieces: each holds some bytes for every element,
+and an element's value is its bytes out of each piece, in the pieces' order. Knows no format but the varints of all.
 """
 
 from __future__ import annotations
@@ -85,7 +85,11 @@ def octets(offsets: npt.NDArray[Any], data: Any) -> Octets:
 
 def varints(numbers: Ints) -> list[Piece]:
     """Each number as a zigzag varint."""
-    unsigned = zigzag(numbers)
+    return unsigned_varints(zigzag(numbers))
+
+
+def unsigned_varints(unsigned: Words) -> list[Piece]:
+    """Each number as a varint."""
     if not len(unsigned):
         return []
     least, most = int(unsigned.min()), int(unsigned.max())

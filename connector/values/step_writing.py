@@ -1,0 +1,136 @@
+"""Columns written by steps, all rows together: what is the same for every format.
+
+A step takes a pa.Array and returns pieces (:mod:`~pykafka_wire.values.pieces`). It never raises for a value: an element that does
+not fit is reported to :class:`Misfits` and gets bytes that mean nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from pykafka_wire.errors import MisfitError, SchemaError
+from pykafka_wire.values.pieces import Ints, Piece, constant, expanded, joined
+from pykafka_wire.wire.records.arrays import to_arrow, validity
+
+#: Rows that are written at once, chosen so that their columns fit the cache.
+_ROWS_AT_ONCE: Final = 16_384
+#: Problems that an error lists.
+_MAX_PROBLEMS: Final = 5
+_SQL_NAMES: Final = {
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "STRING",
+    "large_string": "STRING",
+    "binary": "BINARY",
+    "large_binary": "BINARY",
+    "date32[day]": "DATE",
+    "timestamp[us]": "TIMESTAMP_NTZ",
+    "null": "VOID",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Misfits:
+    """The elements that do not fit, by the number of their row; the first reason of a row counts.
+
+    Attributes:
+        rows_of: the row of each of these elements; None where elements are rows.
+    """
+
+    reasons: dict[int, str] = field(default_factory=dict)
+    rows_of: Callable[[Ints], Ints] | None = None
+
+    def add(self, elements: Ints, path: str, reason: str) -> None:
+        rows = elements if self.rows_of is None else self.rows_of(elements)
+        for row in rows.tolist():
+            self.reasons.setdefault(row, f"{path}: {reason}" if path else reason)
+
+    def inside(self, parents_of: Callable[[Ints], Ints]) -> Misfits:
+        """The same for elements within these: ``parents_of`` gives the number of the element that each is a part of."""
+        outer = self.rows_of
+        return Misfits(self.reasons, parents_of if outer is None else lambda elements: outer(parents_of(elements)))
+
+
+class Step(Protocol):
+    """Writes values of one schema."""
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]: ...
+
+
+class StepWriter:
+    """Writes columns by a step for each row that is not null; picklable.
+
+    Args:
+        prefix: the bytes before each value, such as Confluent's frame.
+    """
+
+    def __init__(self, step: Step, prefix: bytes = b"") -> None:
+        self._step = step
+        self._prefix = prefix
+
+    def write(self, column: Any) -> Any:  # Any: pyarrow has no types
+        """pa.BinaryArray, as long as ``column``: each row's prefix and value; null for null.
+
+        Raises:
+            MisfitError: with all rows that do not fit the schema.
+        """
+        reasons: dict[int, str] = {}
+        written = []
+        for first in range(0, len(column), _ROWS_AT_ONCE):
+            misfits = Misfits()
+            written.append(self._write(column.slice(first, _ROWS_AT_ONCE), misfits))
+            reasons |= {first + row: reason for row, reason in misfits.reasons.items()}
+        if reasons:
+            raise MisfitError(reasons)
+        if not written:
+            return pa.nulls(0, pa.binary())
+        return written[0] if len(written) == 1 else pa.concat_arrays(written)
+
+    def _write(self, column: Any, misfits: Misfits) -> Any:
+        present = validity(column)
+        if present.all():
+            return self._joined(column, misfits)
+        index = np.flatnonzero(present)
+        values = self._joined(column.take(to_arrow(index)), misfits.inside(index.__getitem__))
+        _, bounds, data = expanded(values, present).array.buffers()
+        bitmap = pa.py_buffer(np.packbits(present, bitorder="little"))
+        return pa.Array.from_buffers(pa.binary(), len(column), [bitmap, bounds, data])
+
+    def _joined(self, column: Any, misfits: Misfits) -> Any:
+        return joined([*constant(self._prefix, len(column)), *self._step.write(column, misfits)], len(column))
+
+
+def refuse(problems: Sequence[str], column: pa.DataType, format_name: str) -> None:
+    """Raises SchemaError where there are problems."""
+    if problems:
+        listed = list(problems[:_MAX_PROBLEMS])
+        if more := len(problems) - len(listed):
+            listed.append(f"and {more} more")
+        raise SchemaError(f"a column of {sql_name(column)} cannot be written as {format_name}: {'; '.join(listed)}.")
+
+
+def sql_name(column: pa.DataType) -> str:
+    """An Arrow type as Spark's SQL names it."""
+    if pa.types.is_struct(column):
+        return f"STRUCT<{', '.join(f'{each.name}: {sql_name(each.type)}' for each in column)}>"
+    if pa.types.is_map(column):
+        return f"MAP<{sql_name(column.key_type)}, {sql_name(column.item_type)}>"
+    if pa.types.is_list(column) or pa.types.is_large_list(column):
+        return f"ARRAY<{sql_name(column.value_type)}>"
+    if pa.types.is_decimal(column):
+        return f"DECIMAL({column.precision},{column.scale})"
+    if pa.types.is_timestamp(column) and column.tz:
+        return "TIMESTAMP"
+    if pa.types.is_time(column):
+        return "TIME"
+    return _SQL_NAMES.get(str(column), str(column))
