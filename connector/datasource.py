@@ -15,9 +15,10 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.parsing import TABLE_OPTIONS, log_warnings
-from pykafka_wire.options.sink import parse_sink_options
+from pykafka_wire.options.sink import SinkOptions, parse_sink_options
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.schema import source_schema
+from pykafka_wire.sink.encoding import Encoding
 
 
 class PykafkaWireDataSource(DataSource):
@@ -74,6 +75,7 @@ class PykafkaWireDataSource(DataSource):
             )
         log_warnings(parsed.warnings)
         writer = KafkaBatchWriter(parsed, schema)
+        writer.encoding = _encoding(parsed, schema)
         check_batch_write(parsed)
         return writer
 
@@ -93,8 +95,18 @@ class PykafkaWireDataSource(DataSource):
 
             writer = ExactlyOnceStreamWriter(parsed, parsed.exactly_once, schema)
         if not only_commits:
+            writer.encoding = _encoding(parsed, schema)
             check_stream_write(parsed)
         return writer
+
+
+def _encoding(options: SinkOptions, schema: StructType) -> Encoding:
+    """What writes the typed columns of a DataFrame; asks the schema registry, if there is one."""
+    if not options.typed.encoded:
+        return Encoding()
+    from pykafka_wire.sink.encoding_lookup import look_up_encoding  # and with it, the formats' modules
+
+    return look_up_encoding(options, schema)
 
 
 def _only_commits() -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.parsing import OptionValues
+from pykafka_wire.options.typed_columns import TypedColumns, parse_typed_columns
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.settings import ClientSettings
 
@@ -33,6 +34,7 @@ class SinkOptions:
     """Options of a write; picklable, and its repr contains no secret. ``exactly_once`` is None for at least once.
 
     Attributes:
+        typed: what keys and values are encoded as.
         warnings: options that have no effect or are not safe, for :func:`~pykafka_wire.options.parsing.log_warnings`.
     """
 
@@ -41,6 +43,7 @@ class SinkOptions:
     codec: Codec
     exactly_once: ExactlyOnceOptions | None = None
     dead_letter_topic: str | None = None
+    typed: TypedColumns = field(default_factory=TypedColumns)
     warnings: tuple[str, ...] = ()
 
 
@@ -60,12 +63,19 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     except KeyError:
         names = ", ".join(codec.name.lower() for codec in Codec)
         raise OptionError(f"kafka.compression.type is {client.compression_type!r}: use one of {names}.") from None
+    typed = parse_typed_columns(values)
+    for column in typed.typed:
+        if column.format == "json" and column.schema is not None:
+            values.warnings.append(
+                f"The option {column.option('Schema')} applies to reads: a write takes the column's own type"
+            )
     return SinkOptions(
         client=client,
         topic=topic,
         codec=codec,
         exactly_once=_exactly_once(values, client, topic),
         dead_letter_topic=_dead_letter_topic(values, client, topic),
+        typed=typed,
         warnings=tuple(values.warnings),
     )
 

@@ -83,6 +83,11 @@ class TypedColumns:
         """The columns that are not left binary."""
         return tuple(column for column in (self.key, self.value) if column.is_typed)
 
+    @property
+    def encoded(self) -> frozenset[str]:
+        """The names of the columns that a write encodes, whatever their type."""
+        return frozenset(column.name for column in self.typed if column.format != "string")
+
 
 def parse_typed_columns(values: OptionValues) -> TypedColumns:
     """What the options say of ``key`` and ``value``; adds to the warnings of ``values``.

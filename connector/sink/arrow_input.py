@@ -59,12 +59,24 @@ def rows_to_arrow(rows: Iterator[Any], schema: StructType, names: Sequence[str])
     arrow = arrow_schema(StructType([schema[name] for name in names]))
 
     def values(row: Any) -> dict[str, Any]:
-        found = {name: row[name] for name in names}
-        if found.get("headers") is not None:
-            found["headers"] = [header.asDict() for header in found["headers"]]
-        if found.get("timestamp") is not None:
-            found["timestamp"] = found["timestamp"].astimezone(timezone.utc)
-        return found
+        return {field.name: _python_value(row[field.name], field.type) for field in arrow}
 
     while chunk := list(islice(rows, _ROWS_PER_BATCH)):
         yield pa.RecordBatch.from_pylist([values(row) for row in chunk], schema=arrow)
+
+
+def _python_value(value: Any, column_type: pa.DataType) -> Any:
+    """A value of Spark's rows as ``pa.array`` takes it."""
+    is_a = pa.types
+    if value is None:
+        return None
+    if is_a.is_struct(column_type):  # by position: a Row may have two fields of one name
+        return {field.name: _python_value(value[nth], field.type) for nth, field in enumerate(column_type)}
+    if is_a.is_list(column_type):
+        return [_python_value(each, column_type.value_type) for each in value]
+    if is_a.is_map(column_type):
+        key_type, item_type = column_type.key_type, column_type.item_type
+        return [(_python_value(key, key_type), _python_value(each, item_type)) for key, each in value.items()]
+    if is_a.is_timestamp(column_type) and column_type.tz is not None:
+        return value.astimezone(timezone.utc)
+    return value

@@ -10,6 +10,7 @@ import functools
 import logging
 import time
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,10 +47,13 @@ class SinkColumns:
     topic: str | None
 
     @classmethod
-    def from_schema(cls, schema: StructType, topic: str | None) -> SinkColumns:
+    def from_schema(cls, schema: StructType, topic: str | None, typed: Collection[str] = ()) -> SinkColumns:
         """The sink's columns in ``schema``.
 
         A warning names the columns that are not written, once a process.
+
+        Args:
+            typed: the columns that are encoded under a format, whatever their type.
 
         Raises:
             SchemaError: no value, neither a topic column nor the option, a column of the wrong type, two columns of one
@@ -81,16 +85,22 @@ class SinkColumns:
                 'no topic to write to: set the option topic, or give the rows a column "topic" of strings.'
             )
         for name, allowed in _SINK_TYPES.items():
-            if name in types and types[name] not in allowed and not (name == "topic" and topic is not None):
+            if (
+                name in types
+                and types[name] not in allowed
+                and name not in typed
+                and not (name == "topic" and topic is not None)
+            ):
+                encoded = f", or set {name}Format (json, avro or protobuf)" if name in ("key", "value") else ""
                 raise SchemaError(
-                    f"column {name!r} is {types[name]} and must be {' or '.join(allowed)}: cast it before the write."
+                    f"column {name!r} is {types[name]} and must be {' or '.join(allowed)}: cast it before the write{encoded}."
                 )
         if others:
             _warn_of_others(tuple(others))
         return cls(names=tuple(name for name in _SINK_TYPES if name in types), topic=topic)
 
     def records(self, batch: Any) -> RecordColumns:  # Any: pyarrow has no types
-        """The records of one Arrow record batch.
+        """The records of one Arrow record batch, whose typed columns have been encoded.
 
         Raises:
             WriteError: a row has no topic, or a header without a key.

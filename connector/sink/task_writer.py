@@ -34,7 +34,7 @@ class TaskWriter:
     """Writes the rows of tasks. Built without any I/O: Spark pickles it for the tasks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self.columns = SinkColumns.from_schema(schema, options.topic)
+        self.columns = SinkColumns.from_schema(schema, options.topic, options.typed.encoded)
         self._options = options
 
     def write(self, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.sink.arrow_input import rows_to_arrow
+from pykafka_wire.sink.encoding import Encoding
 from pykafka_wire.sink.preflight import check_brokers
 from pykafka_wire.sink.task_writer import TaskWriter, WrittenTask
 from pykafka_wire.worker_pickling import SentToWorkers
@@ -32,10 +33,16 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaBatchWriter(SentToWorkers, DataSourceArrowWriter):
-    """Appends a DataFrame's rows to Kafka. Built without any I/O: Spark pickles it."""
+    """Appends a DataFrame's rows to Kafka. Built without any I/O: Spark pickles it.
+
+    Attributes:
+        encoding: what writes typed columns; to be set where the options name any.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.encoding = Encoding()
         self._task_writer = TaskWriter(options, schema)
+        self._topic = options.topic
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
         """Sends one task's rows; returns when every record is acknowledged.
@@ -44,7 +51,7 @@ class KafkaBatchWriter(SentToWorkers, DataSourceArrowWriter):
             WireError: a broker rejected a batch, or did not answer within ``kafka.delivery.timeout.ms``.
             WriteError: a row cannot be written.
         """
-        return self._task_writer.write(iterator)
+        return self._task_writer.write(self.encoding.encoded(iterator, self._topic))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Logs the totals: the records are in Kafka already."""
@@ -55,9 +62,14 @@ class KafkaBatchWriter(SentToWorkers, DataSourceArrowWriter):
 
 
 class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
-    """Appends each micro-batch's rows to Kafka. Built without any I/O: Spark pickles it for every micro-batch."""
+    """Appends each micro-batch's rows to Kafka. Built without any I/O: Spark pickles it for every micro-batch.
+
+    Attributes:
+        encoding: what writes typed columns; to be set where the options name any.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.encoding = Encoding()
         self._task_writer = TaskWriter(options, schema)
         self._options = options
         self._schema = schema
@@ -67,7 +79,7 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         batches = (
             iterator if _STREAM_GETS_ARROW else rows_to_arrow(iterator, self._schema, self._task_writer.columns.names)
         )
-        return self._task_writer.write(batches)
+        return self._task_writer.write(self.encoding.encoded(iter(batches), self._options.topic))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Logs the totals: the records are in Kafka already.

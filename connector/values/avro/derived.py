@@ -1,4 +1,4 @@
-"""The Avro schema of a column, made of its Arrow type: for a subject that has none.
+"""The Avro schema of a column, made of its Arrow type: for a subject that has none, or not all of its fields.
 
 The types are those of Spark's ``SchemaConverters.toAvroType``. One thing differs: a nullable field is ``["null", …]`` with the
 default null, where Spark has ``[…, "null"]`` without a default. A registry that checks compatibility refuses a new field without a
@@ -37,17 +37,35 @@ _SIMPLE: Final[dict[str, Any]] = {
 }
 
 
-def derived_schema(column_type: pa.DataType, name: str = RECORD_NAME) -> str:
+def derived_schema(column_type: pa.DataType) -> str:
     """The text of a schema for columns of a type, which are not null themselves.
-
-    Args:
-        name: of the outermost record; dots separate a namespace.
 
     Raises:
         SchemaError: Avro has no such type, or a field's name is no name in Avro.
     """
-    namespace, _, record = name.rpartition(".")
-    return json.dumps(_schema(column_type, record, namespace, ""))
+    return json.dumps(_schema(column_type, RECORD_NAME, "", ""))
+
+
+def with_new_fields(text: str, column_type: pa.DataType) -> str:
+    """A record's schema with the fields that only the column has, at the end, nullable whatever the column says of them.
+
+    Nothing else changes: neither types nor fields within fields.
+
+    Raises:
+        SchemaError: as by :func:`derived_schema`.
+    """
+    document = json.loads(text)
+    if not (isinstance(document, dict) and document.get("type") == "record" and pa.types.is_struct(column_type)):
+        return text
+    name, namespace = document["name"], document.get("namespace", "")
+    full_name = name if "." in name or not namespace else f"{namespace}.{name}"
+    known = {each["name"].lower() for each in document["fields"]}
+    new = [
+        _field(field.with_nullable(True), full_name, field.name)
+        for field in column_type
+        if field.name.lower() not in known
+    ]
+    return json.dumps({**document, "fields": [*document["fields"], *new]}) if new else text
 
 
 def _schema(column: pa.DataType, name: str, namespace: str, path: str) -> Any:

@@ -118,16 +118,30 @@ class Registry:
         """The schema that a reference names, from the cache if it was asked for before."""
         return _version(self, reference)
 
+    def lookup(self, subject: str, schema: Schema) -> int:
+        """The id that a schema has under a subject.
+
+        Raises:
+            PoisonError: the subject does not have it.
+            RegistryError: the registry does not answer, or denies access.
+        """
+        return _integer_field(self, request(self, "POST", _subject_path(subject), _body(schema)), "id")
+
     def register(self, subject: str, schema: Schema) -> int:
         """The id of a schema under a subject; registers it if it is new there."""
-        body: dict[str, Any] = {"schema": schema.text}
-        if schema.kind != "AVRO":  # the default; Confluent's first versions do not know schemaType
-            body["schemaType"] = schema.kind
-        if schema.references:
-            body["references"] = [
-                {"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references
-            ]
-        return _integer_field(self, request(self, "POST", f"{_subject_path(subject)}/versions", body), "id")
+        path = f"{_subject_path(subject)}/versions"
+        return _integer_field(self, request(self, "POST", path, _body(schema)), "id")
+
+
+def _body(schema: Schema) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": schema.text}
+    if schema.kind != "AVRO":  # the default; Confluent's first versions do not know schemaType
+        body["schemaType"] = schema.kind
+    if schema.references:
+        body["references"] = [
+            {"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references
+        ]
+    return body
 
 
 @cached

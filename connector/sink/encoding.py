@@ -1,0 +1,58 @@
+"""Typed columns in a task: ``key`` and ``value`` of any type become the bytes of records, before anything else sees them.
+
+What writes them comes from the driver (:mod:`~pykafka_wire.sink.encoding_lookup`): a task needs no registry. Owns the report of
+rows that do not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pykafka_wire.errors import WriteError
+from pykafka_wire.sink.arrow_input import coalesce_batches
+
+if TYPE_CHECKING:
+    from pykafka_wire.values.column_writing import ColumnWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """What writes each typed column, by its name; picklable."""
+
+    writers: Mapping[str, ColumnWriter] = field(default_factory=dict)
+
+    def encoded(self, batches: Iterator[Any], topic: str | None) -> Iterator[Any]:
+        """A task's Arrow batches with typed columns as binary ones; ``topic`` is the option's.
+
+        Raises:
+            WriteError: a row does not fit its schema. No row of its batch has been sent.
+        """
+        if not self.writers:
+            yield from batches
+            return
+        n_rows = 0
+        for batch in coalesce_batches(batches):
+            yield self._encoded(batch, topic, n_rows)
+            n_rows += batch.num_rows
+
+    def _encoded(self, batch: Any, topic: str | None, first: int) -> Any:
+        from pykafka_wire.values.column_writing import encode  # its package takes 0.1 s to load, and few writes need it
+
+        columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
+        for name, writer in self.writers.items():
+            found = encode(writer, columns[name])
+            if found.reasons:
+                row = min(found.reasons)
+                into = topic if topic is not None else columns["topic"][row].as_py()
+                more = len(found.reasons) - 1
+                raise WriteError(
+                    f"row {first + row} of this task (counted from 0), for topic {into}, does not fit the schema of its {name}: "
+                    f"{found.reasons[row]}{f'; {more} more of {batch.num_rows} rows do not fit, either' if more else ''}. "
+                    "Correct such rows, or filter them out."
+                )
+            columns[name] = found.column
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
