@@ -17,7 +17,6 @@ import pytest
 
 from pykafka_wire.errors import MisfitError, SchemaError
 from pykafka_wire.values.avro.column_writer import ColumnWriter
-from pykafka_wire.values.avro.logical_types import renamed
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, parse
 from pykafka_wire.values.avro.types import arrow_type, column_branches, member_name, widest
 from tests.connector.values.avro_samples import UTC, Samples
@@ -38,8 +37,18 @@ def written(schema: Any, column: Any) -> list[bytes | None]:
 
 def by_fastavro(schema: Any, value: Any) -> bytes:
     stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(renamed(schema)), value)
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
     return stream.getvalue()
+
+
+def without_times(schema: Any) -> Any:
+    """A schema in which only decimals are logical types: the numbers that stand for times are compared."""
+    if isinstance(schema, list):
+        return [without_times(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    is_kept = schema.get("logicalType") == "decimal"
+    return {name: without_times(each) for name, each in schema.items() if is_kept or name != "logicalType"}
 
 
 def misfits(schema: Any, column: Any) -> dict[int, str]:
@@ -109,7 +118,7 @@ def test_fastavro_reads_what_was_written_on_random_schemas(first: int) -> None:
         column = pa.concat_arrays([pa.nulls(2, column_type), pa.array(rows, column_type)]).slice(2)
         found = ColumnWriter(parsed, column_type, b"frame").write(column).to_pylist()
         assert [place for place, value in enumerate(found) if value is None] == places
-        reader = fastavro.parse_schema(renamed(schema))
+        reader = fastavro.parse_schema(without_times(schema))
         present = [value for value in found if value is not None]
         for value, content in zip(values, present, strict=True):
             assert content.startswith(b"frame")
