@@ -86,6 +86,10 @@ fuzz: setup  ## a million damaged frames into every decoder
 fuzz-values: setup  ## a million damaged values through every decoder of connector/values
 	FUZZ_VALUES=1000000 $(BIN)/python -m pytest --timeout 7200 tests/connector/values/test_fuzz_values.py -s $(PYTEST_ARGS)
 
+.PHONY: conformance-values
+conformance-values: setup  ## random Avro schemas, values and readers' schemas, beside Apache Avro's Java library and fastavro
+	CONFORMANCE_VALUES=20000 $(BIN)/python -m pytest --timeout 7200 tests/connector/values/test_conformance_avro.py -s $(PYTEST_ARGS)
+
 resets: setup  ## a session on a real broker, with the connection reset at every byte of either side
 	$(BIN)/python -m pytest -m long tests/wire/test_resets.py -s $(PYTEST_ARGS)
 
