@@ -26,6 +26,7 @@ from pykafka_wire.values.functions import (
     encode_protobuf,
 )
 from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.settings import registry_of
 
 __all__ = [
     "OnError",
@@ -38,4 +39,5 @@ __all__ = [
     "encode_avro",
     "encode_json_schema",
     "encode_protobuf",
+    "registry_of",
 ]

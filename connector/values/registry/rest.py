@@ -64,8 +64,10 @@ def _first_answer(registry: Registry, method: str, path: str, body: dict[str, An
             answer = pool.request(method, url + path, json=body, headers=headers, preload_content=False)
             try:
                 content = _content(answer, time.monotonic() + registry.timeout_s)
-            finally:
+            except BaseException:
                 answer.close()
+                raise
+            answer.release_conn()
         except (urllib3.exceptions.HTTPError, TimeoutError) as error:
             failed.append(f"{url}: {_reason(error)}")
             continue
@@ -87,6 +89,10 @@ def _content(answer: Any, deadline: float) -> bytes:
         size += len(piece)
         if time.monotonic() > deadline:
             raise TimeoutError("its answer was not complete in time")
+    if size <= _MAX_ANSWER_BYTES:
+        answer.read()  # nothing: the connection becomes fit for another request
+    else:
+        answer.close()
     return b"".join(pieces)
 
 

@@ -44,6 +44,7 @@ class RegistryFront:
     answers: dict[str, Answer] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
+    n_connections: int = 0
     #: Ends the waits of slow answers when the test ends.
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -56,6 +57,12 @@ def registry_front(upstream: str | None = None, tls: ssl.SSLContext | None = Non
     front = RegistryFront(upstream=upstream)
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # with connections that serve several requests
+
+        def setup(self) -> None:
+            super().setup()
+            front.n_connections += 1
+
         def handle_one_request(self) -> None:
             try:
                 super().handle_one_request()

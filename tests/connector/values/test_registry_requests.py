@@ -223,6 +223,14 @@ def test_threads_that_need_the_same_schema_ask_once(front: RegistryFront) -> Non
     assert len(front.asked) == 1
 
 
+def test_a_connection_serves_many_requests(front: RegistryFront) -> None:
+    asking = Registry(front.url, timeout_s=7)  # whose connections no other test has
+    for number in range(20):
+        front.answers[f"/schemas/ids/{number}"] = schema_answer(ID_SCHEMA)
+        assert asking.by_id(number).text == ID_SCHEMA
+    assert len(front.asked) == 20 and front.n_connections == 1
+
+
 # --- GUIDs ---------------------------------------------------------------------------------------------------------------
 
 GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
