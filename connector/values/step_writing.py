@@ -134,3 +134,28 @@ def sql_name(column: pa.DataType) -> str:
     if pa.types.is_time(column):
         return "TIME"
     return _SQL_NAMES.get(str(column), str(column))
+
+
+def fixed_width(column: Any, dtype: str, per_element: int = 1) -> Any:
+    """The numbers of a column, a view; for a null, anything."""
+    numbers = np.frombuffer(column.buffers()[1] or b"", dtype=dtype)
+    found = numbers[column.offset * per_element :][: len(column) * per_element]
+    return found if len(found) else np.zeros(len(column) * per_element, dtype=dtype)
+
+
+def binary(column: Any) -> Any:
+    """A string or binary column of any width as pa.BinaryArray."""
+    return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+
+
+def rescaled(column: Any, wanted: pa.DataType) -> tuple[Any, Ints]:
+    """The decimals as ``wanted``, and the places of those that it cannot hold exactly, which are null."""
+    try:
+        return column.cast(wanted), np.zeros(0, dtype=np.int64)
+    except pa.ArrowInvalid:
+        if len(column) == 1:
+            return pa.nulls(1, wanted), np.zeros(1, dtype=np.int64)
+    half = len(column) // 2
+    first, wrong = rescaled(column.slice(0, half), wanted)
+    second, more_wrong = rescaled(column.slice(half), wanted)
+    return pa.concat_arrays([first, second]), np.concatenate((wrong, more_wrong + half))

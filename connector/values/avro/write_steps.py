@@ -30,7 +30,7 @@ from pykafka_wire.values.pieces import (
     octets,
     varints,
 )
-from pykafka_wire.values.step_writing import Misfits
+from pykafka_wire.values.step_writing import Misfits, binary, fixed_width, rescaled
 from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
 
 
@@ -129,7 +129,7 @@ class Integer:
     is_flat: ClassVar[bool] = True
 
     def write(self, column: Any, misfits: Misfits) -> list[Piece]:
-        numbers = _numbers(column, self.dtype).astype(np.int64)
+        numbers = fixed_width(column, self.dtype).astype(np.int64)
         if self.divide != 1:
             numbers = numbers // self.divide
         most = (1 << self.bits - 1) // self.multiply
@@ -152,7 +152,7 @@ class Floating:
     is_flat: ClassVar[bool] = True
 
     def write(self, column: Any, misfits: Misfits) -> list[Piece]:
-        numbers = _numbers(column, self.dtype)
+        numbers = fixed_width(column, self.dtype)
         if self.is_double:
             return [Word(numbers.astype("<f8").view(np.uint64), 8, 8)]
         return [Word(numbers.astype("<f4").view(np.uint32).astype(np.uint64), 4, 4)]
@@ -165,7 +165,7 @@ class Text:
     is_flat: ClassVar[bool] = True
 
     def write(self, column: Any, misfits: Misfits) -> list[Piece]:
-        array = _binary(column)
+        array = binary(column)
         return [*varints(byte_lengths(array)), Octets(array)]
 
 
@@ -176,7 +176,7 @@ class Fixed:
     is_flat: ClassVar[bool] = True
 
     def write(self, column: Any, misfits: Misfits) -> list[Piece]:
-        array = _binary(column)
+        array = binary(column)
         wrong = (byte_lengths(array) != self.size) & validity(array)
         if wrong.any():
             misfits.add(np.flatnonzero(wrong), self.path, f"not {self.size} bytes, the size of the schema's fixed")
@@ -218,7 +218,7 @@ class Enum:
         unknown = ~validity(indexes) & validity(column)
         if unknown.any():
             misfits.add(np.flatnonzero(unknown), self.path, "text that is not a symbol of the schema's enum")
-        return varints(np.where(validity(indexes), _numbers(indexes, "int32"), 0).astype(np.int64))
+        return varints(np.where(validity(indexes), fixed_width(indexes, "int32"), 0).astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,7 @@ class DecimalNumber:
 
     def write(self, column: Any, misfits: Misfits) -> list[Piece]:
         if column.type != self.type:
-            column, wrong = _rescaled(column, self.type)
+            column, wrong = rescaled(column, self.type)
             if len(wrong):
                 reason = f"a number that DECIMAL({self.type.precision},{self.type.scale}) cannot hold exactly"
                 misfits.add(wrong, self.path, reason)
@@ -288,7 +288,7 @@ class Items:
     is_flat: ClassVar[bool] = False
 
     def write(self, column: Any, misfits: Misfits) -> list[Piece]:
-        edges = _numbers(column.offsets, str(column.offsets.type)).astype(np.int64)
+        edges = fixed_width(column.offsets, str(column.offsets.type)).astype(np.int64)
         first, n_items = int(edges[0]), int(edges[-1] - edges[0])
         starts = edges - first
         inner = misfits.inside(lambda elements: starts.searchsorted(elements, side="right") - 1)
@@ -334,28 +334,6 @@ class Members:
         if self.null_branch is None and free.any():
             misfits.add(np.flatnonzero(free), self.path, "null, which the schema's union does not have")
         return varints(chosen) + pieces
-
-
-def _numbers(column: Any, dtype: str) -> Any:
-    return np.frombuffer(column.buffers()[1] or b"", dtype=dtype)[column.offset :][: len(column)]
-
-
-def _binary(column: Any) -> Any:
-    """A string or binary column of any width as pa.BinaryArray; the bytes are shared where the width allows."""
-    return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
-
-
-def _rescaled(column: Any, wanted: pa.DataType) -> tuple[Any, Ints]:
-    """The decimals as ``wanted``, and the places of those that it cannot hold exactly, which are null."""
-    try:
-        return column.cast(wanted), np.zeros(0, dtype=np.int64)
-    except pa.ArrowInvalid:
-        if len(column) == 1:
-            return pa.nulls(1, wanted), np.zeros(1, dtype=np.int64)
-    half = len(column) // 2
-    first, wrong = _rescaled(column.slice(0, half), wanted)
-    second, more_wrong = _rescaled(column.slice(half), wanted)
-    return pa.concat_arrays([first, second]), np.concatenate((wrong, more_wrong + half))
 
 
 def _n_bytes(low: Any, high: Any) -> Ints:

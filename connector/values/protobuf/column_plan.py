@@ -28,8 +28,8 @@ from pykafka_wire.values.protobuf.scalar_columns import Boolean, EnumName, Numbe
 from pykafka_wire.values.protobuf.types import UINT64_TYPE, scalar_type
 
 #: 0001-01-01 and 9999-12-31T23:59:59, and some 10,000 years: the limits of the well-known types.
-_TIMESTAMP_SECONDS: Final = (-62_135_596_800, 253_402_300_799)
-_DURATION_SECONDS: Final = (-315_576_000_000, 315_576_000_000)
+TIMESTAMP_SECONDS: Final = (-62_135_596_800, 253_402_300_799)
+DURATION_SECONDS: Final = (-315_576_000_000, 315_576_000_000)
 _TIME_PARTS: Final = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])
 #: As in :mod:`~pykafka_wire.values.protobuf.conversion`: a message of the library and its place in a list; a field of both.
 _MESSAGE_BYTES: Final = 112
@@ -67,9 +67,9 @@ class _Plan:
         if is_wrapper(descriptor):
             return Wrapped(self._struct(descriptor, pa.struct([pa.field("value", wanted)])))
         if descriptor.full_name == "google.protobuf.Timestamp" and _is_micros(pa.types.is_timestamp, wanted):
-            return Time(self._struct(descriptor, _TIME_PARTS), wanted, _TIMESTAMP_SECONDS, is_signed=False)
+            return Time(self._struct(descriptor, _TIME_PARTS), wanted, TIMESTAMP_SECONDS, is_signed=False)
         if descriptor.full_name == "google.protobuf.Duration" and _is_micros(pa.types.is_duration, wanted):
-            return Time(self._struct(descriptor, _TIME_PARTS), wanted, _DURATION_SECONDS, is_signed=True)
+            return Time(self._struct(descriptor, _TIME_PARTS), wanted, DURATION_SECONDS, is_signed=True)
         if descriptor.full_name in WELL_KNOWN or not pa.types.is_struct(wanted):
             return LeftOver(wanted)
         if any(each.name.startswith("[") for each in wanted):  # an extension
@@ -148,7 +148,7 @@ class _Plan:
 
     def _scalar(self, field: Any, wanted: pa.DataType) -> Scalar:
         is_a = pa.types
-        kind = _KINDS.get(field.type)
+        kind = KINDS.get(field.type)
         if kind in ("<f4", "<f8"):
             if is_a.is_float64(wanted) or (is_a.is_float32(wanted) and kind == "<f4"):
                 return Number(kind, wanted)
@@ -172,7 +172,7 @@ class _Plan:
 
 
 # FieldDescriptor.Type (https://protobuf.dev/reference/protobuf/google.protobuf/#field-descriptor-proto-type)
-_KINDS: Final = {
+KINDS: Final = {
     1: "<f8",
     2: "<f4",
     3: "int64",
@@ -194,7 +194,7 @@ def _is_packable(field: Any) -> bool:
 
 def _tags(field: Any) -> list[int]:
     """The tag of a field that is not repeated."""
-    kind = {"<f8": 1, "<u8": 1, "<i8": 1, "<f4": 5, "<u4": 5, "<i4": 5}.get(_KINDS.get(field.type, ""), 0)
+    kind = {"<f8": 1, "<u8": 1, "<i8": 1, "<f4": 5, "<u4": 5, "<i4": 5}.get(KINDS.get(field.type, ""), 0)
     return [field.number << 3 | (kind if _is_packable(field) else 2)]
 
 

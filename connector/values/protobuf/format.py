@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
-from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.optional_libraries import library
+from pykafka_wire.values.protobuf.column_writer import ColumnWriter
 from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader
 from pykafka_wire.values.protobuf.types import arrow_type
 from pykafka_wire.values.registry.cache import cached
@@ -74,17 +74,11 @@ class Protobuf:
         except IndexError as error:
             raise PoisonError(f"its schema has no message with the indexes {indexes}") from error
 
-    def encode(self, value: Any) -> bytes:
+    def column_writer(self, column_type: pa.DataType) -> ColumnWriter:
         assert self.writer is not None
         indexes = self.message_indexes()
-        cls = _message_class(self.registry, self.writer.schema, indexes)
-        from google.protobuf.json_format import Parse
-
-        try:
-            content: bytes = Parse(json_text(value, "protobuf"), cls()).SerializeToString()
-        except Exception as error:  # ParseError, and ValueErrors of well-known types
-            raise PoisonError(f"its schema cannot hold it ({type(error).__name__})") from error
-        return self.writer.frame(encode_message_indexes(indexes)) + content
+        descriptor = _message_class(self.registry, self.writer.schema, indexes).DESCRIPTOR
+        return ColumnWriter(descriptor, column_type, self.writer.frame(encode_message_indexes(indexes)))
 
     def message_indexes(self) -> tuple[int, ...]:
         """The indexes of the message to read or write, from the outermost on. A map field counts as a message, as in descriptors.

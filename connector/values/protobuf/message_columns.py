@@ -204,6 +204,8 @@ class SingleScalar(Field):
             words = np.full(n if kind == VARINT else 0, self._scalar.default, dtype=np.uint64)
         for piece in pieces:
             index = slice(None) if piece.lanes is None else piece.lanes
+            if kind == LENGTH:  # a text that is given again, and of which only the last would be checked
+                lanes.failed[index] |= valid[index]
             valid[index] = True
             starts[index] = piece.starts
             if len(words):

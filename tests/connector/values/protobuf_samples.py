@@ -326,3 +326,16 @@ def varint(content: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if octet < 0x80:
             return number, at
+
+
+def with_pairs(value: Any, wanted: pa.DataType) -> Any:
+    """The reverse of :func:`with_dicts`, with the pairs of maps in any order."""
+    if value is None:
+        return None
+    if pa.types.is_struct(wanted):
+        return {each.name: with_pairs(value[each.name], each.type) for each in wanted}
+    if pa.types.is_map(wanted):
+        return [(key, with_pairs(each, wanted.item_type)) for key, each in value.items()]
+    if pa.types.is_list(wanted):
+        return [with_pairs(each, wanted.value_type) for each in value]
+    return Decimal(value) if pa.types.is_decimal(wanted) else value

@@ -1,0 +1,314 @@
+"""The steps that write Protobuf messages out of Arrow columns, all rows together.
+
+A value step writes the values of one field without their tags; a field step adds the tags, and leaves out what is not set.
+https://protobuf.dev/programming-guides/encoding/
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pykafka_wire.values.pieces import (
+    Flags,
+    Ints,
+    Octets,
+    Piece,
+    bounds,
+    byte_lengths,
+    constant,
+    expanded,
+    joined,
+    masked,
+    octets,
+    unsigned_varints,
+)
+from pykafka_wire.values.protobuf.field_scan import GROUP, LENGTH
+from pykafka_wire.values.protobuf.write_scalars import Value
+from pykafka_wire.values.step_writing import Misfits, fixed_width
+from pykafka_wire.wire.records.arrays import to_arrow, validity
+
+
+class Content(ABC):
+    """Writes the content of messages: their bytes without a tag and a length."""
+
+    @abstractmethod
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        """``column`` has no nulls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message(Content):
+    """A message out of a struct.
+
+    Attributes:
+        fields: in the order of their numbers, and the place of each in the struct.
+        oneofs: of each, its path and the places of its members in the struct.
+    """
+
+    fields: Sequence[tuple[FieldStep, int]]
+    oneofs: Sequence[tuple[str, Sequence[int]]] = ()
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        pieces: list[Piece] = []
+        for step, place in self.fields:
+            pieces += step.write(column.field(place), misfits)
+        for path, places in self.oneofs:
+            n_set = sum(validity(column.field(place)).astype(np.int64) for place in places)
+            several = np.flatnonzero(n_set > 1)
+            if len(several):
+                misfits.add(several, path, "several members of one oneof are set")
+        return pieces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapper(Content):
+    """A wrapper's message out of its value."""
+
+    field: FieldStep
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        return self.field.write(column, misfits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Time(Content):
+    """Timestamps and durations.
+
+    Attributes:
+        per_second: the column's unit.
+        least, most: seconds.
+        is_signed: whether the part below a second has the sign of the whole.
+    """
+
+    path: str
+    message: Message
+    per_second: int
+    least: int
+    most: int
+    is_signed: bool
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        units = fixed_width(column, "int64")
+        seconds, rest = np.divmod(units, self.per_second)
+        if self.is_signed:
+            back = (seconds < 0) & (rest > 0)
+            seconds, rest = seconds + back, np.where(back, rest - self.per_second, rest)
+        wrong = (seconds < self.least) | (seconds > self.most)
+        if wrong.any():
+            misfits.add(np.flatnonzero(wrong), self.path, "a time outside the range that Protobuf has")
+        nanos = rest * (10**9 // self.per_second)
+        parts = pa.StructArray.from_arrays([to_arrow(seconds), to_arrow(nanos)], names=["seconds", "nanos"])
+        return self.message.write(parts, misfits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonText(Content):
+    """``google.protobuf.Struct``, ``Value`` and ``ListValue`` out of JSON text, one by one.
+
+    For ``Value``, text that is no JSON is a string, as it is where such a message is read.
+
+    Attributes:
+        name: of the message in ``google.protobuf.struct_pb2``.
+    """
+
+    path: str
+    name: str
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        from google.protobuf import json_format, struct_pb2
+
+        cls: Any = getattr(struct_pb2, self.name)
+        found: list[bytes] = []
+        for row, text in enumerate(column.to_pylist()):
+            message = cls()
+            try:
+                try:
+                    json_format.Parse(text, message)
+                except json_format.ParseError:
+                    if self.name != "Value":
+                        raise
+                    message.string_value = text
+                found.append(message.SerializeToString(deterministic=True))
+            except Exception:  # also RecursionError, and what is no text
+                misfits.add(np.array([row]), self.path, f"text that is not the JSON of a google.protobuf.{self.name}")
+                found.append(b"")
+        edges = np.zeros(len(found) + 1, dtype=np.int64)
+        np.cumsum([len(each) for each in found], out=edges[1:])
+        return [octets(edges, b"".join(found))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nested(Value):
+    """Messages in messages; groups have an end in place of a length."""
+
+    content: Content
+    end: bytes = b""
+    wire_type: int = LENGTH
+    is_flat: ClassVar[bool] = False
+
+    def write(self, column: Any, misfits: Misfits) -> tuple[list[Piece], Flags]:
+        n = len(column)
+        pieces, is_set = self.content.write(column, misfits), np.ones(n, dtype=np.bool_)
+        if self.wire_type == GROUP:
+            return [*pieces, *constant(self.end, n)], is_set
+        whole = joined(pieces, n)
+        return [*unsigned_varints(byte_lengths(whole).view(np.uint64)), Octets(whole)], is_set
+
+
+class FieldStep(ABC):
+    """Writes a field with its tags, for messages of which each is there."""
+
+    @abstractmethod
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Single(FieldStep):
+    """A singular field.
+
+    Attributes:
+        has_presence: whether zero, and what is empty, is written.
+        is_required: whether null is a misfit; else the field is not set.
+    """
+
+    path: str
+    value: Value
+    number: int
+    has_presence: bool
+    is_required: bool = False
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        n = len(column)
+        head = constant(tag(self.number, self.value.wire_type), n)
+        present = validity(column)
+        if self.is_required and column.null_count:
+            misfits.add(np.flatnonzero(~present), self.path, "null, and the field is required")
+        if not self.value.is_flat and column.null_count:
+            index = np.flatnonzero(present)
+            kept = column.take(to_arrow(index))
+            pieces, _ = self.value.write(kept, misfits.inside(index.__getitem__))
+            return [
+                expanded(
+                    joined([*constant(tag(self.number, self.value.wire_type), len(index)), *pieces], len(index)),
+                    present,
+                )
+            ]
+        pieces, is_set = self.value.write(column, misfits)
+        if not self.has_presence:
+            present = present & is_set
+        pieces = [*head, *pieces]
+        return pieces if present.all() else [masked(piece, present) for piece in pieces]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeated(FieldStep):
+    """A repeated field out of a list; null is an empty one."""
+
+    path: str
+    value: Value
+    number: int
+    is_packed: bool
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        return _of_present(column, misfits, self._write)
+
+    def _write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        starts, items, inner = _items(column, column.values, misfits)
+        n = len(items)
+        if items.null_count:
+            inner.add(np.flatnonzero(~validity(items)), self.path, "null, which a repeated field does not have")
+            if not self.value.is_flat:
+                items = _without_nulls(items)
+                if items is None:
+                    return []
+        pieces, _ = self.value.write(items, inner)
+        if not self.is_packed:
+            pieces = [*constant(tag(self.number, self.value.wire_type), n), *pieces]
+        whole = joined(pieces, n)
+        written = octets(bounds(whole)[starts], whole.buffers()[2] or b"")
+        if not self.is_packed:
+            return [written]
+        lengths = byte_lengths(written.array)
+        head = [*constant(tag(self.number, LENGTH), len(column)), *unsigned_varints(lengths.view(np.uint64))]
+        return [*(masked(piece, lengths > 0) for piece in head), written]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries(FieldStep):
+    """A map; its entries in the order of their keys, so that equal maps have the same bytes."""
+
+    path: str
+    key: Value
+    value: Value
+    number: int
+
+    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        return _of_present(column, misfits, self._write)
+
+    def _write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        starts, keys, inner = _items(column, column.keys, misfits)
+        items = _items(column, column.items, misfits)[1]
+        n = len(keys)
+        if items.null_count:
+            inner.add(np.flatnonzero(~validity(items)), self.path, "null, which a map's value cannot be")
+            if not self.value.is_flat:
+                items = _without_nulls(items)
+                if items is None:
+                    return []
+        counts = np.diff(starts)
+        if n and int(counts.max()) > 1:
+            owner = np.repeat(np.arange(len(counts)), counts)
+            order = pc.sort_indices(
+                pa.table({"owner": to_arrow(owner), "key": keys}),
+                sort_keys=[("owner", "ascending"), ("key", "ascending")],
+            )
+            keys, items = keys.take(order), items.take(order)
+            places = fixed_width(order, "uint64").astype(np.int64)
+            inner = inner.inside(places.__getitem__)
+        pieces = [*constant(tag(1, self.key.wire_type), n), *self.key.write(keys, inner)[0]]
+        pieces += [*constant(tag(2, self.value.wire_type), n), *self.value.write(items, inner)[0]]
+        entries = joined(pieces, n)
+        head = [*constant(tag(self.number, LENGTH), n), *unsigned_varints(byte_lengths(entries).view(np.uint64))]
+        whole = joined([*head, Octets(entries)], n)
+        return [octets(bounds(whole)[starts], whole.buffers()[2] or b"")]
+
+
+def _of_present(column: Any, misfits: Misfits, write: Any) -> list[Piece]:
+    """What ``write`` gives for the elements that are not null, and nothing for the others."""
+    if not column.null_count:
+        return list(write(column, misfits))
+    present = validity(column)
+    index = np.flatnonzero(present)
+    pieces = write(column.take(to_arrow(index)), misfits.inside(index.__getitem__))
+    return [expanded(joined(pieces, len(index)), present)]
+
+
+def _items(column: Any, values: Any, misfits: Misfits) -> tuple[Ints, Any, Misfits]:
+    """Where each element's items start, n + 1 numbers; the items; and their misfits. ``column`` has no nulls."""
+    edges = fixed_width(column.offsets, str(column.offsets.type)).astype(np.int64)
+    starts = edges - edges[0]
+    items = values.slice(int(edges[0]), int(starts[-1]))
+    return starts, items, misfits.inside(lambda elements: starts.searchsorted(elements, side="right") - 1)
+
+
+def _without_nulls(items: Any) -> Any:
+    """Another item in place of each null, whose row is a misfit; None where all are null."""
+    valid = validity(items)
+    if not valid.any():
+        return None
+    return items.take(to_arrow(np.where(valid, np.arange(len(items)), int(np.argmax(valid)))))
+
+
+def tag(number: int, wire_type: int) -> bytes:
+    left, found = number << 3 | wire_type, bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*found, left])
