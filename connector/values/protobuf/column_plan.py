@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.values.protobuf.conversion import enum_names, is_plain_struct
+from pykafka_wire.values.protobuf.field_scan import FIXED32, FIXED64, GROUP, LENGTH, VARINT
 from pykafka_wire.values.protobuf.json_mapping import WELL_KNOWN, is_map, is_wrapper
 from pykafka_wire.values.protobuf.message_columns import (
     Absent,
@@ -103,6 +104,8 @@ class _Plan:
 
     def _check(self, field: Any) -> Field | None:
         """What fails lanes in which a field that no one wants is not valid; None where it always is."""
+        if field.type == field.TYPE_GROUP:
+            return None  # lanes that have one fail whatever is in it
         if field.message_type is not None:
             inner = self._unwanted_message(field.message_type)
             if field.is_repeated:
@@ -139,10 +142,14 @@ class _Plan:
             if not is_a.is_list(wanted):
                 raise NotInColumnsError
             inner = wanted.value_type
+            if field.type == field.TYPE_GROUP:
+                return Repeated(LeftOver(inner), field.number, wanted, wire_type=GROUP)
             if field.message_type is not None:
                 return Repeated(self.messages(field.message_type, inner), field.number, wanted)
             return Repeated(self._scalar(field, inner), field.number, wanted)
         if field.message_type is not None:
+            if field.type == field.TYPE_GROUP:
+                return Absent(wanted)  # in all lanes that do not fail
             return SingleMessage(self.messages(field.message_type, wanted), field.number, is_always_set=is_entry)
         return SingleScalar(self._scalar(field, wanted), field.number, has_presence=field.has_presence and not is_entry)
 
@@ -194,8 +201,15 @@ def _is_packable(field: Any) -> bool:
 
 def _tags(field: Any) -> list[int]:
     """The tag of a field that is not repeated."""
-    kind = {"<f8": 1, "<u8": 1, "<i8": 1, "<f4": 5, "<u4": 5, "<i4": 5}.get(KINDS.get(field.type, ""), 0)
-    return [field.number << 3 | (kind if _is_packable(field) else 2)]
+    kind = KINDS.get(field.type, "")
+    wire_type = VARINT
+    if field.type == field.TYPE_GROUP:
+        wire_type = GROUP
+    elif not _is_packable(field):
+        wire_type = LENGTH
+    elif kind.startswith("<"):
+        wire_type = FIXED64 if kind.endswith("8") else FIXED32
+    return [field.number << 3 | wire_type]
 
 
 def _is_micros(is_kind: Any, wanted: pa.DataType) -> bool:

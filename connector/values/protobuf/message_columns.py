@@ -244,12 +244,12 @@ class SingleMessage(Field):
 class Repeated(Field):
     """A repeated scalar or message as a list; a map's entries as a map."""
 
-    def __init__(self, items: Scalar | Messages, number: int, wanted: pa.DataType) -> None:
+    def __init__(self, items: Scalar | Messages, number: int, wanted: pa.DataType, wire_type: int = LENGTH) -> None:
         self._items = items
         self._type = wanted
         self._is_map = pa.types.is_map(wanted)
         self.row_bytes = 16
-        self.tags = (number << 3 | LENGTH,)
+        self.tags = (number << 3 | wire_type,)
         if isinstance(items, Scalar) and items.wire_type != LENGTH:
             self.tags = (number << 3 | items.wire_type, *self.tags)
 
