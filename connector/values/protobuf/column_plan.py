@@ -6,6 +6,7 @@ Fields and types that resist (groups, extensions, values by way of Protobuf's JS
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 import pyarrow as pa
@@ -35,58 +36,84 @@ _TIME_PARTS: Final = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])
 #: As in :mod:`~pykafka_wire.values.protobuf.conversion`: a message of the library and its place in a list; a field of both.
 _MESSAGE_BYTES: Final = 112
 _FIELD_BYTES: Final = 24
+#: Of fields that a message of the log names.
+_MAX_PLACES: Final = 10
 #: Each use of a message in a type is a step of its own. More than this is an attack, not a topic's schema.
 _MAX_MESSAGES: Final = 2_000
 
+logger = logging.getLogger(__name__)
 
-class NotInColumnsError(Exception):
+
+class _NotInColumnsError(Exception):
     """The type cannot be read in columns, whatever the bytes."""
 
 
 def column_plan(descriptor: Any, wanted: pa.DataType) -> Messages | None:
     """What reads such messages as ``wanted``; None if no row can be read in columns."""
+    plan, found = _Plan(), None
+    name = descriptor.full_name
     try:
-        found = _Plan().messages(descriptor, wanted)
-    except NotInColumnsError:
+        found = plan.messages(descriptor, wanted, "")
+    except _NotInColumnsError as error:
+        logger.info("Protobuf messages %s are read one by one, not in columns: %s", name, error)
         return None
-    return None if isinstance(found, LeftOver) else found
+    if isinstance(found, LeftOver):
+        logger.info("Protobuf messages %s are read one by one, not in columns, as %s", name, wanted)
+        return None
+    if plan.left:
+        places = ", ".join(plan.left[:_MAX_PLACES]) + (", …" if len(plan.left) > _MAX_PLACES else "")
+        logger.info("Protobuf messages %s in which these are set are read one by one, not in columns: %s", name, places)
+    return found
 
 
 class _Plan:
+    """Attributes:
+    left: the wanted fields that are not read in columns where they are set.
+    """
+
     def __init__(self) -> None:
+        self.left: list[str] = []
         self._unwanted: dict[str, Struct] = {}
         self._n_messages = 0
 
-    def messages(self, descriptor: Any, wanted: pa.DataType) -> Messages:
+    def messages(self, descriptor: Any, wanted: pa.DataType, path: str) -> Messages:
         self._n_messages += 1
         if self._n_messages > _MAX_MESSAGES:
-            raise NotInColumnsError
+            raise _NotInColumnsError(f"more than {_MAX_MESSAGES} messages in messages")
         if descriptor.GetOptions().message_set_wire_format:
-            return LeftOver(wanted)
+            return self._left_over(wanted, path)
         if is_plain_struct(descriptor, wanted):
-            return self._struct(descriptor, wanted)
+            return self._struct(descriptor, wanted, path)
         if is_wrapper(descriptor):
-            return Wrapped(self._struct(descriptor, pa.struct([pa.field("value", wanted)])))
+            return Wrapped(self._struct(descriptor, pa.struct([pa.field("value", wanted)]), path))
         if descriptor.full_name == "google.protobuf.Timestamp" and _is_micros(pa.types.is_timestamp, wanted):
-            return Time(self._struct(descriptor, _TIME_PARTS), wanted, TIMESTAMP_SECONDS, is_signed=False)
+            return Time(self._struct(descriptor, _TIME_PARTS, path), wanted, TIMESTAMP_SECONDS, is_signed=False)
         if descriptor.full_name == "google.protobuf.Duration" and _is_micros(pa.types.is_duration, wanted):
-            return Time(self._struct(descriptor, _TIME_PARTS), wanted, DURATION_SECONDS, is_signed=True)
+            return Time(self._struct(descriptor, _TIME_PARTS, path), wanted, DURATION_SECONDS, is_signed=True)
         if descriptor.full_name in WELL_KNOWN or not pa.types.is_struct(wanted):
-            return LeftOver(wanted)
+            return self._left_over(wanted, path)
         if any(each.name.startswith("[") for each in wanted):  # an extension
-            return LeftOver(wanted)
-        return self._struct(descriptor, wanted)
+            return self._left_over(wanted, path)
+        return self._struct(descriptor, wanted, path)
 
-    def _struct(self, descriptor: Any, wanted: pa.DataType, *, is_entry: bool = False) -> Struct:
+    def _left_over(self, wanted: pa.DataType, path: str) -> LeftOver:
+        self.left.append(path)
+        return LeftOver(wanted)
+
+    def _struct(self, descriptor: Any, wanted: pa.DataType, path: str, *, is_entry: bool = False) -> Struct:
         """``is_entry``: of a map, whose key and value have their defaults where they are not given."""
         struct = Struct(wanted, is_entry=is_entry)
         names = {each.name for each in wanted}
         if len(names) < len(wanted):
-            raise NotInColumnsError
+            raise _NotInColumnsError(f"{path or 'the type'} has a name twice")
         fields: list[Field] = []
         for each in wanted:
             field = descriptor.fields_by_name.get(each.name)
-            fields.append(Absent(each.type) if field is None else self._field(field, each.type, is_entry=is_entry))
+            if field is None:
+                fields.append(Absent(each.type))
+            else:
+                inner = f"{path}.{each.name}" if path else each.name
+                fields.append(self._field(field, each.type, inner, is_entry=is_entry))
         struct.fields = fields
         self._complete(struct, descriptor, names)
         struct.row_bytes += sum(each.row_bytes + _FIELD_BYTES for each in fields)
@@ -111,7 +138,7 @@ class _Plan:
             if field.is_repeated:
                 return Repeated(inner, field.number, pa.list_(inner.type))
             return SingleMessage(inner, field.number)
-        scalar = self._scalar(field, scalar_type(field))
+        scalar = self._scalar(field, scalar_type(field), field.name)
         if field.is_repeated and (field.type == field.TYPE_STRING or _is_packable(field)):
             return Repeated(scalar, field.number, pa.list_(scalar.type))
         if field.type == field.TYPE_STRING or (field.is_required and field.enum_type is not None):
@@ -127,33 +154,36 @@ class _Plan:
             self._complete(known, descriptor, set())
         return known
 
-    def _field(self, field: Any, wanted: pa.DataType, *, is_entry: bool) -> Field:
+    def _field(self, field: Any, wanted: pa.DataType, path: str, *, is_entry: bool) -> Field:
         is_a = pa.types
         if field.enum_type is not None and field.enum_type.full_name == "google.protobuf.NullValue":
             if field.is_repeated:
-                raise NotInColumnsError
+                raise _misfit(field, wanted, path)
             return Absent(wanted)
         if is_map(field):
             if not is_a.is_map(wanted):
-                raise NotInColumnsError
+                raise _misfit(field, wanted, path)
             entry = pa.struct([pa.field("key", wanted.key_type, nullable=False), wanted.item_field.with_name("value")])
-            return Repeated(self._struct(field.message_type, entry, is_entry=True), field.number, wanted)
+            return Repeated(self._struct(field.message_type, entry, path, is_entry=True), field.number, wanted)
         if field.is_repeated:
             if not is_a.is_list(wanted):
-                raise NotInColumnsError
+                raise _misfit(field, wanted, path)
             inner = wanted.value_type
             if field.type == field.TYPE_GROUP:
-                return Repeated(LeftOver(inner), field.number, wanted, wire_type=GROUP)
+                return Repeated(self._left_over(inner, path), field.number, wanted, wire_type=GROUP)
             if field.message_type is not None:
-                return Repeated(self.messages(field.message_type, inner), field.number, wanted)
-            return Repeated(self._scalar(field, inner), field.number, wanted)
+                return Repeated(self.messages(field.message_type, inner, path), field.number, wanted)
+            return Repeated(self._scalar(field, inner, path), field.number, wanted)
         if field.message_type is not None:
             if field.type == field.TYPE_GROUP:
+                self.left.append(path)
                 return Absent(wanted)  # in all lanes that do not fail
-            return SingleMessage(self.messages(field.message_type, wanted), field.number, is_always_set=is_entry)
-        return SingleScalar(self._scalar(field, wanted), field.number, has_presence=field.has_presence and not is_entry)
+            return SingleMessage(self.messages(field.message_type, wanted, path), field.number, is_always_set=is_entry)
+        return SingleScalar(
+            self._scalar(field, wanted, path), field.number, has_presence=field.has_presence and not is_entry
+        )
 
-    def _scalar(self, field: Any, wanted: pa.DataType) -> Scalar:
+    def _scalar(self, field: Any, wanted: pa.DataType, path: str) -> Scalar:
         is_a = pa.types
         kind = KINDS.get(field.type)
         if kind in ("<f4", "<f8"):
@@ -169,13 +199,13 @@ class _Plan:
                 return Boolean()
         elif field.type == field.TYPE_ENUM:
             if not is_a.is_string(wanted):
-                raise NotInColumnsError
+                raise _misfit(field, wanted, path)
             enum = field.enum_type
             default = int(field.default_value or 0)
             return EnumName(enum_names(enum), is_closed=enum.is_closed, default=default)
         elif (is_a.is_string if field.type == field.TYPE_STRING else is_a.is_binary)(wanted):
             return Text(wanted)
-        raise NotInColumnsError
+        raise _misfit(field, wanted, path)
 
 
 # FieldDescriptor.Type (https://protobuf.dev/reference/protobuf/google.protobuf/#field-descriptor-proto-type)
@@ -193,6 +223,10 @@ KINDS: Final = {
     17: "sint32",
     18: "sint64",
 }
+
+
+def _misfit(field: Any, wanted: pa.DataType, path: str) -> _NotInColumnsError:
+    return _NotInColumnsError(f"{path} is read as {wanted}, which is not the type of the field {field.full_name}")
 
 
 def _is_packable(field: Any) -> bool:
