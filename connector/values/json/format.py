@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, PoisonError
 from pykafka_wire.values.arrow_conversion import conversion_to
+from pykafka_wire.values.json.column_reader import JsonReader, json_reader
 from pykafka_wire.values.json.reading import parse_json
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.optional_libraries import library
@@ -30,9 +31,8 @@ class Json:
     framing: ClassVar[Framing] = "optional"
     has_message_indexes: ClassVar[bool] = False
 
-    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
-        convert = conversion_to(column_type)
-        return RowReader(column_type, lambda payload: convert(parse_json(payload)))
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> JsonReader | RowReader:
+        return json_reader(column_type)
 
     def encode(self, value: Any) -> bytes:
         return json_text(value).encode()

@@ -1,0 +1,144 @@
+"""A column of JSON objects as an Arrow struct, block by block; what a block cannot be read with is left to single rows.
+
+Owns the sizes of blocks and what happens after one fails. pyarrow fails a block as a whole: for one value that is not JSON, for
+one that does not fit its type. So a failed block loses the row that pyarrow names, or is halved, and a block that is small
+already is left as it is. What is left grows while blocks fail, so that bad values cost little more than single rows do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pykafka_wire.errors import PoisonError
+from pykafka_wire.values.arrow_conversion import conversion_to
+from pykafka_wire.values.json.column_types import ColumnType, InDoubtError, NotInColumnsError, column_type_of
+from pykafka_wire.values.json.document_blocks import Block, BlockError, documents_of, object_bounds
+from pykafka_wire.values.json.reading import parse_json
+from pykafka_wire.values.payloads import Flags, Payloads, RowReader
+
+_log: Final = logging.getLogger(__name__)
+
+_OPEN, _BACKSLASH = b"{\\"
+#: Of text. Smaller blocks pay more for each call of pyarrow's reader (some 50 µs), larger ones leave the processor's cache.
+_BLOCK_BYTES: Final = 1 << 19
+#: Below, single rows take less time than the attempt.
+_MIN_ROWS: Final = 64
+_MAX_ROWS: Final = 1 << 14
+#: Fields in a block, of all rows or of all items of arrays: a few bytes can stand for a struct of many fields.
+_MAX_FIELDS: Final = 1 << 22
+
+
+def json_reader(column_type: pa.DataType) -> JsonReader | RowReader:
+    """A reader of JSON documents as ``column_type``: in columns where that is a struct, row by row otherwise.
+
+    Raises:
+        OptionError: no value has such a type.
+    """
+    return _reader(column_type)
+
+
+@lru_cache(maxsize=256)
+def _reader(column_type: pa.DataType) -> JsonReader | RowReader:
+    convert = conversion_to(column_type)
+    if pa.types.is_struct(column_type):
+        try:
+            plan = column_type_of(column_type)
+            return JsonReader(column_type=column_type, plan=plan, convert=convert)
+        except NotInColumnsError as error:
+            _log.info("JSON as %s is read row by row, since columns cannot hold %s", column_type, error)
+    return RowReader(column_type, lambda payload: convert(parse_json(payload)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonReader:
+    """Reads JSON objects as structs: see :class:`~pykafka_wire.values.converter.PayloadReader`."""
+
+    column_type: pa.DataType
+    plan: ColumnType
+    convert: Callable[[Any], Any]
+
+    def read_one(self, payload: bytes) -> Any:
+        if self.plan.item_fields and payload.count(b"{") * self.plan.item_fields > _MAX_FIELDS:
+            raise PoisonError(f"its arrays hold more than {_MAX_FIELDS} fields of the column's type")
+        return self.convert(parse_json(payload))
+
+    def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
+        payloads, whole = object_bounds(payloads)
+        documents, sizes = documents_of(payloads), payloads.ends - payloads.starts
+        columns: list[Any] = []
+        pace = _Pace(n_rows=self._max_rows)
+        first = 0
+        while first < len(payloads):
+            by_bytes = int(np.searchsorted(payloads.ends, payloads.starts[first] + _BLOCK_BYTES))
+            last = min(first + self._max_rows, max(by_bytes, first + 1), len(payloads))
+            block = Block(documents.slice(first, last - first), sizes[first:last], whole[first:last])
+            columns += self._columns(block, pace)
+            first = last
+        if len(columns) == 1:
+            return columns[0], ~whole
+        return pa.concat_arrays(columns) if columns else pa.nulls(0, self.column_type), ~whole
+
+    @property
+    def _max_rows(self) -> int:
+        return min(max(_MAX_FIELDS // self.plan.n_fields, _MIN_ROWS), _MAX_ROWS)
+
+    def _columns(self, block: Block, pace: _Pace) -> list[Any]:
+        """The documents of a block, in parts; those that cannot be read are left."""
+        columns: list[Any] = []
+        first, unreadable, n_documents = 0, len(block), len(block)
+        while first < n_documents:
+            last = min(first + pace.n_rows, unreadable)
+            try:
+                if first < last:
+                    columns.append(self._column(block, first, last))
+                    pace.n_rows = min(2 * pace.n_rows, self._max_rows)
+                    if last - first >= _MIN_ROWS:
+                        pace.n_left = 0
+                    first = last
+                if first == unreadable < n_documents:
+                    self._leave(block, columns, first, 1)
+                    first, unreadable = first + 1, n_documents
+                continue
+            except BlockError as error:
+                named = error.row if error.row is not None and first <= error.row < last else None
+            if named is not None and named - first >= _MIN_ROWS:
+                unreadable = named
+            elif named is None and last - first > _MIN_ROWS:
+                pace.n_rows = max((last - first) // 2, _MIN_ROWS)
+            else:
+                n_left = max(2 * pace.n_left, (last if named is None else named + 1) - first)
+                pace.n_left = n_left = min(n_left, self._max_rows, n_documents - first)
+                self._leave(block, columns, first, n_left)
+                first, unreadable = first + n_left, n_documents
+        return columns
+
+    def _leave(self, block: Block, columns: list[Any], first: int, n_left: int) -> None:
+        block.whole[first : first + n_left] = False
+        columns.append(pa.nulls(n_left, self.column_type))
+
+    def _column(self, block: Block, first: int, last: int) -> Any:
+        plan = self.plan
+        if plan.item_fields and np.count_nonzero(block.octets == _OPEN) * plan.item_fields > _MAX_FIELDS:
+            raise BlockError("too many items")
+        column = block.parse(first, last, pa.schema(list(plan.read_as))).to_struct_array()
+        try:
+            if plan.has_decimals or (block.octets == _BACKSLASH).any():
+                column.validate(full=True)  # decimals that are too long, and texts that an escape makes invalid
+            return column if plan.finish is None else plan.finish(column, block.whole[first:last])
+        except (pa.ArrowException, InDoubtError) as error:
+            raise BlockError("values that pyarrow reads otherwise") from error
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How many rows are read at once, and how many were left when that failed last, 0 after it succeeded."""
+
+    n_rows: int
+    n_left: int = 0

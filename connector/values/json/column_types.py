@@ -1,0 +1,181 @@
+"""How columns of an Arrow type come out of pyarrow's JSON reader: the type to read them as, and what is left to do then.
+
+Owns what pyarrow reads otherwise than this package does row by row. Whatever is in doubt raises: the caller then reads these
+rows one by one.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pykafka_wire.values.payloads import Flags
+from pykafka_wire.wire.records.arrays import to_arrow, validity
+
+#: Completes an array that pyarrow has read: the array, and which of its elements matter -> the array in the wanted type.
+Finish = Callable[[Any, Flags], Any]
+
+_PADDING, _FIRST_LETTER = b"=A"
+
+
+class InDoubtError(Exception):
+    """Values that pyarrow has read, and that may not be what the row by row reader reads."""
+
+
+class NotInColumnsError(Exception):
+    """A type that cannot be read in columns; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """
+    Attributes:
+        read_as: the type to ask of pyarrow's JSON reader.
+        finish: makes what was read into the wanted type; None where it is that already.
+        has_decimals: pyarrow does not check their precision by itself.
+        n_fields: of the type itself and of the structs in it, without what is in arrays.
+        item_fields: as n_fields, of the largest item of an array: a few bytes can make many of these.
+    """
+
+    read_as: pa.DataType
+    finish: Finish | None = None
+    has_decimals: bool = False
+    n_fields: int = 1
+    item_fields: int = 0
+
+
+def column_type_of(wanted: pa.DataType) -> ColumnType:
+    """
+    Raises:
+        NotInColumnsError: a map, or a type that only the row by row reader has.
+    """
+    is_a = pa.types
+    if is_a.is_struct(wanted):
+        return _struct(wanted)
+    if is_a.is_list(wanted):
+        return _list(wanted)
+    if is_a.is_boolean(wanted) or is_a.is_signed_integer(wanted) or is_a.is_string(wanted):
+        return ColumnType(wanted)
+    if is_a.is_float32(wanted) or is_a.is_float64(wanted):
+        return ColumnType(wanted, _finite)
+    if is_a.is_decimal(wanted):
+        return ColumnType(wanted, has_decimals=True)
+    if is_a.is_timestamp(wanted) and wanted.unit == "us":
+        # The reader takes a text without a zone for UTC, and drops a zone: the cast, unlike it, refuses one.
+        return ColumnType(wanted) if wanted.tz else ColumnType(pa.string(), _cast_to(wanted))
+    if is_a.is_date32(wanted):
+        return ColumnType(pa.string(), _cast_to(wanted))
+    if is_a.is_binary(wanted):
+        return ColumnType(pa.string(), _from_base64)
+    raise NotInColumnsError(str(wanted))
+
+
+def _struct(wanted: pa.DataType) -> ColumnType:
+    fields = [wanted.field(nth) for nth in range(wanted.num_fields)]
+    if len({field.name for field in fields}) < len(fields) or not fields:
+        raise NotInColumnsError(f"{wanted}, without fields or with two of one name")
+    inner = [column_type_of(field.type) for field in fields]
+    read_as = pa.struct([pa.field(field.name, each.read_as) for field, each in zip(fields, inner, strict=True)])
+    required = [nth for nth, field in enumerate(fields) if not field.nullable]
+
+    def finish(column: Any, matters: Flags) -> Any:
+        if column.null_count:
+            matters = matters & validity(column)
+        children = [column.field(nth) for nth in range(len(fields))]
+        for nth in required:
+            if children[nth].null_count and (matters & ~validity(children[nth])).any():
+                raise InDoubtError("null where a value is expected")
+        children = [
+            child if each.finish is None else each.finish(child, matters)
+            for child, each in zip(children, inner, strict=True)
+        ]
+        return pa.Array.from_buffers(wanted, len(column), column.buffers()[:1], children=children)
+
+    return ColumnType(
+        read_as,
+        None if read_as == wanted and not any(each.finish for each in inner) else finish,
+        has_decimals=any(each.has_decimals for each in inner),
+        n_fields=1 + sum(each.n_fields for each in inner),
+        item_fields=max(each.item_fields for each in inner),
+    )
+
+
+def _list(wanted: pa.DataType) -> ColumnType:
+    item = wanted.value_field
+    inner = column_type_of(item.type)
+    read_as = pa.list_(pa.field(item.name, inner.read_as))
+
+    def finish(column: Any, matters: Flags) -> Any:
+        items = column.values
+        if not item.nullable and items.null_count:
+            raise InDoubtError("null where a value is expected")
+        if inner.finish is not None:
+            items = inner.finish(items, np.ones(len(items), dtype=np.bool_))
+        return pa.Array.from_buffers(wanted, len(column), column.buffers()[:2], children=[items])
+
+    return ColumnType(
+        read_as,
+        None if read_as == wanted and inner.finish is None else finish,
+        has_decimals=inner.has_decimals,
+        item_fields=max(inner.item_fields, inner.n_fields),
+    )
+
+
+def _finite(column: Any, matters: Flags) -> Any:
+    """The row by row reader knows which of NaN's and the infinities' names are valid."""
+    numbers = np.frombuffer(column.buffers()[1] or b"", dtype=f"<f{column.type.bit_width // 8}")[column.offset :][
+        : len(column)
+    ]
+    if not np.isfinite(numbers).all():
+        raise InDoubtError("a number that is not finite")
+    return column
+
+
+def _cast_to(wanted: pa.DataType) -> Finish:
+    def finish(column: Any, matters: Flags) -> Any:
+        return column.cast(wanted)
+
+    return finish
+
+
+def _from_base64(column: Any, matters: Flags) -> Any:
+    """pa.BinaryArray of the bytes that base64 texts stand for, all decoded in one call."""
+    _, offsets, data = column.buffers()
+    edges = np.frombuffer(offsets, dtype=np.int32)[column.offset :][: len(column) + 1].astype(np.int64)
+    letters = np.frombuffer(data or b"", dtype=np.uint8)[edges[0] : edges[-1]]
+    sizes = np.diff(edges)
+    if (sizes % 4).any():
+        raise InDoubtError("base64 without padding")
+    ends = edges[1:] - edges[0]
+    padding = np.zeros(len(column), dtype=np.int64)
+    paddings = np.flatnonzero(letters == _PADDING)
+    if len(paddings):
+        filled = sizes > 0
+        last = filled & (letters.take(ends - 1, mode="clip") == _PADDING)
+        padding = last.astype(np.int64) + (last & (letters.take(ends - 2, mode="clip") == _PADDING))
+        if padding.sum() != len(paddings):
+            raise InDoubtError("base64 with padding inside")
+        letters = letters.copy()
+        letters[paddings] = _FIRST_LETTER
+    try:
+        octets = binascii.a2b_base64(letters.data)
+    except binascii.Error as error:
+        raise InDoubtError("not base64") from error
+    if 4 * len(octets) != 3 * len(letters):  # other letters were left out
+        raise InDoubtError("not base64")
+    bounds = np.zeros(2 * len(column), dtype=np.int32)
+    bounds[1::2] = np.cumsum(sizes // 4 * 3)
+    bounds[2::2] = bounds[1:-1:2]
+    bounds[1::2] -= padding.astype(np.int32)
+    everything = pa.Array.from_buffers(
+        pa.binary(), max(len(bounds) - 1, 0), [None, pa.py_buffer(bounds), pa.py_buffer(octets)]
+    )
+    found = everything.take(to_arrow(np.arange(0, len(bounds), 2, dtype=np.int32)))
+    if not column.null_count:
+        return found
+    return pa.Array.from_buffers(pa.binary(), len(found), [column.buffers()[0], *found.buffers()[1:]])
