@@ -22,11 +22,13 @@ import pyarrow as pa
 
 from pykafka_wire.errors import OptionError, PoisonError
 from pykafka_wire.values import numbers
+from pykafka_wire.values.json.times import date_days, local_timestamp_micros, timestamp_micros
 from pykafka_wire.values.json.writing import json_text_of_part
 
 Conversion = Callable[[Any], Any]
-#: What text means where binary is expected: JSON's formats write bytes as base64, an Avro string is its UTF-8.
-BinaryText = Literal["base64", "utf-8"]
+#: What text means where binary is expected: JSON's formats write bytes as base64, an Avro string is its UTF-8. ``json`` is base64
+#: too, and dates and timestamps are read as Spark's from_json reads them.
+BinaryText = Literal["json", "base64", "utf-8"]
 
 _UTC: Final = datetime.timezone.utc
 #: ISO-8601 as RFC 3339 has it. Python 3.10 reads neither Z nor other than 3 or 6 digits of a second, later ones much more.
@@ -36,6 +38,9 @@ _TIME: Final = re.compile(
 #: Protobuf's JSON mapping of Duration.
 _SECONDS: Final = re.compile(r"(-)?([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+#: The bits of a double that a float has not, and their first one.
+_BELOW_FLOAT: Final = (1 << 29) - 1
+_HALF_OF_FLOAT: Final = 1 << 28
 #: The kinds of values in words.
 _KINDS: Final = {
     bool: "a boolean",
@@ -107,13 +112,17 @@ def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
         return _integer(wanted.bit_width)
     if is_a.is_decimal(wanted):
         return _decimal(wanted.precision, wanted.scale)
+    if binary_text == "json" and is_a.is_timestamp(wanted) and wanted.unit == "us":
+        return _json_time(timestamp_micros if wanted.tz else local_timestamp_micros, "a timestamp (ISO-8601)")
+    if binary_text == "json" and is_a.is_date32(wanted):
+        return _json_time(date_days, "a date (ISO-8601)")
     if is_a.is_timestamp(wanted):
         return _timestamp if wanted.tz else _local_timestamp
     if is_a.is_floating(wanted):
         return _float(wanted.bit_width)
     for test, conversion in (
         (is_a.is_string, _string),
-        (is_a.is_binary, _binary_of_base64 if binary_text == "base64" else _binary_of_utf8),
+        (is_a.is_binary, _binary_of_utf8 if binary_text == "utf-8" else _binary_of_base64),
         (is_a.is_boolean, _boolean),
         (is_a.is_date, _date),
         (is_a.is_time, _time),
@@ -263,8 +272,24 @@ def _float(bits: int) -> Conversion:
         if math.isinf(number) and not isinstance(value, float):
             raise OverflowError
         if bits == 32 and math.isfinite(number):
+            (word,) = struct.unpack("<q", struct.pack("<d", number))
+            if word & _BELOW_FLOAT == _HALF_OF_FLOAT and number != value:
+                # Between two floats by rounding alone: the digits decide which of them is nearer.
+                number = math.nextafter(number, math.inf if value > number else -math.inf)
             struct.pack("<f", number)  # raises OverflowError
         return number
+
+    return convert
+
+
+def _json_time(parse: Callable[[Any], int | None], wanted: str) -> Conversion:
+    """Integers, as Arrow keeps times: Spark has times that Python has not."""
+
+    def convert(value: Any) -> Any:
+        found = parse(value)
+        if found is None:
+            raise _misfit(value, wanted)
+        return found
 
     return convert
 

@@ -46,7 +46,7 @@ def json_reader(column_type: pa.DataType) -> JsonReader | RowReader:
 
 @lru_cache(maxsize=256)
 def _reader(column_type: pa.DataType) -> JsonReader | RowReader:
-    convert = conversion_to(column_type)
+    convert = conversion_to(column_type, "json")
     if pa.types.is_struct(column_type):
         try:
             plan = column_type_of(column_type)

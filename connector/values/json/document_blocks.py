@@ -59,7 +59,7 @@ def object_bounds(payloads: Payloads) -> tuple[Payloads, Flags]:
     starts, ends = payloads.starts, payloads.ends
     whole = _braced(payloads)
     odd = np.flatnonzero(~whole)
-    if len(odd):
+    if len(odd) and len(payloads.data):
         starts, ends = starts.copy(), ends.copy()
         for _ in range(_MAX_WHITE_SPACE):
             white = (ends[odd] > starts[odd]) & _WHITE_SPACE[payloads.data.take(ends[odd] - 1, mode="clip")]

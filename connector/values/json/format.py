@@ -50,7 +50,7 @@ class JsonSchema:
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
         assert schema_id is not None
         schema = schema_of(self.registry, schema_id, "JSON")
-        convert = conversion_to(column_type)
+        convert = conversion_to(column_type, "json")
 
         def read(payload: bytes) -> Any:
             found = parse_json(payload)

@@ -63,16 +63,16 @@ def _write(value: Any, out: Callable[[str], None], depth: int, target: _Target) 
                 if each is not None or target == "part":
                     # A key that is no text (a date's, a number's) is written as the text of its value.
                     key = name if type(name) is str else _scalar(name).strip('"')
-                    out(f"{separator}{_quoted(key)}: ")
+                    out(f"{separator}{_quoted(key)}:")
                     _write(each, out, depth + 1, target)
-                    separator = ", "
+                    separator = ","
             out("}" if separator != "{" else "{}")
         else:
             separator = "["
             for each in value:
                 out(separator)
                 _write(each, out, depth + 1, target)
-                separator = ", "
+                separator = ","
             out("]" if separator != "[" else "[]")
     else:
         out(_scalar(value, target))

@@ -115,8 +115,12 @@ class JsonSamples:
         if is_a.is_date(wanted):
             return f'"{day}"'
         clock = f"{rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02}"
-        fraction = rng.choice(("", ".5", ".123", ".123456", ".1234567"))
-        zone = rng.choice(("", "Z", "+01:00", "-0330", "+02")) if wanted.tz else ""
+        fraction = rng.choice(("", ".5", ".123", ".123456", ".123456789" if rng.random() < 0.02 else ""))
+        zone = (
+            rng.choice(("", "Z", "+01:00", "-0330", "+02", " Asia/Kolkata" if rng.random() < 0.02 else "Z"))
+            if wanted.tz
+            else ""
+        )
         return f'"{day}{rng.choice("T ")}{clock}{fraction}{zone}"'
 
     def damaged(self, value: bytes) -> bytes:

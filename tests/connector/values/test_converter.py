@@ -41,7 +41,7 @@ def encode(column: Any, on_error: OnError = "fail") -> list[Any]:
         (pa.float64(), '"Infinity"', float("inf")),
         (pa.bool_(), "true", True),
         (pa.string(), '"text"', "text"),
-        (pa.string(), '{"a":[1]}', '{"a": [1]}'),
+        (pa.string(), '{"a":[1]}', '{"a":[1]}'),
         (pa.binary(), '"AP8="', b"\x00\xff"),
         (pa.decimal128(5, 2), "12.5", Decimal("12.50")),
         (pa.decimal128(5, 2), '"999.99"', Decimal("999.99")),
@@ -60,6 +60,12 @@ def encode(column: Any, on_error: OnError = "fail") -> list[Any]:
         (MOMENT, '"2026-03-01 12:30:00.1234567+0130"', datetime.datetime(2026, 3, 1, 11, 0, 0, 123456, UTC)),
         (MOMENT, '"2026-03-01T12:30:00"', datetime.datetime(2026, 3, 1, 12, 30, tzinfo=UTC)),
         (pa.timestamp("us"), '"2026-03-01T12:30:00"', datetime.datetime(2026, 3, 1, 12, 30)),
+        (MOMENT, '"2026-3-1 1:2:3.5 Europe/Berlin"', datetime.datetime(2026, 3, 1, 0, 2, 3, 500_000, UTC)),
+        (MOMENT, '"2026-03-01T12:30:00GMT-2"', datetime.datetime(2026, 3, 1, 14, 30, tzinfo=UTC)),
+        (MOMENT, "5", datetime.datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)),
+        (pa.date32(), '"2026-3"', datetime.date(2026, 3, 1)),
+        (pa.date32(), '"2026-03-01T23:00:00-09:00"', datetime.date(2026, 3, 1)),
+        (pa.float32(), "1.0000001788139343261718750000000000000001", 1.0000002384185791015625),
         (pa.list_(pa.int32()), "[1,null]", [1, None]),
         (pa.map_(pa.string(), pa.int32()), '{"a":1}', [("a", 1)]),
         (pa.struct([("a", pa.int32()), ("b", pa.string())]), '{"a":1,"c":2}', {"a": 1, "b": None}),
@@ -92,10 +98,13 @@ def test_json_fits(column_type: pa.DataType, text: str, expected: Any) -> None:
         (pa.string(), '"\\ud800"', "text that string cannot hold"),
         (pa.string(), '{"a":"\\ud800"}', "a struct that string cannot hold"),
         (pa.map_(pa.string(), pa.int32()), '{"\\ud800":1}', "text that string cannot hold"),
-        (MOMENT, '"0001-01-01T00:00:00+14:00"', "cannot hold"),
+        (MOMENT, '"999999-01-01T00:00:00Z"', "a timestamp"),
         (pa.date32(), '"2026-02-30"', "a date"),
-        (MOMENT, '"2026-02-30T00:00:00Z"', "not in the calendar"),
-        (MOMENT, "5", "a timestamp"),
+        (MOMENT, '"2026-02-30T00:00:00Z"', "a timestamp"),
+        (MOMENT, "5.0", "a timestamp"),
+        (MOMENT, "1772000000000", "seconds"),
+        (pa.timestamp("us"), "5", "a timestamp"),
+        (pa.timestamp("us"), '"2026-03-01T12:30:00Z"', "a timestamp"),
         (pa.list_(pa.int32()), "{}", "a struct where an array"),
         (pa.map_(pa.string(), pa.int32()), "[]", "an array where a map"),
         (pa.struct([("a", pa.struct([("b", pa.int32())]))]), '{"a":{"b":"x"}}', "a: b: text where an integer"),
@@ -171,7 +180,7 @@ def test_json_is_written_as_sparks_to_json_does() -> None:
         "m": [("k", 1)],
         "d": datetime.date(2026, 3, 1),
     }
-    expected = b'{"at": "2026-03-01T12:30:00Z", "raw": "AP8=", "m": {"k": 1}, "d": "2026-03-01"}'
+    expected = b'{"at":"2026-03-01T12:30:00Z","raw":"AP8=","m":{"k":1},"d":"2026-03-01"}'
     assert encode(pa.array([row, None], column_type)) == [expected, None]
     (refused,) = encode(pa.array([float("nan")]), on_error="divert")
     assert refused["value"] is None and "JSON cannot hold nan" in refused["error"]

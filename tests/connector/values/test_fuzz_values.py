@@ -54,6 +54,8 @@ TYPE = pa.struct(
         ("rest", pa.string()),
     ]
 )
+#: As columns of JSON have it.
+NO_MAP = pa.struct([each for each in TYPE if each.name != "counts"])
 NULLS = pa.struct([("id", pa.int64()), ("nulls", pa.list_(pa.string()))])
 TREE = pa.struct([("id", pa.int64()), ("next", pa.string())])
 #: What is written as these: a column of text cannot be written as null, or as a record.
@@ -245,7 +247,31 @@ def cases() -> Iterator[list[Case]]:
             b"",
         )
         yield [
-            Case(name="JSON", value_format=Json(), type=TYPE, whole=encoder(Json(), TYPE, price), bombs=json_bombs),
+            Case(
+                name="JSON, row by row",
+                value_format=Json(),
+                type=TYPE,
+                whole=encoder(Json(), TYPE, price),
+                bombs=json_bombs,
+            ),
+            Case(
+                name="JSON",
+                value_format=Json(),
+                type=NO_MAP,
+                whole=encoder(Json(), NO_MAP, price),
+                bombs=(
+                    *json_bombs,
+                    b'{"id":-1}null{"id":-1}',
+                    b'{"id":-1}\n\nnull\t{"id":-1}',
+                    b'{"id":-1}\0{"id":-1}',
+                    b'{"id":-1,"tags":[{}',
+                    b'{"id":-1,"name":"}\n{"}',
+                    b'{"id":-1,"more":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001,
+                    b'{"id":-1,"inner":{"a":1}' + b" " * 1_000_000 + b"}",
+                    b'{"id":-1,"tags":[' + b"null," * 200_000 + b"null]}",
+                    b'{"at":"' + b"9" * 100_000 + b'"}',
+                ),
+            ),
             Case(
                 name="JSON Schema",
                 value_format=json_schema,
