@@ -21,10 +21,17 @@ Octets = npt.NDArray[np.uint8]
 #: A varint of 64 bits takes ten bytes at most.
 _MAX_VARINT_BYTES: Final = 10
 _HIGH_BITS: Final = np.uint64(0x8080_8080_8080_8080)
-_SEVEN: Final = np.uint64(0x007F_007F_007F_007F)
-_FOURTEEN: Final = np.uint64(0x0000_3FFF_0000_3FFF)
-_TWENTY_EIGHT: Final = np.uint64(0x0000_0000_0FFF_FFFF)
-_ONE, _U8, _U16, _U32 = np.uint64(1), np.uint64(8), np.uint64(16), np.uint64(32)
+_LOW_BITS: Final = ~_HIGH_BITS
+_ONE: Final = np.uint64(1)
+#: Which bits stay, how far away their neighbours are, and how far those move.
+_JOINS: Final = tuple(
+    (np.uint64(mask), np.uint64(shift), np.uint64(distance))
+    for mask, shift, distance in (
+        (0x007F_007F_007F_007F, 8, 1),
+        (0x0000_3FFF_0000_3FFF, 16, 2),
+        (0x0000_0000_0FFF_FFFF, 32, 4),
+    )
+)
 
 
 class Lanes:
@@ -55,12 +62,19 @@ class Lanes:
 
     def select(self, index: Ints) -> Lanes:
         """A copy of some lanes, to read them separately and then merge them with :meth:`put_back`."""
+        if len(index) == len(self):  # all of them
+            return Lanes(self.buffer, self.position.copy(), self.end)
         return Lanes(self.buffer, self.position.take(index), self.end.take(index))
 
     def put_back(self, index: Ints, lanes: Lanes) -> None:
         """Take over the positions and failures of ``lanes``, which :meth:`select` returned for ``index``."""
+        if len(index) == len(self):
+            self.position = lanes.position.copy()
+            self.failed |= lanes.failed
+            return
         self.position[index] = lanes.position
-        self.failed[index] |= lanes.failed
+        if lanes.failed.any():
+            self.failed[index] |= lanes.failed
 
     def fail(self, wrong: Flags) -> None:
         """Mark lanes as failed, and move them to their end, where every length is 0."""
@@ -70,36 +84,56 @@ class Lanes:
 
     def longs(self) -> Ints:
         """int64[n]: the next zigzag varint of each lane; 0 if it fails."""
-        buffer, ends = self.buffer, self.position + 1
-        first = buffer.take(self.position, mode="clip")
+        ends = self.position + 1
+        first = self.buffer.take(self.position, mode="clip")
         if int(first.max(initial=0)) < 0x80:
-            values = ((first >> 1).view(np.int8) ^ -(first & 1).view(np.int8)).astype(np.int64)
-        else:
-            words, ends = self._words(ends)
-            values = (words >> np.uint64(1)).view(np.int64) ^ -(words & np.uint64(1)).view(np.int64)
-        return self._advance(ends, values)
+            return self._advance(ends, ((first >> 1).view(np.int8) ^ -(first & 1).view(np.int8)).astype(np.int64))
+        second = self.buffer.take(ends, mode="clip")
+        if int((first & second).max()) < 0x80:
+            is_long = first >> 7
+            ends += is_long
+            pairs = (second * is_long).astype(np.int16)
+            pairs <<= 7
+            pairs |= first & 0x7F
+            return self._advance(ends, ((pairs >> 1) ^ -(pairs & 1)).astype(np.int64))
+        words, ends = self._words(ends)
+        signs = np.negative(words & _ONE)
+        words >>= _ONE
+        words ^= signs
+        return self._advance(ends, words.view(np.int64))
 
     def _words(self, ends: Ints) -> tuple[npt.NDArray[np.uint64], Ints]:
         """uint64[n] of the varints that begin one before ``ends``, and int64[n] of their ends; changes ``ends``."""
         n_places = max(len(self.buffer) - 7, 0)
         n_whole = int(np.searchsorted(self.position, n_places))  # lanes with eight bytes before the buffer's end
-        words = np.zeros(len(self), dtype=np.uint64)
+        words = np.empty(len(self), dtype=np.uint64)
         rest = np.arange(n_whole, len(self))
         if n_whole:
             places = np.ndarray((n_places,), dtype="<u8", buffer=self.buffer.data, strides=(1,))
-            found = places[self.position[:n_whole]]
-            last = ~found & _HIGH_BITS
-            last &= np.negative(last)  # the highest bit of the first byte that ends a varint, and of no other
-            found &= (last - _ONE) & ~_HIGH_BITS
-            # Join the seven bits of each byte: first of two bytes, then of four, then of eight.
-            found = (found & _SEVEN) | (found & (_SEVEN << _U8)) >> _ONE
-            found = (found & _FOURTEEN) | (found & (_FOURTEEN << _U16)) >> np.uint64(2)
-            words[:n_whole] = (found & _TWENTY_EIGHT) | (found & (_TWENTY_EIGHT << _U32)) >> np.uint64(4)
+            found = words[:n_whole]
+            found[:] = places[self.position[:n_whole]]
+            last = ~found
+            last &= _HIGH_BITS
+            other = np.negative(last)
+            last &= other  # the highest bit of the first byte that ends a varint, and of no other
+            np.subtract(last, _ONE, out=other)
+            other &= _LOW_BITS
+            found &= other
+            # Join the seven bits of each byte: first of two bytes, then of four, then of eight. In place: a new array of this
+            # size takes longer than the operation.
+            for mask, shift, distance in _JOINS:
+                np.bitwise_and(found, mask << shift, out=other)
+                other >>= distance
+                found &= mask
+                found |= other
             # A power of two as a float holds its exponent, which is 7, 15, 23, …
-            exponents = (last.astype(np.float64).view(np.int64) >> 52) - 1023
-            ends[:n_whole] += exponents >> 3
-            longer = np.flatnonzero(last == 0)
-            if len(longer):
+            exponents = last.astype(np.float64).view(np.int64)
+            exponents >>= 52
+            exponents -= 1023
+            exponents >>= 3
+            ends[:n_whole] += exponents
+            if not int(last.min()):
+                longer = np.flatnonzero(last == 0)
                 ends[longer] = self.position[longer] + 1
                 rest = np.concatenate([longer, rest])
         if len(rest):
@@ -129,6 +163,13 @@ class Lanes:
         # View each position of the buffer as a number, aligned or not: no bytes are copied one by one.
         places = np.ndarray((n_places,), dtype=dtype, buffer=self.buffer.data, strides=(1,))
         return self._advance(self.position + width, places[np.minimum(self.position, n_places - 1)])
+
+    def advance(self, sizes: Ints | int) -> None:
+        """Go past so many bytes; lanes that have fewer fail."""
+        ends = self.position + sizes
+        wrong = ends > self.end
+        self.position = ends
+        self.fail(wrong)
 
     def octets(self) -> Octets:
         """uint8[n]: the next byte of each lane; 0 if it fails."""

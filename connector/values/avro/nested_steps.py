@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from pykafka_wire.values.avro.lanes import Lanes
 from pykafka_wire.values.avro.scalar_steps import Null, Step, bits
+from pykafka_wire.values.avro.spread import spread
 from pykafka_wire.values.payloads import Flags, Ints
-from pykafka_wire.wire.records.arrays import to_arrow, to_numpy, validity
+from pykafka_wire.wire.records.arrays import to_numpy, validity
 
-#: Items of an array or map are read in rounds, one item of each lane per round. With few lanes left a round is inefficient:
+#: Items of an array or map are passed in rounds, one item of each lane per round. With few lanes left a round is inefficient:
 #: these lanes fail, and the caller decodes their values one by one.
 _MIN_LANES: Final = 16
 _MAX_ROUNDS_OF_FEW: Final = 64
@@ -34,22 +35,23 @@ class Union(Step):
     def read(self, lanes: Lanes) -> Any:
         branch_numbers = self._branch_numbers(lanes)
         n = len(lanes)
-        first = int(branch_numbers[0]) if n else 0
-        if (branch_numbers == first).all():
-            return self.branches[first].read(lanes)
+        present = [number for number in range(len(self.branches)) if (branch_numbers == number).any()]
+        if len(present) == 1:
+            return self.branches[present[0]].read(lanes)
         found, places = [], np.zeros(n, dtype=np.int64)
         is_null = np.zeros(n, dtype=np.bool_)
         n_found = 0
-        for number, branch in enumerate(self.branches):
-            index = np.flatnonzero(branch_numbers == number)
-            if not len(index):
-                continue
+        for number in present:
+            branch, index = self.branches[number], np.flatnonzero(branch_numbers == number)
             if isinstance(branch, Null):
                 is_null[index] = True
                 continue
             part = lanes.select(index)
-            found.append(branch.read(part))
+            values = branch.read(part)
             lanes.put_back(index, part)
+            if len(present) == 2 and any(isinstance(self.branches[other], Null) for other in present):
+                return spread(values, index, n)
+            found.append(values)
             places[index] = np.arange(n_found, n_found + len(index))
             n_found += len(index)
         if not found:
@@ -92,6 +94,11 @@ class Record(Step):
     def may_be_empty(self) -> bool:
         return all(step.may_be_empty for step, _ in self.steps)
 
+    @property
+    def width(self) -> int | None:
+        widths = [step.width for step, _ in self.steps]
+        return None if None in widths else sum(width or 0 for width in widths)
+
     def read(self, lanes: Lanes) -> Any:
         columns: list[Any] = [None] * self.type.num_fields
         for step, place in (*self.steps, *self.absent):
@@ -102,8 +109,18 @@ class Record(Step):
         return pa.Array.from_buffers(self.type, len(lanes), [None], children=columns)
 
     def skip(self, lanes: Lanes) -> None:
+        n_bytes = 0  # of the fields before that have the same width in all values
         for step, _ in self.steps:
+            width = step.width
+            if width is not None:
+                n_bytes += width
+                continue
+            if n_bytes:
+                lanes.advance(n_bytes)
+                n_bytes = 0
             step.skip(lanes)
+        if n_bytes:
+            lanes.advance(n_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,36 +134,67 @@ class Items(Step):
     type: pa.DataType
     key: Step | None = None
 
+    @property
+    def _width(self) -> int | None:
+        return None if self.key is not None else self.item.width
+
     def read(self, lanes: Lanes) -> Any:
-        keys, items, owners = [], [], []
-        item_field = self.type.value_field if self.key is None else self.type.item_field
-        for index, part in self._rounds(lanes):
-            if self.key is not None:
-                keys.append(self.key.read(part))
-            items.append(_checked(self.item.read(part), item_field, part))
-            owners.append(index)
-            lanes.put_back(index, part)
+        """First goes past all items, to find where each begins and ends; then reads all of them at once."""
         n = len(lanes)
+        counts = np.zeros(n, dtype=np.int64)
+        blocks = []
+        for index, part, n_items in self._rounds(lanes):
+            starts = part.position.copy()
+            self._skip_items(part, n_items)
+            blocks.append((index, counts.take(index), starts, part.position))
+            counts[index] += n_items
+            lanes.put_back(index, part)
         offsets = np.zeros(n + 1, dtype=np.int32)
-        if not items:
-            empty = Lanes(lanes.buffer, lanes.position[:0], lanes.end[:0])
-            keys = [] if self.key is None else [self.key.read(empty)]
-            return self._to_arrow(n, offsets, keys, [self.item.read(empty)])
-        owner = np.concatenate(owners)
-        # Rounds are in order, and a stable sort keeps that order for each lane.
-        places = np.argsort(owner, kind="stable")
-        order = to_arrow(places)
-        np.cumsum(np.bincount(owner, minlength=n), out=offsets[1:])
-        ordered = [[pa.concat_arrays(each).take(order)] if each else [] for each in (keys, items)]
+        np.cumsum(counts, out=offsets[1:])
+        begin, end = self._in_order(blocks, offsets)
+        owner = np.repeat(np.arange(n), counts)
+        inner = Lanes(lanes.buffer, begin, end)
+        keys = [] if self.key is None else [self.key.read(inner)]
+        item_field = self.type.value_field if self.key is None else self.type.item_field
+        items = _checked(self.item.read(inner), item_field, inner)
+        if inner.failed.any():
+            lanes.fail(_flags_at(owner[inner.failed], n))
+        if keys and len(owner):
+            lanes.fail(_have_duplicate_keys(owner, keys[0], n))
+        return self._to_arrow(n, offsets, keys, [items])
+
+    def _in_order(
+        self, blocks: list[tuple[Ints, Ints, Ints, Ints]], offsets: npt.NDArray[np.int32]
+    ) -> tuple[Ints, Ints]:
+        """Where each item begins and ends, lane by lane.
+
+        Args:
+            blocks: of each round the lanes, the number of items before, and where the items of the round begin and end.
+        """
+        begin = np.zeros(int(offsets[-1]), dtype=np.int64)
+        end = np.zeros(len(begin), dtype=np.int64)
+        is_first = np.zeros(len(begin), dtype=np.bool_)
+        for index, ordinal, starts, ends in blocks:
+            place = offsets.take(index) + ordinal
+            begin[place], end[place], is_first[place] = starts, ends, True
+        if self._width is None or not len(begin):
+            return begin, end
+        firsts = np.flatnonzero(is_first)
+        sizes = np.diff(np.append(firsts, len(begin)))
+        begin = np.repeat(begin[firsts] - firsts * self._width, sizes) + np.arange(len(begin)) * self._width
+        return begin, begin + self._width
+
+    def _skip_items(self, part: Lanes, n_items: Ints | int) -> None:
+        if self._width is not None:
+            part.position = part.position + n_items * self._width
+            return
         if self.key is not None:
-            lanes.fail(_have_duplicate_keys(owner.take(places), ordered[0][0], n))
-        return self._to_arrow(n, offsets, ordered[0], ordered[1])
+            self.key.skip(part)
+        self.item.skip(part)
 
     def skip(self, lanes: Lanes) -> None:
-        for index, part in self._rounds(lanes):
-            if self.key is not None:
-                self.key.skip(part)
-            self.item.skip(part)
+        for index, part, n_items in self._rounds(lanes):
+            self._skip_items(part, n_items)
             lanes.put_back(index, part)
 
     def _to_arrow(self, n: int, offsets: npt.NDArray[np.int32], keys: list[Any], items: list[Any]) -> Any:
@@ -156,8 +204,10 @@ class Items(Step):
         pairs = pa.Array.from_buffers(entries, len(items[0]), [None], children=[keys[0], items[0]])
         return pa.Array.from_buffers(self.type, n, [None, pa.py_buffer(offsets)], children=[pairs])
 
-    def _rounds(self, lanes: Lanes) -> Iterator[tuple[Ints, Lanes]]:
-        """``(index, lanes)`` of the lanes with an item left, per round: the caller puts them back before the next round."""
+    def _rounds(self, lanes: Lanes) -> Iterator[tuple[Ints, Lanes, Ints | int]]:
+        """``(index, lanes, n_items)`` of the lanes with an item left, per round: the caller goes past so many items of each, and
+        puts them back before the next round. It is one item, or a whole block where all items are as wide.
+        """
         index = np.arange(len(lanes))
         left = np.zeros(len(lanes), dtype=np.int64)
         n_rounds = 0
@@ -175,14 +225,14 @@ class Items(Step):
                 few[index] = True
                 lanes.fail(few)
                 return
-            yield index, lanes.select(index)
+            n_items: Ints | int = 1 if self._width is None else left.copy()
+            yield index, lanes.select(index), n_items
             going = ~lanes.failed[index]
-            left -= 1
+            left -= n_items
             if not going.all():
                 index, left = index[going], left[going]
 
-    @staticmethod
-    def _counts(lanes: Lanes, index: Ints) -> Ints:
+    def _counts(self, lanes: Lanes, index: Ints) -> Ints:
         """The number of items in the next block of some lanes; 0 after the last block."""
         part = lanes.select(index)
         counts = part.longs()
@@ -192,7 +242,8 @@ class Items(Step):
             inner.lengths()
             part.put_back(sized, inner)
             counts[sized] = -counts[sized]
-        wrong = (counts < 0) | part.failed | (counts > part.end - part.position)
+        most = (part.end - part.position) // (self._width or 1)
+        wrong = (counts < 0) | part.failed | (counts > most)
         if wrong.any():
             part.fail(wrong)
             counts[wrong] = 0
@@ -205,6 +256,12 @@ def _checked(column: Any, field: Any, lanes: Lanes) -> Any:  # a pa.Array, a pa.
     if not field.nullable and column.null_count:
         lanes.fail(~validity(column))
     return column
+
+
+def _flags_at(index: Ints, n: int) -> Flags:
+    flags = np.zeros(n, dtype=np.bool_)
+    flags[index] = True
+    return flags
 
 
 def _take_or_null(values: Any, places: Ints, is_null: Flags) -> Any:

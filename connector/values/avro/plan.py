@@ -6,6 +6,7 @@ its values are left to be read one by one. The plan says which places these are.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -102,7 +103,7 @@ class Plan:
         for name, place in places.items():
             column = wanted.field(place).type
             absent.append((self._default(defaults.get(name), column), place))
-        return nested_steps.Record(tuple(found), tuple(absent), wanted)
+        return nested_steps.Record(_with_gaps(found), tuple(absent), wanted)
 
     def _default(self, default: resolution.Default | None, wanted: pa.DataType) -> Step:
         if default is None:
@@ -132,6 +133,15 @@ class Plan:
             return None
         key = scalar_steps.Text(pa.string(), True) if node.is_map else None
         return nested_steps.Items(item, pa.null() if wanted is None else wanted, key)
+
+
+def _with_gaps(fields: list[tuple[Step, int]]) -> tuple[tuple[Step, int], ...]:
+    """The steps of a record with neighbours that are skipped as one, which goes past several at once."""
+    found: list[tuple[Step, int]] = []
+    for is_skipped, group in groupby(fields, key=lambda field: field[1] < 0):
+        steps = list(group)
+        found += [(nested_steps.Record(tuple(steps), (), pa.struct([])), -1)] if is_skipped else steps
+    return tuple(found)
 
 
 def _skip(node: resolution.Scalar | resolution.Symbols) -> Step:

@@ -40,6 +40,11 @@ class Step(ABC):
         """Whether a value may have no bytes."""
         return False
 
+    @property
+    def width(self) -> int | None:
+        """The number of bytes of every value; None if they differ."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Unreadable(Step):
@@ -94,8 +99,12 @@ class Boolean(Step):
         lanes.fail(octets > 1)
         return _booleans(octets == 1)
 
+    @property
+    def width(self) -> int | None:
+        return 1
+
     def skip(self, lanes: Lanes) -> None:
-        lanes.octets()
+        lanes.advance(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +163,12 @@ class Floating(Step):
             values = narrow
         return _numbers(values, self.type)
 
+    @property
+    def width(self) -> int | None:
+        return int(np.dtype(self.dtype).itemsize)
+
     def skip(self, lanes: Lanes) -> None:
-        lanes.fixed(self.dtype)
+        lanes.advance(np.dtype(self.dtype).itemsize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +196,10 @@ class Fixed(Step):
     @property
     def may_be_empty(self) -> bool:
         return self.size == 0
+
+    @property
+    def width(self) -> int | None:
+        return self.size
 
     def read(self, lanes: Lanes) -> Any:
         return lanes.slices(self._sizes(lanes), pa.binary())
