@@ -1,8 +1,13 @@
-"""The data source that Spark looks up: its name, its schema, and which reader or writer serves. No I/O happens here."""
+"""The data source that Spark looks up: its name, its schema, and which reader or writer serves.
+
+I/O happens for the schema of typed columns alone: ``load()`` asks the registry, once. The answer stays with the data source, which
+Spark pickles after it has the schema (seen in 4.0 to 4.3), so that DataFrame and readers have the same one.
+"""
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -16,9 +21,13 @@ from pyspark.sql.types import StructType
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.parsing import TABLE_OPTIONS, log_warnings
 from pykafka_wire.options.sink import SinkOptions, parse_sink_options
-from pykafka_wire.options.source import parse_source_options
+from pykafka_wire.options.source import parse_schema_options, parse_source_options
+from pykafka_wire.options.typed_columns import FORMAT_OPTIONS
 from pykafka_wire.schema import source_schema
 from pykafka_wire.sink.encoding import Encoding
+
+if TYPE_CHECKING:
+    from pykafka_wire.source.reader_schemas import ReaderSchemas
 
 
 class PykafkaWireDataSource(DataSource):
@@ -29,11 +38,21 @@ class PykafkaWireDataSource(DataSource):
         """The name for ``format(…)``; in SQL it needs backticks, for its dash."""
         return "pykafka-wire"
 
-    def schema(self) -> str:
-        """The source's columns, those of Spark's own Kafka connector. Not asked for where ``.schema(…)`` is given."""
+    #: Found by :meth:`schema`; None where the user gave the schema, or no column is typed.
+    _reader_schemas: ReaderSchemas | None = None
+
+    def schema(self) -> str | StructType:
+        """The source's columns, those of Spark's own Kafka connector; ``key`` and ``value`` have the types of their schemas where
+        they are decoded. Not asked for where ``.schema(…)`` is given.
+        """
         given = {name.lower(): value.strip().lower() for name, value in self.options.items()}
         if any(name.startswith("option.") for name in given):  # Spark asks for the schema of a table that it creates
             log_warnings([TABLE_OPTIONS])
+        if not given.keys().isdisjoint(FORMAT_OPTIONS):
+            from pykafka_wire.source.reader_schemas import find_source_schema
+
+            schema, self._reader_schemas = find_source_schema(parse_schema_options(self.options))
+            return schema
         return source_schema(given.get("includeheaders") == "true")
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -42,7 +61,7 @@ class PykafkaWireDataSource(DataSource):
 
         options = parse_source_options(self.options, "batch")
         log_warnings(options.warnings)
-        return KafkaBatchReader(options, schema)
+        return KafkaBatchReader(options, schema, self._reader_schemas)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming reader for ``schema``, fit for the running Spark version."""
@@ -51,14 +70,14 @@ class PykafkaWireDataSource(DataSource):
 
         options = parse_source_options(self.options, "stream")
         if HAS_ADMISSION_CONTROL:
-            return KafkaStreamReader(options, schema)
+            return KafkaStreamReader(options, schema, self._reader_schemas)
         limits = (options.max_offsets_per_trigger, options.max_bytes_per_trigger, options.min_offsets_per_trigger)
         if any(limit is not None for limit in limits):
             raise OptionError(
                 "maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer: leave them "
                 "out here."
             )
-        return KafkaStreamReaderWithoutLimits(options, schema)
+        return KafkaStreamReaderWithoutLimits(options, schema, self._reader_schemas)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch writer; a topic cannot be overwritten."""

@@ -1,15 +1,17 @@
 """The columns of the source and of the sink, and how Spark's schema and Arrow's agree on them.
 
-Columns and types equal those of ``spark-sql-kafka-0-10``, so that a query moves from one to the other unchanged.
+Columns and types equal those of ``spark-sql-kafka-0-10``, so that a query moves from one to the other unchanged. ``key`` and
+``value`` may have a type of their own (``valueFormat``), and ``keyError`` and ``valueError`` beside them (``onValueError=divert``).
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.wire.records.decode import Columns
@@ -38,37 +40,61 @@ _NULLABLE_COLUMNS: Final = frozenset({"key", "value", "headers"})
 def source_schema(include_headers: bool) -> str:
     """The source's schema as DDL; ``headers`` is there only when asked for, as in Spark's own connector."""
     return ", ".join(
-        f"{name} {_DDL_TYPES.get(spark_type, spark_type)}"
-        for name, (spark_type, _) in SOURCE_COLUMNS.items()
+        f"{name} {_DDL_TYPES.get(known, known)}"
+        for name, (known, _) in SOURCE_COLUMNS.items()
         if include_headers or name != "headers"
     )
 
 
-def check_source_schema(schema: StructType) -> tuple[str, ...]:
+def typed_source_schema(
+    include_headers: bool, types: Mapping[str, DataType], error_columns: Collection[str]
+) -> StructType:
+    """The source's schema where ``key`` or ``value`` is decoded: ``types`` has theirs, ``error_columns`` come last."""
+    schema = StructType()
+    for name, (_, arrow_type) in SOURCE_COLUMNS.items():
+        if include_headers or name != "headers":
+            schema.add(name, types.get(name) or spark_type(arrow_type))
+    for name in error_columns:
+        schema.add(name, StringType())
+    return schema
+
+
+def check_source_schema(
+    schema: StructType, *, typed: Collection[str] = (), error_columns: Collection[str] = ()
+) -> tuple[str, ...]:
     """Names of the columns to read, in the order of ``schema``: all of the source's columns or a subset of them.
+
+    Args:
+        typed: columns that are decoded. Their types are checked where the reader's schema is known
+            (:func:`~pykafka_wire.schema_projection.missing_fields`).
+        error_columns: those that ``onKeyError`` and ``onValueError`` add.
 
     Raises:
         SchemaError: a name or a type that the source does not have, or NOT NULL where Kafka has nulls.
     """
     for field in schema.fields:
-        known = SOURCE_COLUMNS.get(field.name)
-        if known is None:
-            raise SchemaError(
-                f"the source has no column {field.name!r}. Its columns are {source_schema(True)}; "
-                ".schema(…) may name a subset of them."
-            )
-        spark_type = field.dataType.simpleString()
-        if spark_type == "timestamp_ntz" and known[0] == "timestamp":
+        if field.name in error_columns:
+            known: tuple[str, Any] = ("string", pa.string())
+        elif field.name in SOURCE_COLUMNS:
+            known = SOURCE_COLUMNS[field.name]
+        else:
+            raise _no_such_column(field.name, error_columns)
+        given = field.dataType.simpleString()
+        if given == "timestamp_ntz" and known[0] == "timestamp":
             raise SchemaError(
                 f"column {field.name!r} is TIMESTAMP_LTZ, not TIMESTAMP_NTZ, which the word TIMESTAMP means in this session "
                 "(spark.sql.timestampType). Write timestamp TIMESTAMP_LTZ in .schema(…), and cast the column in the query."
             )
-        if spark_type != known[0]:
+        if given != known[0] and field.name not in typed:
+            other = ""
+            if field.name in ("key", "value") and not isinstance(field.dataType, StringType):
+                other = f", or set {field.name}Format to read the column decoded"
             raise SchemaError(
-                f"column {field.name!r} is {known[0]}, not {spark_type}: name it with its own type in .schema(…) and "
-                "cast it in the query."
+                f"column {field.name!r} is {known[0]}, not {given}: name it with its own type in .schema(…) and "
+                f"cast it in the query{other}."
             )
-        if field.name in _NULLABLE_COLUMNS and not (field.nullable and _allows_nulls(field.dataType)):
+        may_be_null = field.name in _NULLABLE_COLUMNS or field.name in error_columns
+        if may_be_null and not (field.nullable and _allows_nulls(field.dataType)):
             raise SchemaError(
                 f"column {field.name!r} cannot be NOT NULL: Kafka records may have no key, no value (a tombstone) and no "
                 f"headers. Leave NOT NULL out of .schema(…), and filter in the query: .where('{field.name} IS NOT NULL')."
@@ -76,24 +102,46 @@ def check_source_schema(schema: StructType) -> tuple[str, ...]:
     return tuple(field.name for field in schema.fields)
 
 
-def _allows_nulls(spark_type: DataType) -> bool:
-    """Whether arrays and structs within a type may hold nulls."""
-    if isinstance(spark_type, ArrayType):
-        return spark_type.containsNull and _allows_nulls(spark_type.elementType)
-    if isinstance(spark_type, StructType):
-        return all(field.nullable and _allows_nulls(field.dataType) for field in spark_type.fields)
+def _no_such_column(name: str, error_columns: Collection[str]) -> SchemaError:
+    for column in ("key", "value"):
+        if name == f"{column}Error":
+            return SchemaError(
+                f"the source has no column {name!r} without on{column.capitalize()}Error=divert: set that, or leave {name} out of "
+                ".schema(…)."
+            )
+    more = "".join(f", {each} string" for each in error_columns)
+    return SchemaError(
+        f"the source has no column {name!r}. Its columns are {source_schema(True)}{more}; .schema(…) may name a subset of them."
+    )
+
+
+def _allows_nulls(found: DataType) -> bool:
+    """Whether arrays, maps and structs within a type may hold nulls."""
+    if isinstance(found, ArrayType):
+        return found.containsNull and _allows_nulls(found.elementType)
+    if isinstance(found, MapType):
+        return found.valueContainsNull and _allows_nulls(found.keyType) and _allows_nulls(found.valueType)
+    if isinstance(found, StructType):
+        return all(field.nullable and _allows_nulls(field.dataType) for field in found.fields)
     return True
 
 
 def decoded_columns(names: tuple[str, ...]) -> Columns:
     """What the decoder must decode for these columns; topic, partition and offset come with every record."""
     return Columns(
-        key="key" in names,
-        value="value" in names,
+        key="key" in names or "keyError" in names,
+        value="value" in names or "valueError" in names,
         headers="headers" in names,
         timestamp="timestamp" in names,
         timestamp_type="timestampType" in names,
     )
+
+
+def spark_type(arrow_type: pa.DataType) -> DataType:
+    """Spark's type for an Arrow type; a timestamp without a zone is TIMESTAMP_NTZ."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return from_arrow_type(arrow_type, prefer_timestamp_ntz=True)
 
 
 def arrow_schema(schema: StructType) -> Any:  # Any: pyarrow has no types

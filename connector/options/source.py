@@ -127,6 +127,31 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaOptions:
+    """What of a read's options decides the DataFrame's schema, be the read batch or streaming."""
+
+    client: ClientSettings
+    subscription: Subscription
+    include_headers: bool
+    typed_columns: TypedColumns
+
+
+def parse_schema_options(options: Mapping[str, str]) -> SchemaOptions:
+    """What decides the schema of a read. Spark asks for the schema before it says whether the read is a stream.
+
+    Raises:
+        OptionError: as :func:`parse_source_options`, for these options alone.
+    """
+    values = OptionValues(options, "batch")  # which refuses no option of a stream
+    return SchemaOptions(
+        client=values.client_settings(),
+        subscription=_subscription(values),
+        include_headers=values.boolean("includeHeaders"),
+        typed_columns=parse_typed_columns(values),
+    )
+
+
 def _static_membership(values: OptionValues, client: ClientSettings, commits: bool) -> bool:
     value = values.text_or_default("groupMembership").lower()
     if value not in ("none", "static"):

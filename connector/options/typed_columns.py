@@ -19,6 +19,8 @@ ColumnName = Literal["key", "value"]
 ValueFormat = Literal["binary", "string", "json", "avro", "protobuf"]
 OnError = Literal["fail", "null", "divert"]
 
+#: In lower case.
+FORMAT_OPTIONS: Final = frozenset({"keyformat", "valueformat"})
 _FORMATS: Final = ("binary", "string", "json", "avro", "protobuf")
 #: Formats whose schemas a registry may hold.
 _REGISTERED: Final = ("avro", "protobuf")
@@ -87,6 +89,16 @@ class TypedColumns:
     def encoded(self) -> frozenset[str]:
         """The names of the columns that a write encodes, whatever their type."""
         return frozenset(column.name for column in self.typed if column.format != "string")
+
+    @property
+    def names(self) -> tuple[ColumnName, ...]:
+        """The names of the columns that are not left binary."""
+        return tuple(column.name for column in self.typed)
+
+    @property
+    def error_columns(self) -> tuple[str, ...]:
+        """The columns with the reasons, of those that divert."""
+        return tuple(column.error_column for column in self.typed if column.error_column is not None)
 
 
 def parse_typed_columns(values: OptionValues) -> TypedColumns:

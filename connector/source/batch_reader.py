@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -23,6 +23,9 @@ from pykafka_wire.wire.cluster.admin import list_offsets
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 from pykafka_wire.worker_pickling import SentToWorkers
+
+if TYPE_CHECKING:
+    from pykafka_wire.source.reader_schemas import ReaderSchemas
 
 _log = logging.getLogger(__name__)
 
@@ -50,10 +53,13 @@ class _PushFilters:
 class KafkaBatchReader(SentToWorkers, DataSourceReader):
     """Reads the offsets between ``startingOffsets`` and ``endingOffsets``. Built without any I/O: Spark pickles it."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        check_source_schema(schema)
+    def __init__(self, options: SourceOptions, schema: StructType, reader_schemas: ReaderSchemas | None = None) -> None:
+        """``reader_schemas``: those that ``load()`` has found, None where the user gave the schema."""
+        columns = options.typed_columns
+        check_source_schema(schema, typed=columns.names, error_columns=columns.error_columns)
         self._options = options
         self._schema = schema
+        self._reader_schemas = reader_schemas
         self.pruning = NO_PRUNING
         if options.filter_pushdown:
             self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
@@ -67,6 +73,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
             DataLossError: the first offsets have aged out, and ``failOnDataLoss`` is true.
         """
         options = self._options
+        reader_schemas = self._find_reader_schemas()
         cluster = shared_cluster(options.client)
         topics = find_topics(cluster, options.subscription)
         partitions = topic_partitions(options.subscription, topics)
@@ -101,14 +108,33 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         ]
         if options.starting_offsets.kind in ("offsets", "group"):
             ranges = skip_aged_out(cluster, ranges, DataLossReporter(options))
-        return plan_input_partitions(cluster, options, ranges, RecordSizes(cluster))
+        return plan_input_partitions(cluster, options, ranges, RecordSizes(cluster), reader_schemas=reader_schemas)
+
+    def _find_reader_schemas(self) -> dict[str, Any]:
+        """What the tasks need of the typed columns' schemas."""
+        options = self._options
+        if not options.typed_columns.typed:
+            return {}
+        from pykafka_wire.source import reader_schemas as found_by
+
+        wanted = found_by.read_columns(options.typed_columns, self._schema)
+        readers = self._reader_schemas
+        if readers is None:
+            readers = found_by.find_reader_schemas(options.typed_columns, wanted, options.client, options.subscription)
+            found_by.check_types(readers, options.typed_columns, self._schema, wanted=wanted)
+        return found_by.for_tasks({column.name: readers[column.name] for column in wanted}, options.typed_columns)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
         """Arrow record batches of one input partition; runs on an executor."""
         if isinstance(
             partition, KafkaInputPartition
         ):  # Spark reads InputPartition(None) where there is nothing to read
-            yield from read_ranges(self._options, partition.ranges, arrow_schema(self._schema))
+            yield from read_ranges(
+                self._options,
+                partition.ranges,
+                arrow_schema(self._schema),
+                reader_schemas=partition.reader_schemas,
+            )
 
 
 def _refuse_backwards(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
@@ -38,15 +38,20 @@ from pykafka_wire.wire.errors import TransportError, UnknownTopicError
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
+if TYPE_CHECKING:  # untyped queries need none of it
+    from pykafka_wire.source.pinned_schemas import PinnedSchemas
+
 _log = logging.getLogger(__name__)
 
 
 class MicroBatchStream:
     """A query's state between its micro-batches, as the JVM connector's class of this name."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, pinned_schemas: PinnedSchemas | None = None) -> None:
+        """``pinned_schemas``: of typed columns, None where all are binary."""
         log_warnings(options.warnings)  # this process lives as long as the query; others build a reader, too
         self._options = options
+        self._pinned_schemas = pinned_schemas
         self._cluster: Cluster = shared_cluster(options.client)
         member = StaticMember(self._cluster, options.client) if options.static_membership else None
         self._committer = GroupCommitter(self._cluster, member=member)
@@ -111,6 +116,8 @@ class MicroBatchStream:
         if end is None and start.initial:
             # Spark runs batch 0 even over nothing, and logs this offset: its replay must find its start in it, too.
             end = replace(start, starts=start.offsets, initial=False)
+        if end is not None and self._pinned_schemas is not None:
+            end = replace(end, reader_schemas=self._pinned_schemas.for_next(start.reader_schemas))
         if end is None and self._last_offsets is not None:
             self.commit(start, is_last=True)
         self._planned = end or start
@@ -156,7 +163,8 @@ class MicroBatchStream:
             ranges = skip_aged_out(self._cluster, ranges, self._losses, query=end.query)
         except (UnknownTopicError, TransportError) as error:
             _log.debug("What has aged out is left to the tasks to find: %s", error)
-        planned = plan_input_partitions(self._cluster, self._options, ranges, self._sizes, end.query)
+        readers = self._pinned_schemas.for_planned(end.reader_schemas) if self._pinned_schemas is not None else None
+        planned = plan_input_partitions(self._cluster, self._options, ranges, self._sizes, end.query, readers)
         _log.info("Planned %d input partitions over %d ranges", len(planned), sum(r.n_offsets > 0 for r in ranges))
         return planned
 

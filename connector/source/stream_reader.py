@@ -28,15 +28,20 @@ from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
     from pykafka_wire.source.micro_batch_stream import MicroBatchStream
+    from pykafka_wire.source.pinned_schemas import PinnedSchemas
+    from pykafka_wire.source.reader_schemas import ReaderSchemas
 
 
 class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
     """Plans and reads micro-batches. Built without any I/O: Spark pickles it to the executors, which call ``read``."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        check_source_schema(schema)
+    def __init__(self, options: SourceOptions, schema: StructType, reader_schemas: ReaderSchemas | None = None) -> None:
+        """``reader_schemas``: those that ``load()`` has found, None where the user gave the schema."""
+        columns = options.typed_columns
+        check_source_schema(schema, typed=columns.names, error_columns=columns.error_columns)
         self._options = options
         self._schema = schema
+        self._reader_schemas = reader_schemas
         self._stream: MicroBatchStream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -49,8 +54,15 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
                 MicroBatchStream,
             )  # the tasks load this module, and need none of that
 
-            self._stream = MicroBatchStream(self._options)
+            self._stream = MicroBatchStream(self._options, self._pinned_schemas())
         return self._stream
+
+    def _pinned_schemas(self) -> PinnedSchemas | None:
+        if not self._options.typed_columns.typed:
+            return None
+        from pykafka_wire.source.pinned_schemas import PinnedSchemas
+
+        return PinnedSchemas(self._options, self._schema, self._reader_schemas)
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query starts, asked for before batch 0, maybe more than once: the answer stays the same."""
@@ -79,7 +91,9 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
         """Arrow record batches of one input partition; runs on an executor."""
         if isinstance(partition, KafkaInputPartition):
-            yield from read_ranges(self._options, partition.ranges, arrow_schema(self._schema), partition.query)
+            yield from read_ranges(
+                self._options, partition.ranges, arrow_schema(self._schema), partition.query, partition.reader_schemas
+            )
 
     def commit(self, end: dict[str, Any]) -> None:
         """Batch up to ``end`` is done: commit it to the consumer group."""

@@ -6,9 +6,9 @@ Runs on executors, in Python workers that Spark reuses: connections stay open in
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,9 @@ from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange
 
+if TYPE_CHECKING:
+    from pykafka_wire.source.typed_decoding import ColumnDecoder
+
 #: So many brokers are asked, at random, before a task skips a topic as deleted or recreated; each may take so long.
 _N_BROKERS: Final = 3
 _BROKER_MS: Final = 5_000
@@ -41,18 +44,30 @@ _BROKER_MS: Final = 5_000
 _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
 
 
-def read_ranges(options: SourceOptions, ranges: Sequence[OffsetRange], schema: Any, query: str = "") -> Iterator[Any]:
+def read_ranges(
+    options: SourceOptions,
+    ranges: Sequence[OffsetRange],
+    schema: Any,
+    query: str = "",
+    reader_schemas: Mapping[str, Any] | None = None,
+) -> Iterator[Any]:
     """Arrow record batches of the records in ``ranges``, exactly of ``schema`` (pyarrow's), in order within each range.
 
     Args:
         query: the checkpoint's id of the query, for reports of lost ranges.
+        reader_schemas: of typed columns, as the input partition has them.
 
     Raises:
+        ValueFormatError: a key or value cannot be decoded, and its policy is to fail.
+        RegistryError: the schema registry does not answer.
         DataLossError: offsets of a range are lost, and ``failOnDataLoss`` is true.
         WireError: brokers could not be reached, or refused, for longer than ``kafkaConsumer.pollTimeoutMs``.
     """
     cluster = shared_cluster(options.client)
     columns = decoded_columns(tuple(schema.names))
+    decoders = _decoders(options, schema, reader_schemas or {})
+    if any(decoder.needs_headers for decoder in decoders):
+        columns = replace(columns, headers=True)
     remaining = list(ranges)
     while remaining:
         positions = [r.start_offset for r in remaining]
@@ -67,7 +82,7 @@ def read_ranges(options: SourceOptions, ranges: Sequence[OffsetRange], schema: A
                 for index, position in fetched.positions.items():
                     positions[index] = position
                 if fetched.records.n_records:
-                    yield record_batch(fetched.records, fetched.ranges, schema)
+                    yield from record_batches(fetched.records, fetched.ranges, schema, decoders)
             return
         except _LOST as error:
             moved = [replace(r, start_offset=p) for r, p in zip(remaining, positions, strict=True) if p < r.end_offset]
@@ -150,9 +165,35 @@ def _skip_lost(losses: DataLossReporter, ranges: Sequence[OffsetRange], error: W
     return kept
 
 
-def record_batch(records: DecodedRecords, ranges: Sequence[OffsetRange], schema: Any) -> Any:
-    """An Arrow record batch of decoded records: the columns that ``schema`` names, in its order."""
-    arrays = [_column(name, records, ranges) for name in schema.names]
+def _decoders(options: SourceOptions, schema: Any, reader_schemas: Mapping[str, Any]) -> Sequence[ColumnDecoder]:
+    if not options.typed_columns.typed:
+        return ()
+    from pykafka_wire.source.typed_decoding import column_decoders  # which a read of binary columns does not load
+
+    return column_decoders(options.typed_columns, schema, reader_schemas)
+
+
+def record_batches(
+    records: DecodedRecords, ranges: Sequence[OffsetRange], schema: Any, decoders: Sequence[ColumnDecoder]
+) -> Iterator[Any]:
+    """Arrow record batches of decoded records: one, or where columns are typed so many that little is in memory at a time."""
+    if not decoders:
+        yield record_batch(records, ranges, schema)
+        return
+    from pykafka_wire.source.typed_decoding import slices
+
+    for piece in slices(records):
+        typed: dict[str, Any] = {}
+        for decoder in decoders:
+            typed |= decoder.columns(piece, ranges)
+        yield record_batch(piece, ranges, schema, typed)
+
+
+def record_batch(
+    records: DecodedRecords, ranges: Sequence[OffsetRange], schema: Any, typed: Mapping[str, Any] | None = None
+) -> Any:
+    """An Arrow record batch of decoded records: the columns that ``schema`` names, in its order; ``typed`` has decoded ones."""
+    arrays = [typed[name] if typed and name in typed else _column(name, records, ranges) for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

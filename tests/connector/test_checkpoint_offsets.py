@@ -36,6 +36,10 @@ query_offsets = st.builds(
         ),
         max_size=3,
     ).map(tuple),
+    reader_schemas=st.dictionaries(
+        st.sampled_from(["key", "value"]),
+        st.dictionaries(st.sampled_from(["format", "id", "schema"]), st.text() | st.integers(), min_size=1),
+    ),
     query=st.text(max_size=10),
     group=st.text(max_size=10),
     initial=st.booleans(),
@@ -57,6 +61,7 @@ def test_equal_offsets_have_equal_text_whatever_the_order_of_their_partitions(of
         topic_ids=dict(reversed(offsets.topic_ids.items())),
         starts=dict(reversed(offsets.starts.items())),
         dropped=tuple(replace(each, offsets=dict(reversed(each.offsets.items()))) for each in offsets.dropped),
+        reader_schemas=dict(reversed(offsets.reader_schemas.items())),
         query=offsets.query,
         group=offsets.group,
         initial=offsets.initial,
@@ -85,6 +90,8 @@ def test_golden_checkpoint_offsets_still_load(path: Path) -> None:
     assert [(each.topic, each.offsets) for each in offsets.dropped] == (
         [("payments", {0: 7, 10: 3})] if path.stem.endswith("dropped") else []
     )
+    value = {"format": "avro", "id": 17, "subject": "orders-value"}
+    assert offsets.reader_schemas == ({"value": value} if path.stem.endswith("typed") else {})
     assert json.dumps(offsets.to_json()) == text
 
 
@@ -117,6 +124,8 @@ def test_offsets_of_another_source_are_refused(found: Any) -> None:
         {"offsets": {}, "topic_ids": {"t": 5}},
         {"offsets": {}, "starts": {"t": [1]}},
         {"offsets": {}, "dropped": {"t": 1}},
+        {"offsets": {}, "reader_schemas": ["value"]},
+        {"offsets": {}, "reader_schemas": {"value": 17}},
         {"offsets": {}, "dropped": [{"topic": "t"}]},
         {"offsets": {}, "dropped": [{"topic": "t", "id": "AAAAAAAAAAAAAAAAAAAAAQ", "offsets": {"0": "x"}}]},
     ],

@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from tests.connect_server import connect_server
+from tests.connector.source.typed_topics import COUNTRY, ID, TypedTopic, record
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-#: Read a topic in a batch, copy it with our sink, and stream the copy: the ways a user's program takes.
+#: Read a topic in a batch, copy it with our sink, and stream the copy: the ways a user's program takes. The last topic is typed.
 PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession
 
-servers, source, target, folder = sys.argv[1:]
+servers, source, target, folder, typed, registry = sys.argv[1:]
 spark = {session}.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
 brokers = dict([("kafka.bootstrap.servers", servers)])
 orders = spark.read.format("pykafka-wire").options(**brokers, subscribe=source, minPartitions="2").load()
@@ -38,7 +39,17 @@ copied = sorted(bytes(r.value).decode() for r in spark.read.parquet(folder + "/t
 view = "CREATE TEMPORARY VIEW v USING `pykafka-wire` OPTIONS (`kafka.bootstrap.servers` '%s', subscribe '%s')"
 spark.sql(view % (servers, source))
 counted = spark.sql("SELECT count(*) AS n FROM v").collect()[0].n
-print("RESULT " + json.dumps(dict(read=found, copied=copied, counted=counted, session=type(spark).__module__)))
+avro = dict([("schema.registry.url", registry), ("subscribe", typed), ("valueFormat", "avro")]) | brokers
+values = spark.read.format("pykafka-wire").options(**avro).load().selectExpr("sum(value.id) AS ids").collect()[0].ids
+query = (
+    spark.readStream.format("pykafka-wire").options(**avro, startingOffsets="earliest").schema("value struct<id: bigint>").load()
+    .select("value.id").writeStream.format("parquet")
+    .option("checkpointLocation", folder + "/typed checkpoint").trigger(availableNow=True).start(folder + "/typed")
+)
+query.awaitTermination(120)
+streamed = spark.read.parquet(folder + "/typed").selectExpr("sum(id) AS ids").collect()[0].ids
+print("RESULT " + json.dumps(dict(
+    read=found, copied=copied, counted=counted, typed=[values, streamed], session=type(spark).__module__)))
 spark.stop()
 """
 
@@ -56,10 +67,12 @@ def test_a_classic_session_finds_the_format(spark: Any) -> None:
 
 @pytest.mark.parametrize("kind", SESSIONS)
 def test_other_sessions_read_write_and_stream(
-    kind: str, java: None, kafka: Any, topic: Any, outside: Any, tmp_path: Path
+    kind: str, java: None, kafka: Any, topic: Any, outside: Any, registry_url: str, tmp_path: Path
 ) -> None:
     source, target = topic(2), topic(2)
     sent = outside.fill(source, [20, 10])
+    typed = TypedTopic(registry_url, topic(1), outside)
+    typed.write([typed.encoded(record(ID, COUNTRY), {"id": n, "country": "NO"}) for n in range(5)])
     program = tmp_path / "program.py"
     with connect_server(tmp_path) if kind == "connect" else nullcontext("") as url:
         program.write_text(textwrap.dedent(PROGRAM.replace("{session}", SESSIONS[kind].replace("{url}", url))))
@@ -70,7 +83,16 @@ def test_other_sessions_read_write_and_stream(
         }
         environment.pop("SPARK_REMOTE", None)
         found = subprocess.run(
-            [sys.executable, str(program), kafka.bootstrap_servers, source, target, str(tmp_path)],
+            [
+                sys.executable,
+                str(program),
+                kafka.bootstrap_servers,
+                source,
+                target,
+                str(tmp_path),
+                typed.name,
+                registry_url,
+            ],
             cwd=tmp_path,
             env=environment,
             capture_output=True,
@@ -84,4 +106,5 @@ def test_other_sessions_read_write_and_stream(
     assert sorted((p, v) for p, _, v in result["read"]) == sorted((p, v.decode()) for p, v in sent)
     assert result["copied"] == sorted(v.decode() for _, v in sent)
     assert result["counted"] == 30
+    assert result["typed"] == [10, 10]
     assert ("connect" in result["session"]) == (kind == "connect")

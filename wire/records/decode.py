@@ -361,12 +361,17 @@ def _bitmap(valid: npt.NDArray[np.bool_]) -> Any:
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
 def _headers(buffer: Octets, data: Any, positions: Ints, ends: Ints) -> Any:
     """pa.ListArray of each record's headers; null for a record without headers, as in Spark's own connector.
 
     The first header of every record is read at once, then the second of those that have one, and so on.
     """
     n_records = len(positions)
+    if (ends - positions == 1).all() and not buffer[positions].any():  # all counts are 0, as in most topics
+        return pa.nulls(n_records, _HEADERS)
     counts, position = read_varints(buffer, positions)
     if n_records and (int(counts.min()) < 0 or (counts > (ends - position) // 2).any()):
         raise CorruptBatchError("a record's header count does not fit its length")

@@ -6,9 +6,9 @@ Owns what brokers are asked for that: first offsets, sizes of records, leaders. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
@@ -53,9 +53,14 @@ def skip_aged_out(
 
 
 def plan_input_partitions(
-    cluster: Cluster, options: SourceOptions, ranges: Sequence[OffsetRange], sizes: RecordSizes, query: str = ""
+    cluster: Cluster,
+    options: SourceOptions,
+    ranges: Sequence[OffsetRange],
+    sizes: RecordSizes,
+    query: str = "",
+    reader_schemas: Mapping[str, Any] | None = None,
 ) -> list[InputPartition]:
-    """Input partitions for these ranges, as ``minPartitions`` and ``maxRecordsPerPartition`` ask."""
+    """Input partitions for these ranges, as ``minPartitions`` and ``maxRecordsPerPartition`` ask; each has ``reader_schemas``."""
     pieces = split_ranges(ranges, max_records=options.max_records_per_partition, min_partitions=options.min_partitions)
     groups: Sequence[Sequence[OffsetRange]] = pack_ranges(
         pieces,
@@ -73,4 +78,4 @@ def plan_input_partitions(
                 return -1  # the task that reads it waits for a leader, or reports the error
 
         groups = spread_leaders(groups, leader)
-    return [KafkaInputPartition(group, query) for group in groups]
+    return [KafkaInputPartition(group, query, reader_schemas) for group in groups]

@@ -199,6 +199,7 @@ def _end_of(
             if checkpoint.initial or checkpoint.offsets.get(tp) != starts[tp]
         },
         dropped=_dropped(checkpoint, snapshot, offsets),
+        reader_schemas=checkpoint.reader_schemas,
         query=checkpoint.query,
         group=group,
     )

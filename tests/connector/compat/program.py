@@ -96,6 +96,20 @@ def stream(spark: Any) -> None:
     assert copy.load().count() == before + N_RECORDS
 
 
+def typed(spark: Any) -> None:
+    """Values of their own type, in a batch and in a stream; JSON needs no library."""
+    options = {**BROKERS, "subscribe": SOURCE, "valueFormat": "json", "valueSchema": "BIGINT", "onValueError": "divert"}
+    frame = spark.read.format("pykafka-wire").options(**options).load()
+    assert frame.schema["value"].dataType.simpleString() == "bigint"
+    assert sorted(row.value for row in frame.collect()) == list(range(N_RECORDS))
+    stream = spark.readStream.format("pykafka-wire").options(**options, startingOffsets="earliest").load()
+    writer = stream.select("value", "valueError").writeStream.format("parquet")
+    query = writer.option("checkpointLocation", f"{FOLDER}/typed checkpoint").trigger(availableNow=True)
+    assert query.start(f"{FOLDER}/typed").awaitTermination(DEADLINE_S), "the query did not end"
+    rows = spark.read.parquet(f"{FOLDER}/typed").collect()
+    assert sorted((row.value, row.valueError) for row in rows) == [(n, None) for n in range(N_RECORDS)]
+
+
 def limits(spark: Any) -> str:
     """Refused where Spark has no admission control, kept to where it has."""
     frame = spark.readStream.format("pykafka-wire").options(**BROKERS, subscribe=SOURCE, startingOffsets="earliest")
@@ -187,6 +201,7 @@ def main() -> None:
     batch(spark)
     write(spark)
     stream(spark)
+    typed(spark)
     result = {"spark": pyspark.__version__, "limits": limits(spark)}
     commits(spark)
     result["batches behind after a short run"] = restarts(spark)

@@ -29,4 +29,4 @@ def test_the_text_names_the_ranges_and_stays_short() -> None:
 
 
 def test_it_holds_ranges_and_the_querys_id_only() -> None:
-    assert vars(KafkaInputPartition([range_of(0)])).keys() == {"ranges", "query"}
+    assert vars(KafkaInputPartition([range_of(0)])).keys() == {"ranges", "query", "reader_schemas"}

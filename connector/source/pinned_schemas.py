@@ -1,0 +1,170 @@
+"""The reader's schemas of a streaming query: fixed when it starts, in its checkpoint from then on.
+
+Owns the choice between the checkpoint's schema and a newer one, and what is logged about the difference. Rules:
+
+- a planned micro-batch is read with the schemas in its own end offset, whatever the options are now;
+- the next one with those of the micro-batch before, unless ``readerSchema=latest`` or the options give a schema themselves;
+- an idle query asks the registry for nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.types import DataType, StructType
+
+from pykafka_wire.errors import SchemaError
+from pykafka_wire.options.source import SourceOptions
+from pykafka_wire.options.typed_columns import TypedColumn
+from pykafka_wire.schema_projection import TypesContradictError, changes, missing_fields
+from pykafka_wire.source.reader_schemas import (
+    ReaderSchemas,
+    check_types,
+    column_type,
+    find_reader_schemas,
+    for_tasks,
+    from_json,
+    read_columns,
+    schema_in_options,
+    to_json,
+)
+from pykafka_wire.values.reader_schema import ReaderSchema
+
+_log = logging.getLogger(__name__)
+
+
+class PinnedSchemas:
+    """Which reader's schemas each micro-batch of one query has. JSON is that of the checkpoint.
+
+    Args:
+        schema: the DataFrame's.
+        loaded: found by ``load()``, where the DataFrame's type comes from them; None where the user gave the type.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType, loaded: ReaderSchemas | None) -> None:
+        self._options = options
+        self._columns = options.typed_columns
+        self._schema = schema
+        self._read = read_columns(options.typed_columns, schema)
+        self._loaded = loaded
+        self._newest: ReaderSchemas | None = None
+        #: The JSON that was seen last, and its answer: most micro-batches have that of the one before.
+        self._answered: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+        #: Schemas that were compared with the DataFrame's type, as JSON text.
+        self._checked: set[str] = set()
+
+    def for_next(self, logged: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the end offset of the next micro-batch holds, after one that held ``logged``.
+
+        Raises:
+            SchemaError: the DataFrame's type contradicts the schema.
+            RegistryError: the registry does not answer.
+        """
+        if self._answered is None or self._answered[0] != logged:
+            self._answered = (logged, self._choose(logged))
+        return self._answered[1]
+
+    def for_planned(self, planned: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the tasks of a planned micro-batch read with; ``planned`` is in its end offset. Raises as :meth:`for_next`."""
+        pinned = self._pinned(planned)
+        for column in self._read:
+            if column.name in pinned:
+                self._check(column, pinned[column.name])
+        missing = [column for column in self._read if _is_pinned(column) and column.name not in pinned]
+        return for_tasks(pinned | {column.name: self._newest_of(column) for column in missing}, self._columns)
+
+    def _choose(self, logged: Mapping[str, Any]) -> Mapping[str, Any]:
+        pinned = self._pinned(logged)
+        chosen: dict[str, ReaderSchema] = {}
+        for column in self._read:
+            if not _is_pinned(column):
+                continue
+            before = pinned.get(column.name)
+            if before is None or self._columns.takes_latest_schema or _options_differ(column, before):
+                chosen[column.name] = self._newest_of(column)
+                if before is None:
+                    _log.info("The %s is read with %s", column.name, chosen[column.name])
+                elif before != chosen[column.name]:
+                    self._log_change(column, before, chosen[column.name])
+            else:
+                chosen[column.name] = before
+            self._check(column, chosen[column.name])
+        # A column that is not read now keeps what the checkpoint has for it.
+        kept = {name: each for name, each in logged.items() if name not in chosen}
+        return dict(sorted((kept | to_json(chosen)).items()))
+
+    def _pinned(self, logged: Mapping[str, Any]) -> dict[str, ReaderSchema]:
+        """Those of the checkpoint that are of the options' formats."""
+        formats: dict[str, str] = {column.name: column.format for column in self._read}
+        return {name: each for name, each in from_json(logged).items() if formats.get(name) == each.format}
+
+    def _newest_of(self, column: TypedColumn) -> ReaderSchema:
+        if self._newest is None:
+            if self._loaded is not None:
+                self._newest = self._loaded
+            else:
+                options = self._options
+                found = find_reader_schemas(self._columns, self._read, options.client, options.subscription)
+                check_types(found, self._columns, self._schema, wanted=self._read)
+                self._newest = found
+        return self._newest[column.name]
+
+    def _check(self, column: TypedColumn, reader: ReaderSchema) -> None:
+        """Compares the schema of a checkpoint with the DataFrame's type, once."""
+        text = json.dumps([column.name, reader.to_json()])
+        if text in self._checked or column.name not in self._schema.names:
+            return
+        if self._loaded is None or self._loaded[column.name] != reader:
+            self._compare(column, reader, self._schema[column.name].dataType)
+        self._checked.add(text)
+
+    def _compare(self, column: TypedColumn, reader: ReaderSchema, wanted: DataType) -> None:
+        try:
+            missing = missing_fields(wanted, column_type(reader, self._columns), column.name)
+        except TypesContradictError as error:
+            raise SchemaError(
+                f"the checkpoint reads with {reader}, and the DataFrame's type contradicts it: {error.message}. Set readerSchema "
+                "to latest, to read the micro-batches to come with the newest version, or give the DataFrame the older type with "
+                ".schema(…)."
+            ) from error
+        if not missing:
+            return
+        newest = self._newest_of(column)  # raises where the newest has no such field either
+        if newest != reader:
+            _log.warning(
+                "The checkpoint reads with %s, which has no %s: null in this query. To read the micro-batches to come with %s, set "
+                "readerSchema to latest.",
+                reader,
+                ", ".join(missing),
+                newest,
+            )
+
+    def _log_change(self, column: TypedColumn, before: ReaderSchema, after: ReaderSchema) -> None:
+        try:
+            found = changes(column_type(before, self._columns), column_type(after, self._columns), column.name)
+        except SchemaError as error:  # the older one is gone from the registry, or a type has no end
+            _log.info("The schema before cannot be compared: %s", error)
+            found = []
+        _log.warning(
+            "From the next micro-batch on the %s is read with %s in place of %s%s",
+            column.name,
+            after,
+            before,
+            f": {'; '.join(found)}" if found else "; its type stays the same",
+        )
+
+
+def _is_pinned(column: TypedColumn) -> bool:
+    return column.format in ("avro", "protobuf")
+
+
+def _options_differ(column: TypedColumn, before: ReaderSchema) -> bool:
+    """Whether the user has named another schema, subject or message than the checkpoint has."""
+    return (
+        schema_in_options(column) is not None
+        or column.subject not in (None, before.subject)
+        or column.message not in (None, before.message)
+    )

@@ -1,0 +1,157 @@
+"""The reader's schemas of a read: found once, on the driver, and given to its tasks.
+
+Owns the way from the options to a schema of each typed column, and the comparison with the DataFrame's type. What a stream does
+with the one in its checkpoint is :mod:`~pykafka_wire.source.pinned_schemas`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pyspark.sql.types import DataType, StructType
+
+from pykafka_wire.errors import OffsetsError, SchemaError
+from pykafka_wire.options.source import SchemaOptions, Subscription
+from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
+from pykafka_wire.schema import spark_type, typed_source_schema
+from pykafka_wire.schema_projection import TypesContradictError, describe_missing, missing_fields
+from pykafka_wire.values.reader_schema import ReaderSchema, resolve_newest
+from pykafka_wire.values.registry.client import Registry
+from pykafka_wire.values.registry.settings import registry_of
+from pykafka_wire.values.registry.subjects import subject_of
+from pykafka_wire.wire.process_clients import shared_cluster
+from pykafka_wire.wire.settings import ClientSettings
+
+#: By column, ``key`` or ``value``: those that are typed, and read.
+ReaderSchemas = Mapping[str, ReaderSchema]
+
+
+def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, ReaderSchema]]:
+    """The schema of a DataFrame with all columns, and the reader's schemas that its types come from.
+
+    Raises:
+        OptionError, SchemaError, RegistryError, WireError: as :func:`find_reader_schemas`.
+    """
+    columns = options.typed_columns
+    readers = find_reader_schemas(columns, columns.typed, options.client, options.subscription)
+    types = {name: column_type(reader, columns) for name, reader in readers.items()}
+    return typed_source_schema(options.include_headers, types, columns.error_columns), readers
+
+
+def registry_in(columns: TypedColumns) -> Registry | None:
+    """The registry that the options describe, None without one. It is asked for nothing."""
+    return registry_of(columns.registry_options)
+
+
+def read_columns(columns: TypedColumns, schema: StructType) -> tuple[TypedColumn, ...]:
+    """The typed columns that a read with this schema decodes."""
+    return tuple(
+        column for column in columns.typed if column.name in schema.names or column.error_column in schema.names
+    )
+
+
+def find_reader_schemas(
+    columns: TypedColumns, wanted: Collection[TypedColumn], client: ClientSettings, subscription: Subscription
+) -> dict[str, ReaderSchema]:
+    """The reader's schema of each wanted column: the one in the options, else the newest of the registry.
+
+    Raises:
+        OptionError: a strategy that names subjects is unknown, or needs a name.
+        SchemaError: the registry has no such subject, or topics differ.
+        RegistryError: the registry does not answer.
+        WireError: the brokers do not answer, asked for the topics of ``subscribePattern``.
+    """
+    found: dict[str, ReaderSchema] = {}
+    for column in wanted:
+        given = schema_in_options(column)
+        if given is not None:
+            found[column.name] = given
+            continue
+        assert column.format in ("avro", "protobuf")
+        registry = registry_in(columns)
+        assert registry is not None, "the options were checked"
+        subjects = _subjects(column, client, subscription)
+        found[column.name] = resolve_newest(
+            column.format, registry, subjects, message=column.message, column=column.name
+        )
+    return found
+
+
+def schema_in_options(column: TypedColumn) -> ReaderSchema | None:
+    """The schema that the options themselves give, None where it is the registry's."""
+    assert column.format != "binary"
+    if column.format == "string" or column.schema is not None:
+        return ReaderSchema(format=column.format, text=column.schema, message=column.message)
+    return None
+
+
+def column_type(reader: ReaderSchema, columns: TypedColumns) -> DataType:
+    """Spark's type for all of a reader's schema. Raises as :meth:`~pykafka_wire.values.reader_schema.ReaderSchema.column_type`."""
+    return spark_type(reader.column_type(registry_in(columns)))
+
+
+def check_types(
+    readers: ReaderSchemas, columns: TypedColumns, schema: StructType, *, wanted: Collection[TypedColumn]
+) -> None:
+    """Refuses a DataFrame's type that names what the reader's schemas do not have.
+
+    Raises:
+        SchemaError: it names the field, and what there is.
+    """
+    for column in wanted:
+        if column.name not in schema.names:
+            continue
+        reader = readers[column.name]
+        reader.value_format(registry_in(columns))  # raises where the schema itself is the problem
+        try:
+            available = column_type(reader, columns)
+        except SchemaError:
+            # No type has an end for a recursive schema: what is left out of the DataFrame's makes it readable.
+            continue
+        try:
+            missing = missing_fields(schema[column.name].dataType, available, column.name)
+        except TypesContradictError as error:
+            raise SchemaError(
+                f"{error.message} in {reader}: name fields with their own types in .schema(…), and cast them in the query."
+            ) from error
+        if missing:
+            raise SchemaError(
+                f"{reader} has no {describe_missing(missing, available, column.name)}. .schema(…) may name a part of its fields."
+            )
+
+
+def to_json(readers: ReaderSchemas) -> dict[str, Any]:
+    """What the checkpoint holds of the reader's schemas."""
+    return {name: readers[name].to_json() for name in sorted(readers) if readers[name].is_pinned}
+
+
+def for_tasks(readers: ReaderSchemas, columns: TypedColumns) -> dict[str, Any]:
+    """What each input partition needs of the reader's schemas, as JSON: not those that the options of the tasks give."""
+    given: dict[str, ReaderSchema | None] = {column.name: schema_in_options(column) for column in columns.typed}
+    return to_json({name: reader for name, reader in readers.items() if given.get(name) != reader})
+
+
+def from_json(found: Mapping[str, Any]) -> dict[str, ReaderSchema]:
+    """The reader's schemas that :func:`to_json` made. Raises OffsetsError for anything else."""
+    try:
+        return {name: ReaderSchema.from_json(each) for name, each in found.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise OffsetsError(
+            f"the reader's schemas in the checkpoint are damaged ({error}): {str(found)[:200]}"
+        ) from error
+
+
+def _subjects(column: TypedColumn, client: ClientSettings, subscription: Subscription) -> dict[str, str]:
+    """The subject of each topic."""
+    if column.subject is not None:
+        return {"": column.subject}
+    if subscription.pattern:
+        from pykafka_wire.source.planning.offset_lookups import find_topics
+
+        topics: Collection[str] = sorted(find_topics(shared_cluster(client), subscription))
+    else:
+        topics = subscription.topics or tuple(dict.fromkeys(tp.topic for tp in subscription.assigned))
+    return {
+        topic: subject_of(column.subject_strategy, topic, column.name, record_name=column.message) for topic in topics
+    }

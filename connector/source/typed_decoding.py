@@ -1,0 +1,135 @@
+"""Typed columns in a task: keys and values of decoded records become columns of their types.
+
+Owns the policies for what cannot be decoded, with the record's place, and the memory: a response is decoded in slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pykafka_wire.errors import ValueFormatError
+from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
+from pykafka_wire.source.reader_schemas import from_json, registry_in, schema_in_options
+from pykafka_wire.values.converter import Decoded, Format, read_column, reasons_column
+from pykafka_wire.values.registry.framing import header_values
+from pykafka_wire.wire.records.decode import DecodedRecords
+from pykafka_wire.wire.topic_partitions import OffsetRange
+
+#: Keys and values decoded at a time. Their columns may take several times as much: an int of one byte becomes 8.
+_SLICE_BYTES: Final = 8 * 1024 * 1024
+#: Small values become large rows by their number.
+_SLICE_RECORDS: Final = 131_072
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnDecoder:
+    """Decodes one column.
+
+    Attributes:
+        type: of the column, pyarrow's.
+        is_wanted: whether the column itself is read, or only ``error_column``.
+        needs_headers: whether a record's header may name the schema.
+    """
+
+    column: TypedColumn
+    format: Format
+    type: pa.DataType
+    is_wanted: bool
+    error_column: str | None
+
+    @property
+    def needs_headers(self) -> bool:
+        # Always, not only where frames are missing: without its frame a payload may begin like one.
+        return self.format.framing == "required"
+
+    def columns(self, records: DecodedRecords, ranges: Sequence[OffsetRange]) -> dict[str, Any]:
+        """The decoded column, and that of the reasons, by their names.
+
+        Raises:
+            ValueFormatError: a record cannot be decoded, and the policy is to fail.
+            RegistryError: the registry does not answer, under every policy.
+        """
+        name = self.column.name
+        rows = records.key if name == "key" else records.value
+        headers = None
+        if self.needs_headers and records.headers.null_count < records.n_records:
+            headers = header_values(records.headers, f"__{name}_schema_id")
+        decoded = read_column(self.format, self.type, rows, schema_headers=headers)
+        if decoded.reasons and self.column.on_error == "fail":
+            raise self._failure(decoded, records, ranges)
+        found: dict[str, Any] = {name: decoded.column} if self.is_wanted else {}
+        if self.error_column is not None:
+            found[self.error_column] = reasons_column(decoded, records.n_records)
+        return found
+
+    def _failure(self, decoded: Decoded, records: DecodedRecords, ranges: Sequence[OffsetRange]) -> ValueFormatError:
+        row = min(decoded.reasons)
+        name, place = self.column.name, ranges[int(records.slice_index[row])].topic_partition
+        return ValueFormatError(
+            f"the {name} of the record at {place} offset {int(records.offset[row])} cannot be decoded as {self.column.format}: "
+            f"{decoded.reasons[row].rstrip('.')}. To read on, set on{name.capitalize()}Error to null, or to divert, which adds "
+            f"the column {name}Error with the reason."
+        )
+
+
+def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[str, Any]) -> tuple[ColumnDecoder, ...]:
+    """The decoders of a task.
+
+    Args:
+        schema: pyarrow's, of the record batches.
+        reader_schemas: of the columns whose schemas the options do not give, as the input partition has them.
+
+    Raises:
+        SchemaError: the registry does not have a schema.
+        RegistryError: it does not answer.
+    """
+    registry = registry_in(columns)
+    readers = from_json(reader_schemas)
+    found = []
+    for column in columns.typed:
+        is_wanted = column.name in schema.names
+        error_column = column.error_column if column.error_column in schema.names else None
+        if not is_wanted and error_column is None:
+            continue
+        reader = readers.get(column.name) or schema_in_options(column)
+        assert reader is not None, "the input partition has it"
+        found.append(
+            ColumnDecoder(
+                column=column,
+                format=reader.value_format(registry),
+                type=schema.field(column.name).type if is_wanted else reader.column_type(registry),
+                is_wanted=is_wanted,
+                error_column=error_column,
+            )
+        )
+    return tuple(found)
+
+
+def slices(records: DecodedRecords) -> Iterator[DecodedRecords]:
+    """The records in pieces, each with about ``_SLICE_BYTES`` of keys and values; views."""
+    ends = np.zeros(records.n_records, dtype=np.int64)
+    for rows in (records.key, records.value):
+        if rows is not None:
+            ends += np.frombuffer(rows.buffers()[1], dtype=np.int32)[rows.offset + 1 :][: records.n_records]
+    start = 0
+    while start < records.n_records:
+        before = int(ends[start - 1]) if start else 0
+        end = int(np.searchsorted(ends, before + _SLICE_BYTES, side="right"))
+        end = min(max(end, start + 1), start + _SLICE_RECORDS, records.n_records)
+        yield records if end - start == records.n_records else _sliced(records, start, end)
+        start = end
+
+
+def _sliced(records: DecodedRecords, start: int, end: int) -> DecodedRecords:
+    def piece(values: Any) -> Any:
+        if values is None or not len(values):
+            return values
+        return values[start:end]
+
+    names = ("slice_index", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
+    return replace(records, n_records=end - start, **{name: piece(getattr(records, name)) for name in names})
