@@ -95,9 +95,9 @@ def _value(lanes: Lanes, tag: int, at: Ints) -> tuple[Ints, Words, Ints] | None:
         return at, words, ends
     if kind == LENGTH:
         words, starts = lanes.data.varints(at)
-        if words.dtype != np.uint8:
-            words[(words > _MAX_LENGTH) | (starts - at > _MAX_LENGTH_BYTES)] = _MAX_LENGTH  # beyond any end
         sizes = words.astype(np.int64)
+        if words.dtype == np.uint64:
+            sizes[(words > _MAX_LENGTH) | (starts - at > _MAX_LENGTH_BYTES)] = _MAX_LENGTH  # beyond any end
         return starts, sizes, starts + sizes
     if kind in (FIXED64, FIXED32):
         return at, at[:0], at + (8 if kind == FIXED64 else 4)
@@ -130,7 +130,7 @@ def _next_tags(lanes: Lanes, position: Ints, going: Flags) -> tuple[Any, Ints]:
                 return tag & 0x7F | int(second[0]) << 7, position + 2
     words, after = lanes.data.varints(position)
     tags: npt.NDArray[np.uint32] = words.astype(np.uint32)
-    if words.dtype != np.uint8:
+    if words.dtype == np.uint64:
         tags[(words > _MAX_TAG) | (after - position > _MAX_TAG_BYTES)] = _INVALID
     if has_ended:
         tags[~going] = _DONE

@@ -18,7 +18,7 @@ from pykafka_wire.wire.records.arrays import to_arrow
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
-#: Varints as they are: uint8[n] where all have one byte, else uint64[n].
+#: Varints as they are: uint8[n] where all have one byte, uint32[n] where they have four at most, else uint64[n].
 Words = npt.NDArray[Any]
 
 #: Zeros after the data that may be read, and mean nothing: a tag beyond the end and a word of 64 bits never reach further.
@@ -28,6 +28,8 @@ _SEVEN: Final = np.uint64(0x007F_007F_007F_007F)
 _FOURTEEN: Final = np.uint64(0x0000_3FFF_0000_3FFF)
 _TWENTY_EIGHT: Final = np.uint64(0x0000_0000_0FFF_FFFF)
 _ONE, _TWO, _FOUR, _U8, _U16, _U32, _U56, _U63 = (np.uint64(each) for each in (1, 2, 4, 8, 16, 32, 56, 63))
+_HIGH_BITS_OF_SHORT, _ONE_OF_SHORT = np.uint32(0x8080_8080), np.uint32(1)
+_SEVEN_OF_SHORT, _FOURTEEN_OF_SHORT = np.uint32(0x007F_007F), np.uint32(0x0000_3FFF)
 #: The end of a varint that has more than ten bytes, or more than 64 bits: after the end of any lane.
 _NOWHERE: Final = 1 << 60
 
@@ -46,8 +48,9 @@ class Data:
     def __init__(self, octets: Octets) -> None:
         self.size = len(octets)
         self.room = FREE_BYTES
-        self.octets: Octets = np.zeros(len(octets) + _PADDING, dtype=np.uint8)
+        self.octets: Octets = np.empty(len(octets) + _PADDING, dtype=np.uint8)
         self.octets[: len(octets)] = octets
+        self.octets[len(octets) :] = 0
 
     def at(self, dtype: str) -> npt.NDArray[Any]:
         """A number of any width at each position, aligned or not; a view, to be indexed: ``take`` would copy all of it."""
@@ -61,6 +64,15 @@ class Data:
         ends = position + 1
         if int(first.max(initial=0)) < 0x80:
             return first, ends
+        short = self.at("<u4")[position]
+        last_of_short = ~short & _HIGH_BITS_OF_SHORT
+        if last_of_short.all():
+            last_of_short &= np.negative(last_of_short)
+            short &= (last_of_short - _ONE_OF_SHORT) & ~_HIGH_BITS_OF_SHORT
+            short = (short & _SEVEN_OF_SHORT) | (short & (_SEVEN_OF_SHORT << np.uint32(8))) >> _ONE_OF_SHORT
+            short = (short & _FOURTEEN_OF_SHORT) | (short & (_FOURTEEN_OF_SHORT << np.uint32(16))) >> np.uint32(2)
+            ends += ((last_of_short.astype(np.float32).view(np.int32) >> 23) - 127) >> 3
+            return short, ends
         found = self.at("<u8")[position]
         last = ~found & _HIGH_BITS
         last &= np.negative(last)  # the highest bit of the first byte that ends a varint, and of no other

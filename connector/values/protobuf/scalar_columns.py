@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pykafka_wire.values.pieces import bounds
 from pykafka_wire.values.protobuf.field_scan import FIXED32, FIXED64, LENGTH, VARINT
 from pykafka_wire.values.protobuf.lanes import Data, Flags, Ints, Words
 from pykafka_wire.wire.records.arrays import binary_array, to_arrow
@@ -101,8 +102,8 @@ _FROM_WORDS: Final = {
 def _integers(kind: str, words: Words) -> npt.NDArray[Any]:
     found: npt.NDArray[Any]
     if kind in ("int64", "uint64"):
-        is_narrow = words.dtype == np.uint8
-        found = words.astype(np.int64) if is_narrow else words.view(_FROM_WORDS[kind])
+        is_wide = words.dtype == np.uint64
+        found = words.view(_FROM_WORDS[kind]) if is_wide else words.astype(np.int64)
     elif kind == "sint64":
         wide = words.astype(np.uint64, copy=False)
         found = (wide >> np.uint64(1)).view(np.int64) ^ -(wide & np.uint64(1)).view(np.int64)
@@ -191,7 +192,11 @@ def with_validity(values: Any, valid: Flags | None) -> Any:
 
 
 def not_utf8(texts: Any) -> Flags | None:
-    """bool[n]: which texts are not UTF-8; None where all are."""
+    """bool[n]: which texts of a pa.StringArray are not UTF-8; None where all are."""
+    edges = bounds(texts)
+    octets = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[int(edges[0]) : int(edges[-1])]
+    if int(octets.max(initial=0)) < 0x80:
+        return None
     try:
         texts.validate(full=True)
         return None
