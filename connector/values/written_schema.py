@@ -85,7 +85,10 @@ class WantedSchema:
                 ) from error
             return self._writer(self._registered(subject, self._schema(derived)), column_type)
         if newest.kind != _KINDS[self.format]:
-            raise OptionError(f"subject {subject} is {newest.kind}: set {self.column}Format={newest.kind.lower()}.")
+            raise OptionError(
+                f"subject {subject} is {newest.kind}, and {self.column}Format is {self.format}: set that format, or name another "
+                f"subject in {self.column}Subject."
+            )
         try:
             return self._writer(WriterSchema(schema_id=schema_id, schema=newest), column_type)
         except SchemaError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql.streaming import StreamingQueryManager
 
@@ -30,7 +30,7 @@ def code(document: str) -> list[str]:
 def test_what_readme_shows_runs(
     spark: Any, kafka: Any, topic: Any, outside: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    into_delta, register, batch, sql, _, listener, write, exactly_once, _ = code("README.md")
+    into_delta, register, batch, sql, _, listener, write, _, exactly_once, _ = code("README.md")
     topic(2, name="orders"), topic(2, name="orders-clean")
     names: dict[str, Any] = {"spark": spark}
 
@@ -101,6 +101,28 @@ def test_what_readme_shows_of_values_runs(spark: Any, kafka: Any, topic: Any, ou
     assert (good.id, good.price) == (5, Decimal("1.50"))
     assert (broken.topic, broken.offset) == (name, 1)
     assert names["written"].collect()[0].value[0] == 0
+
+
+def test_the_typed_write_that_readme_shows_runs(
+    spark: Any, kafka: Any, topic: Any, outside: Any, registry_url: str
+) -> None:
+    (block,) = (each for each in code("README.md") if '"valueFormat", "avro"' in each and ".write.format" in each)
+    name = topic(1)
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "country", "type": "string"},
+        {"name": "amount", "type": "double"},
+    ]
+    schema = {"type": "record", "name": "Order", "fields": fields}
+    confluent = SchemaRegistryClient({"url": registry_url})
+    confluent.register_schema(f"{name}-value", Schema(json.dumps(schema), "AVRO"))
+    for shown, real in (("broker:9092", kafka.bootstrap_servers), ('"orders"', f'"{name}"')):
+        block = block.replace(shown, real)
+    names = {"df": spark.range(1).selectExpr("id", "'DE' AS country", "1.5D AS amount")}
+    exec(block.replace("https://registry:8081", registry_url), names)
+    (record,) = outside.consume(name)
+    assert record.key == b"DE"
+    assert AvroDeserializer(confluent)(record.value, None) == {"id": 0, "country": "DE", "amount": 1.5}
 
 
 def test_the_start_that_the_migration_guide_gives_is_taken() -> None:

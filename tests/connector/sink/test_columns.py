@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -50,6 +51,15 @@ def rows_of(option_topic: str | None = "t", /, **arrays: Any) -> RecordColumns:
 @pytest.mark.parametrize("kind", [StringType(), BinaryType()])
 def test_a_value_is_enough_with_the_option_topic(kind: DataType) -> None:
     assert SinkColumns.from_schema(schema(value=kind), "t").names == ("value",)
+
+
+def test_a_typed_column_may_have_any_type_and_others_name_the_option() -> None:
+    types = schema(value=StructType([StructField("id", LongType())]), key=LongType())
+    assert SinkColumns.from_schema(types, "t", {"key", "value"}).names == ("key", "value")
+    with pytest.raises(
+        SchemaError, match=r"'key' is bigint and must be string or binary: .* or set keyFormat \(json, avro"
+    ):
+        SinkColumns.from_schema(types, "t", {"value"})
 
 
 def test_columns_are_found_whatever_their_order_and_others_are_left_alone() -> None:
@@ -237,3 +247,17 @@ def test_rows_one_by_one_keep_their_time_wherever_the_worker_is(monkeypatch: pyt
         monkeypatch.undo()
         time.tzset()
     assert batch.to_pylist() == [{"value": "v", "headers": [{"key": "k", "value": b"1"}], "timestamp": moment}]
+
+
+def test_typed_columns_of_rows_one_by_one_keep_their_values() -> None:
+    inner = StructType([StructField("at", TimestampType()), StructField("n", IntegerType())])
+    value = StructType([StructField("inner", ArrayType(inner)), StructField("counts", MapType(StringType(), inner))])
+    types = schema(value=value)
+    local = datetime(2026, 11, 21, 12)
+    row = Row(value=Row(inner=[Row(at=local, n=1), None], counts={"a": Row(at=None, n=2)}))
+    (batch,) = rows_to_arrow(iter([row, Row(value=None)]), types, ["value"])
+    at = local.astimezone(timezone.utc)
+    assert batch.column(0).to_pylist() == [
+        {"inner": [{"at": at, "n": 1}, None], "counts": [("a", {"at": None, "n": 2})]},
+        None,
+    ]
