@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.errors import ValueFormatError
@@ -112,17 +113,24 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
 
 def slices(records: DecodedRecords) -> Iterator[DecodedRecords]:
     """The records in pieces, each with about ``_SLICE_BYTES`` of keys and values; views."""
-    ends = np.zeros(records.n_records, dtype=np.int64)
-    for rows in (records.key, records.value):
-        if rows is not None:
-            ends += np.frombuffer(rows.buffers()[1], dtype=np.int32)[rows.offset + 1 :][: records.n_records]
+    ends = _ends(records)
     start = 0
     while start < records.n_records:
         before = int(ends[start - 1]) if start else 0
-        end = int(np.searchsorted(ends, before + _SLICE_BYTES, side="right"))
+        most = min(before + _SLICE_BYTES, int(ends[-1]))
+        end = int(np.searchsorted(ends, ends.dtype.type(most), side="right"))
         end = min(max(end, start + 1), start + _SLICE_RECORDS, records.n_records)
         yield records if end - start == records.n_records else _sliced(records, start, end)
         start = end
+
+
+def _ends(records: DecodedRecords) -> npt.NDArray[np.int64] | npt.NDArray[np.int32]:
+    """The bytes of keys and values up to the end of each record; a view where only one of both was decoded."""
+    columns = [rows for rows in (records.key, records.value) if rows is not None]
+    ends = [
+        np.frombuffer(rows.buffers()[1], dtype=np.int32)[rows.offset + 1 :][: records.n_records] for rows in columns
+    ]
+    return ends[0] if len(ends) == 1 else ends[0].astype(np.int64) + ends[1]
 
 
 def _sliced(records: DecodedRecords, start: int, end: int) -> DecodedRecords:
