@@ -37,8 +37,8 @@ def _ratios(results: Mapping[str, Any]) -> Iterator[str]:
         ours, *others = item["contenders"]
         for other in others:
             if other["name"] in item["goals"]:
-                rate = ours["figure"]["median"] / 1e6
-                yield f"| {item['title']} | {other['name']} | {other['ratio']['median']:.2f} × | {rate:.2f} |"
+                title, rate = item["title"].removeprefix("typed "), ours["figure"]["median"] / 1e6
+                yield f"| {title} | {other['name']} | {other['ratio']['median']:.2f} × | {rate:.2f} |"
 
 
 def _measured(results: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
