@@ -157,7 +157,7 @@ class Cases:
     def _blocks(self, schema: Schema) -> bytes:
         found = b""
         for _ in range(self.random.choice([0, 1, 1, 2])):
-            n_items = self.random.choice([1, 2, 3, 9])
+            n_items = self.random.choice([1, 1, 2, 5])
             items = b""
             for _ in range(n_items):
                 if schema["type"] == "map":

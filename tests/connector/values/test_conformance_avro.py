@@ -1,7 +1,7 @@
 """Random Avro schemas, values and readers' schemas, beside Apache Avro's Java library and fastavro.
 
 `make test` tries some hundreds, `make conformance-values` 20,000 schemas and 5,000 pairs of schemas (CONFORMANCE_VALUES, which
-counts the schemas). A failure names its seed.
+counts the schemas; CONFORMANCE_FIRST is the first one's seed). A failure names its seed.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tests.connector.values.test_avro_columns import same, stored
 
 N_SCHEMAS = int(os.environ.get("CONFORMANCE_VALUES", "160"))
 N_PAIRS = N_SCHEMAS // 4
+FIRST = int(os.environ.get("CONFORMANCE_FIRST", "0"))
 N_WHOLE, N_DAMAGED = 4, 4
 CASES_AT_ONCE = 500
 
@@ -186,8 +187,8 @@ def test_schemas_and_values(java: None) -> None:
         return Case(schema, None, whole + [cases.damaged(cases.payload(schema)) for _ in range(N_DAMAGED)])
 
     with java_library() as ask:
-        for first in range(0, N_SCHEMAS, CASES_AT_ONCE):
-            cases = [made(seed) for seed in range(first, min(first + CASES_AT_ONCE, N_SCHEMAS))]
+        for first in range(FIRST, FIRST + N_SCHEMAS, CASES_AT_ONCE):
+            cases = [made(seed) for seed in range(first, min(first + CASES_AT_ONCE, FIRST + N_SCHEMAS))]
             for seed, (case, answer) in enumerate(zip(cases, ask(cases), strict=True), first):
                 check_java(case, answer, seed, counts)
                 parsed = parse(json.dumps(case.written))
@@ -207,8 +208,8 @@ def test_pairs_of_schemas(java: None) -> None:
         return Case(schema, cases.reader_of(schema), [cases.payload(schema) for _ in range(N_WHOLE)])
 
     with java_library() as ask:
-        for first in range(0, N_PAIRS, CASES_AT_ONCE):
-            cases = [made(seed) for seed in range(first, min(first + CASES_AT_ONCE, N_PAIRS))]
+        for first in range(FIRST, FIRST + N_PAIRS, CASES_AT_ONCE):
+            cases = [made(seed) for seed in range(first, min(first + CASES_AT_ONCE, FIRST + N_PAIRS))]
             for seed, (case, answer) in enumerate(zip(cases, ask(cases), strict=True), first):
                 check_java(case, answer, seed, counts)
                 if isinstance(answer, str):
