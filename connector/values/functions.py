@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pykafka_wire.errors import OptionError
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, Format, OnError
 from pykafka_wire.values.json.format import Json, JsonSchema
@@ -30,10 +31,26 @@ def decode_json_schema(registry: Registry, schema: str | DataType, *, on_error: 
 
 
 def decode_avro(
-    registry: Registry, schema: str | DataType, *, reader_schema: str | None = None, on_error: OnError = "fail"
+    registry: Registry | None,
+    schema: str | DataType | None = None,
+    *,
+    reader_schema: Schema | str | None = None,
+    on_error: OnError = "fail",
 ) -> Expression:
-    """Values of Confluent's Avro serializer. Fields are found by name; an Avro ``reader_schema`` adds aliases and defaults."""
-    return _decoding(Avro(registry=registry, reader_schema=reader_schema), schema, on_error)
+    """Values of Confluent's Avro serializer, or without a registry plain values of ``reader_schema``.
+
+    Args:
+        schema: the Spark type, fields found by name; by default the one that ``from_avro`` gives for ``reader_schema``.
+        reader_schema: an Avro schema that resolves older and newer values into one shape, with its aliases and defaults.
+    """
+    value_format = Avro(registry=registry, reader_schema=reader_schema)
+    if schema is None:
+        if reader_schema is None:
+            raise OptionError("decode_avro needs schema, the Spark type of the column, or reader_schema.")
+        from pyspark.sql.pandas.types import from_arrow_type
+
+        schema = from_arrow_type(value_format.column_type())
+    return _decoding(value_format, schema, on_error)
 
 
 def decode_protobuf(registry: Registry, schema: str | DataType, *, on_error: OnError = "fail") -> Expression:

@@ -225,3 +225,67 @@ def test_pairs_of_schemas(java: None) -> None:
                     counts["values read alike by fastavro"] += 1
     print(f"{N_PAIRS} pairs of schemas: {dict(counts)}")
     assert counts["values read"] > N_PAIRS
+
+
+def field(name: str, *aliases: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": "int", **({"aliases": list(aliases)} if aliases else {}), **more}
+
+
+def record(*fields: Any, name: str = "R", **more: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": list(fields), **more}
+
+
+AB = record(field("a"), field("b"))
+NAMED_AS = [{"type": "enum", "name": name, "symbols": ["X"]} for name in ("one.E", "two.E", "two.D")]
+PAIRS: list[tuple[Any, Any]] = [
+    # Two fields of the reader claim one that was written: the alias that stands last takes it.
+    (AB, record(field("x", "a", default=7), field("y", "a", default=8))),
+    (AB, record(field("x", "a"), field("y", "a"))),
+    (AB, record(field("a", default=7), field("y", "a"))),
+    (AB, record(field("y", "a"), field("a", default=7))),
+    (AB, record(field("a"), field("y", "a"))),
+    # One claims two, or the name of another.
+    (AB, record(field("y", "a", "b"))),
+    (AB, record(field("b", "a"))),
+    (AB, record(field("a"), field("b", "a"))),
+    (AB, record(field("a", "b"), field("b", "a"))),
+    # Names of records need not match, but then their fields' aliases do not count.
+    (AB, record(field("a"), name="S")),
+    (AB, record(field("y", "a"), name="S")),
+    (AB, record(field("y", "a"), name="S", aliases=["R"])),
+    (record(field("a"), name="n.R"), record(field("y", "a"), name="n.S", aliases=["R"])),
+    (record(field("a"), name="n.R"), record(field("y", "a"), name="m.S", aliases=["R"])),
+    # Of enums and fixed types only the last part of the name counts.
+    *((one, other) for one in NAMED_AS for other in NAMED_AS),
+    ([NAMED_AS[0], "null"], ["null", NAMED_AS[1]]),
+    ([NAMED_AS[0], "null"], [NAMED_AS[1], "null"]),
+    # Unions: the same type, then a record of the same fields, then the first promotion.
+    ("int", ["string", "double", "long"]),
+    ("long", ["float", "long"]),
+    ("int", ["string"]),
+    (["int", "string"], ["string", "long"]),
+    (["int", "string"], "long"),
+    (["int", "long"], ["long", "int"]),
+    (record(field("a")), [record(field("b"), name="S"), record(field("a"), name="T")]),
+    (record(field("a")), [record(field("a"), name="S"), record(field("a"), name="n.R")]),
+    (record(field("a")), [record(field("b", default=1), name="S")]),
+    # Promotions and what is none.
+    *(
+        (one, other)
+        for one in ("int", "long", "float", "string", "bytes")
+        for other in ("int", "float", "double", "bytes")
+    ),
+    ({"type": "array", "items": "int"}, {"type": "array", "items": "string"}),
+]
+
+
+def test_hand_made_pairs_of_schemas(java: None) -> None:
+    counts: Counter[str] = Counter()
+    source = Cases(1)
+    cases = [Case(one, other, [source.payload(one) for _ in range(N_WHOLE)]) for one, other in PAIRS]
+    with java_library() as ask:
+        for number, (case, answer) in enumerate(zip(cases, ask(cases), strict=True)):
+            check_java(case, answer, number, counts)
+    assert counts["values read in columns"] == counts["values read"] > 2 * len(PAIRS)
+    assert counts["pairs rejected"] >= 2
+    assert counts["values rejected"] > 2 * N_WHOLE
