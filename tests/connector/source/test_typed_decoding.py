@@ -150,3 +150,26 @@ def test_slices_are_views() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 2 * 1024 * 1024  # of 20 MB
+
+
+PROTO = 'syntax = "proto3"; message Order { int64 id = 1; repeated Part parts = 2; } message Part { int32 number = 1; }'
+PART = {"type": "record", "name": "Part", "fields": [{"name": "number", "type": "int"}]}
+
+
+@pytest.mark.parametrize("kind", ["avro", "protobuf"])
+def test_fields_that_the_reader_s_schema_lacks_are_null(kind: str) -> None:
+    """A restarted query: the checkpoint's schema is older than the DataFrame's type."""
+    if kind == "avro":
+        answer = {"schema": record(ID, {"name": "parts", "type": {"type": "array", "items": PART}})}
+        value = b"\0\0\0\0\1\x0e\x02\x06\x00"
+    else:
+        answer = {"schemaType": "PROTOBUF", "schema": PROTO}
+        value = b"\0\0\0\0\1\0\x08\x07\x12\x02\x08\x03"
+    parts = pa.list_(pa.struct([("note", pa.string()), ("number", pa.int32())]))
+    wanted = pa.schema([("value", pa.struct([("note", pa.string()), ("id", pa.int64()), ("parts", parts)]))])
+    with scripted_registry({"/schemas/ids/1": answer}) as url:
+        columns = batch(valueFormat=kind, **{"schema.registry.url": url}).typed_columns
+        (decoder,) = column_decoders(columns, wanted, {"value": {"format": kind, "id": 1, "subject": "orders-value"}})
+        found = decoder.columns(decoded([value]), RANGES)["value"]
+    assert found.type == wanted.field("value").type
+    assert found.to_pylist() == [{"note": None, "id": 7, "parts": [{"note": None, "number": 3}]}]
