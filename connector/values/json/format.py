@@ -11,6 +11,7 @@ import pyarrow as pa
 from pykafka_wire.errors import ConnectorError, PoisonError
 from pykafka_wire.values.arrow_conversion import conversion_to
 from pykafka_wire.values.json.column_reader import JsonReader, json_reader
+from pykafka_wire.values.json.column_writer import ColumnWriter
 from pykafka_wire.values.json.reading import parse_json
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.optional_libraries import library
@@ -33,6 +34,9 @@ class Json:
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> JsonReader | RowReader:
         return json_reader(column_type)
+
+    def column_writer(self, column_type: pa.DataType) -> ColumnWriter:
+        return ColumnWriter(column_type)
 
     def encode(self, value: Any) -> bytes:
         return json_text(value).encode()
