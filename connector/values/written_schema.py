@@ -12,10 +12,11 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError, SchemaError
-from pykafka_wire.values.avro.derived import derived_schema, with_new_fields
+from pykafka_wire.values.avro import derived as avro
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.column_writing import ColumnWriter
 from pykafka_wire.values.converter import Format, column_writer
+from pykafka_wire.values.protobuf import derived as protobuf
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.schemas import WriterSchema
@@ -127,15 +128,13 @@ class WantedSchema:
 
     def _derived(self, column_type: pa.DataType) -> str:
         """The schema that the column itself has."""
-        if self.format == "avro":
-            return derived_schema(column_type)
-        raise SchemaError("no Protobuf schema is derived from a column: register one, or give it in the options.")
+        return avro.derived_schema(column_type) if self.format == "avro" else protobuf.derived_schema(column_type)
 
     def _with_new_fields(self, newest: Schema, column_type: pa.DataType) -> Schema | None:
         """The newest schema with fields that only the column has; None if it has none, or does not fit even so."""
         if self.format != "avro":
             return None
-        wider = replace(newest, text=with_new_fields(newest.text, column_type))
+        wider = replace(newest, text=avro.with_new_fields(newest.text, column_type))
         try:
             self._writer(WriterSchema(schema_id=None, schema=wider), column_type)
         except SchemaError:
