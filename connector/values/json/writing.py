@@ -15,26 +15,25 @@ from pykafka_wire.errors import PoisonError
 
 #: Each level takes a frame of Python's stack, which has a thousand.
 _MAX_DEPTH: Final = 400
-#: What the text is for: a JSON document, a Protobuf message, or a part of a decoded value in a STRING column.
-_Target = Literal["json", "protobuf", "part"]
+#: What the text is for: a JSON document, or a part of a decoded value in a STRING column.
+_Target = Literal["json", "part"]
 _UTC: Final = datetime.timezone.utc
 
 # In C where Python has that.
 _quoted: Final[Callable[[str], str]] = json.encoder.encode_basestring
 
 
-def json_text(value: Any, target: Literal["json", "protobuf"] = "json") -> str:
+def json_text(value: Any) -> str:
     """JSON as Spark's ``to_json`` writes it: fields that are null are left out, bytes are base64, times ISO-8601 in UTC.
 
     A decimal without a fraction is written without a point, so that it can be read as an integer. A time without a zone is
-    written without one. Protobuf's JSON mapping differs in two things: it has NaN and the infinities, as text, and a time
-    needs a zone, which is UTC here.
+    written without one.
 
     Raises:
         PoisonError: JSON has no such value (NaN), or it is nested too deep.
     """
     parts: list[str] = []
-    _write(value, parts.append, 0, target)
+    _write(value, parts.append, 0, "json")
     return "".join(parts)
 
 
@@ -87,8 +86,7 @@ def _scalar(value: Any, target: _Target = "json") -> str:
         if math.isfinite(value):
             return repr(value)
         if target != "json":
-            text = json.dumps(value)
-            return text if target == "part" else f'"{text}"'
+            return json.dumps(value)
         raise PoisonError(f"JSON cannot hold {value}")
     if isinstance(value, Decimal):
         if not value.is_finite():
@@ -100,7 +98,7 @@ def _scalar(value: Any, target: _Target = "json") -> str:
         return f'"{base64.b64encode(value).decode()}"'
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None:
-            text = value.isoformat() + "Z" * (target == "protobuf")
+            text = value.isoformat()
         else:
             text = value.astimezone(_UTC).isoformat().replace("+00:00", "Z")
         return f'"{text}"'
