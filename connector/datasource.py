@@ -93,7 +93,7 @@ class PykafkaWireDataSource(DataSource):
                 "run could be recognized. Write a stream with trigger(availableNow=True), or leave it out."
             )
         log_warnings(parsed.warnings)
-        writer = KafkaBatchWriter(parsed, schema)
+        writer = KafkaBatchWriter(parsed.for_tasks(), schema)
         writer.encoding = _encoding(parsed, schema)
         check_batch_write(parsed)
         return writer
@@ -108,11 +108,11 @@ class PykafkaWireDataSource(DataSource):
         if not only_commits:
             log_warnings(parsed.warnings)
         if parsed.exactly_once is None:
-            writer = KafkaStreamWriter(parsed, schema)
+            writer = KafkaStreamWriter(parsed.for_tasks(), schema)
         else:
             from pykafka_wire.sink.exactly_once.writer import ExactlyOnceStreamWriter
 
-            writer = ExactlyOnceStreamWriter(parsed, parsed.exactly_once, schema)
+            writer = ExactlyOnceStreamWriter(parsed.for_tasks(), parsed.exactly_once, schema)
         if not only_commits:
             writer.encoding = _encoding(parsed, schema)
             check_stream_write(parsed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.parsing import OptionValues
@@ -45,6 +45,10 @@ class SinkOptions:
     dead_letter_topic: str | None = None
     typed: TypedColumns = field(default_factory=TypedColumns)
     warnings: tuple[str, ...] = ()
+
+    def for_tasks(self) -> SinkOptions:
+        """The same without the registry's settings: only the driver asks it, and its credentials stay there."""
+        return replace(self, typed=replace(self.typed, registry_options={}))
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:

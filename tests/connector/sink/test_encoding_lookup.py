@@ -63,7 +63,7 @@ def test_what_goes_to_the_tasks_holds_no_secret_and_no_address() -> None:
     path = "/subjects/quiet-value/versions/latest"
     with scripted_registry({path: {"id": 1, "schema": record()}}) as url:
         asked = options("quiet", **{"schema.registry.url": url, "basic.auth.user.info": "me:hunter2"})
-        content = pickle.dumps(look_up_encoding(asked, TYPES))
+        content = pickle.dumps((look_up_encoding(asked, TYPES), asked.for_tasks()))
     assert b"hunter2" not in content and url.encode() not in content
 
 

@@ -21,7 +21,8 @@ from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, parse
 from pykafka_wire.values.avro.types import arrow_type, column_branches, member_name, widest
 from tests.connector.values.avro_samples import UTC, Samples
 
-N_SCHEMAS = int(os.environ.get("AVRO_SCHEMAS", "150"))
+#: `make conformance-values` tries 20,000.
+N_SCHEMAS = int(os.environ.get("CONFORMANCE_VALUES", "150"))
 
 
 def writer(schema: Any, column_type: pa.DataType, prefix: bytes = b"") -> ColumnWriter:
