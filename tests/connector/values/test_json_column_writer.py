@@ -1,0 +1,78 @@
+"""Columns written as JSON: what is written reads back as the same column, whatever part of it, and whatever it holds."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pykafka_wire.errors import MisfitError, SchemaError
+from pykafka_wire.values.converter import read_column
+from pykafka_wire.values.json.column_writer import ColumnWriter
+from pykafka_wire.values.json.format import Json
+from tests.connector.values.json_samples import JsonSamples
+
+N_TYPES = int(os.environ.get("JSON_TYPES", "40"))
+
+
+def test_random_columns_read_back_as_they_were() -> None:
+    for seed in range(N_TYPES):
+        samples = JsonSamples(seed, maps=True)
+        column_type = samples.struct()
+        documents = [samples.document(column_type) if nth % 9 else None for nth in range(50)]
+        read = read_column(Json(), column_type, pa.array(documents, pa.binary()))
+        assert read.reasons == {}
+        column = read.column
+        written = ColumnWriter(column_type).write(column)
+        written.validate(full=True)
+        assert written.null_count == column.null_count
+        again = read_column(Json(), column_type, written)
+        assert again.reasons == {}
+        assert str(again.column.to_pylist()) == str(column.to_pylist()), column_type
+        part = column.slice(7, 30)
+        assert ColumnWriter(column_type).write(part).equals(written.slice(7, 30)), column_type
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array([1, None]), [b"1", None]),
+        (pa.array([[1], None, [], [None]]), [b"[1]", None, b"[]", b"[null]"]),
+        (pa.array([{"a": None}, {"a": 1}, None]), [b"{}", b'{"a":1}', None]),
+        (pa.array([{"a": None, "b": "x"}, {"a": 1, "b": None}]), [b'{"b":"x"}', b'{"a":1}']),
+        (pa.array([{}, None], pa.struct([])), [b"{}", None]),
+        (pa.array([[("k", None)], []], pa.map_(pa.string(), pa.int32())), [b'{"k":null}', b"{}"]),
+        (pa.array([[(True, 1)]], pa.map_(pa.bool_(), pa.int32())), [b'{"true":1}']),
+        (pa.array(['"\\\b\f\n\r\t\x00\x1f\x7f/é']), ['"\\"\\\\\\b\\f\\n\\r\\t\\u0000\\u001F\x7f/é"'.encode()]),
+        (pa.array([1.0, -0.5, 1e300, None]), [b"1.0", b"-0.5", b"1e+300", None]),
+        (pa.array([float("nan"), float("inf"), float("-inf")]), [b'"NaN"', b'"Infinity"', b'"-Infinity"']),
+        (pa.array([b"", b"a", b"ab", b"abc", None]), [b'""', b'"YQ=="', b'"YWI="', b'"YWJj"', None]),
+        (pa.array([None, None], pa.null()), [None, None]),
+    ],
+)
+def test_the_text_is_that_of_to_json(column: pa.Array, expected: list[bytes | None]) -> None:
+    assert ColumnWriter(column.type).write(column).to_pylist() == expected
+
+
+def test_all_control_characters_are_escaped() -> None:
+    texts = ["".join(map(chr, range(128))), "".join(map(chr, range(127, 0x500)))]
+    assert [json.loads(each) for each in ColumnWriter(pa.string()).write(pa.array(texts)).to_pylist()] == texts
+
+
+def test_a_string_that_is_not_utf8_is_named_by_its_row() -> None:
+    edges = np.array([0, 1, 2, 3], dtype=np.int32)
+    column = pa.Array.from_buffers(pa.string(), 3, [None, pa.py_buffer(edges), pa.py_buffer(b"a\xffb")])
+    with pytest.raises(MisfitError) as refused:
+        ColumnWriter(pa.string()).write(column)
+    assert refused.value.reasons == {1: "a string that is not UTF-8"}
+
+
+def test_a_type_that_json_does_not_have_is_refused_with_the_field() -> None:
+    column_type = pa.struct([("a", pa.list_(pa.struct([("b", pa.duration("us"))]))), ("c", pa.time64("us"))])
+    with pytest.raises(SchemaError, match=r"a\[\]\.b is duration\[us\]; c is TIME"):
+        ColumnWriter(column_type)
+    with pytest.raises(SchemaError, match="keys of STRUCT"):
+        ColumnWriter(pa.map_(pa.struct([("a", pa.int32())]), pa.int32()))
