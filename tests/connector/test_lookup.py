@@ -44,7 +44,7 @@ values = spark.read.format("pykafka-wire").options(**avro).load().selectExpr("su
 query = (
     spark.readStream.format("pykafka-wire").options(**avro, startingOffsets="earliest").schema("value struct<id: bigint>").load()
     .select("value.id").writeStream.format("parquet")
-    .option("checkpointLocation", folder + "/typed checkpoint").trigger(availableNow=True).start(folder + "/typed")
+    .option("checkpointLocation", folder + "/typed-checkpoint").trigger(availableNow=True).start(folder + "/typed")
 )
 query.awaitTermination(120)
 streamed = spark.read.parquet(folder + "/typed").selectExpr("sum(id) AS ids").collect()[0].ids

@@ -104,7 +104,7 @@ def typed(spark: Any) -> None:
     assert sorted(row.value for row in frame.collect()) == list(range(N_RECORDS))
     stream = spark.readStream.format("pykafka-wire").options(**options, startingOffsets="earliest").load()
     writer = stream.select("value", "valueError").writeStream.format("parquet")
-    query = writer.option("checkpointLocation", f"{FOLDER}/typed checkpoint").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", f"{FOLDER}/typed-checkpoint").trigger(availableNow=True)
     assert query.start(f"{FOLDER}/typed").awaitTermination(DEADLINE_S), "the query did not end"
     rows = spark.read.parquet(f"{FOLDER}/typed").collect()
     assert sorted((row.value, row.valueError) for row in rows) == [(n, None) for n in range(N_RECORDS)]
