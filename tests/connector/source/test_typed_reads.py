@@ -177,7 +177,7 @@ def test_a_registry_that_is_down_fails_the_task_and_diverts_nothing(typed_topic:
 
 def test_keys_and_values_are_both_typed(typed_topic: TypedTopic, load: Load) -> None:
     key = typed_topic.encoded('"long"', 5, MessageField.KEY)
-    typed_topic.write([b'{"id": 1, "at": "2026-03-01T10:00:00Z"}', b"[]"], key=key)
+    typed_topic.write([b'{"id": 1, "at": "2026-03-01T10:00:00"}', b"[]"], key=key)
     found = load(
         keyFormat="avro", valueFormat="json", valueSchema="id BIGINT, at TIMESTAMP_NTZ", onValueError="divert", onKeyError="divert",
     ).orderBy("offset")  # fmt: skip
