@@ -81,6 +81,8 @@ class Registry:
             raise OptionError(
                 "the schema registry's user (basic.auth.user.info) must be user:password, or a reference to it."
             )
+        if not all(text.isascii() and text.isprintable() for header in self.extra_headers for text in header):
+            raise OptionError("a header for the schema registry must be one line of ASCII characters.")
         if self.ca_file and self.tls:
             raise OptionError("a schema registry takes ca_file or tls, not both: set tls's ssl_truststore_location.")
 
