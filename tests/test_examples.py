@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
+from tests.connector.debezium import Database, first_changes, json_bytes, more_changes
+
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 # Run by `make demo`, with a check of its own at its end; by tests/wire/test_walkthrough.py.
 # What tests/connector/test_examples_in_session.py runs in the session that tests share is run as programs by `make examples`.
@@ -53,6 +55,7 @@ def test_every_example_is_run_and_says_how() -> None:
     examples = {path.name for path in EXAMPLES.glob("*.py")} - RUN_ELSEWHERE
     assert examples == {
         "batch_read.py",
+        "cdc_to_delta.py",
         "exactly_once.py",
         "lag_listener.py",
         "schema_registry.py",
@@ -178,6 +181,44 @@ def test_those_that_other_tests_run_in_a_shared_session_run_as_programs(
     ]
     at = ["--bootstrap", secured_kafka.cluster.bootstrap("SASLTLS"), "--topic", guarded]
     assert run("secured_cluster.py", *at, *login, **where) == f"0 records in {guarded}\n"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_changes_of_a_database_over_a_kill(
+    kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str], spark: Any
+) -> None:
+    name, table, database = topic(1), tmp_path / "customers", Database()
+    first_changes(database)
+    more_changes(database)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    for event in database.events:
+        producer.produce(name, json_bytes(event.value), json_bytes(event.key))
+    assert producer.flush(60) == 0
+    columns = ["--key", "id BIGINT", "--columns", "id BIGINT, name STRING, email STRING, updated_at BIGINT"]
+    arguments = ["--bootstrap", kafka.bootstrap_servers, "--topic", name, "--table", str(table), *columns]
+    log = (tmp_path / "log").open("wb")
+    killed = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "cdc_to_delta.py"), *arguments],
+        env=environment,
+        cwd=tmp_path,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 600
+        while not (table / "_delta_log" / f"{1:020}.json").exists():  # the first is the empty table's
+            assert killed.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.005)
+    finally:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+        log.close()
+    printed = run("cdc_to_delta.py", *arguments, environment=environment, folder=tmp_path)
+    assert printed == f"{len(database.rows)} rows in {table}\n"
+    found = [row.asDict() for row in spark.read.format("delta").load(str(table)).drop("_offset").collect()]
+    assert {row["id"]: row for row in found} == database.rows
 
 
 def follow(arguments: list[str], done: Callable[[], bool], *, environment: dict[str, str], folder: Path) -> str:

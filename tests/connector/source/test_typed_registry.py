@@ -1,0 +1,186 @@
+"""Typed topics over a real registry, in Spark: what Confluent's serializers write, evolution, TLS, and a registry that fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.message_factory import GetMessageClass
+
+from tests.connector.values.registry_front import Answer, RegistryFront, registry_front
+from tests.connector.values.test_registry_requests import Certificates
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def order_schema(*more: dict[str, Any], doc: str = "") -> str:
+    fields = [{"name": "id", "type": "long"}, {"name": "country", "type": "string"}, *more]
+    return json.dumps({"type": "record", "name": "Order", "namespace": "shop", "doc": doc, "fields": fields})
+
+
+NOTE = {"name": "note", "type": ["null", "string"], "default": None}
+PIECES = {"name": "pieces", "type": "int", "default": 1}
+
+
+def order_message() -> Any:
+    """The class of a message, from a descriptor as protoc makes it."""
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    message = file.message_type.add(name="Order")
+    for number, (name, kind) in enumerate({"id": "TYPE_INT64", "country": "TYPE_STRING"}.items(), 1):
+        field = descriptor_pb2.FieldDescriptorProto
+        message.field.add(name=name, number=number, type=getattr(field, kind), label=field.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+
+
+class Topic:
+    """A topic of orders, written by Confluent's serializers."""
+
+    def __init__(self, registry_url: str, name: str, outside: Any) -> None:
+        self.name, self.outside = name, outside
+        self.client = SchemaRegistryClient({"url": registry_url})
+
+    def write(self, serializers: list[Any], documents: list[Any]) -> set[int]:
+        """Writes them with the serializers in turn, over both partitions; returns the ids of the schemas."""
+        context = SerializationContext(self.name, MessageField.VALUE)
+        values = [serializers[nth % len(serializers)](document, context) for nth, document in enumerate(documents)]
+        records = [self.outside.Record(value=value, partition=nth // 3 % 2) for nth, value in enumerate(values)]
+        self.outside.produce(self.name, records)
+        return {int.from_bytes(value[1:5], "big") for value in values}
+
+    def avro(self, *schemas: str) -> list[AvroSerializer]:
+        return [AvroSerializer(self.client, schema) for schema in schemas]
+
+
+@pytest.fixture
+def orders(registry_url: str, topic: Any, outside: Any) -> Topic:
+    return Topic(registry_url, topic(2), outside)
+
+
+@pytest.fixture
+def front(registry_url: str) -> Iterator[RegistryFront]:
+    with registry_front(registry_url) as found:
+        yield found
+
+
+def read(spark: Any, kafka: Any, orders: Topic, url: str, **options: str) -> Any:
+    asked = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": orders.name, "schema.registry.url": url}
+    return spark.read.format("pykafka-wire").options(**(asked | options)).load()
+
+
+def documents(count: int, first: int = 0) -> list[dict[str, Any]]:
+    return [
+        {"id": number, "country": f"c{number % 3}", "note": f"n{number}", "pieces": number}
+        for number in range(first, first + count)
+    ]
+
+
+def test_avro_of_several_schemas_in_one_response_over_tls_with_few_look_ups(
+    spark: Any, kafka: Any, orders: Topic, registry_url: str, tmp_path: Path
+) -> None:
+    oldest, older, newest = order_schema(), order_schema(NOTE), order_schema(NOTE, PIECES)
+    numbers = orders.write(orders.avro(oldest, older, newest), documents(300))
+    assert len(numbers) == 3
+    certificates = Certificates(tmp_path)
+    tls = {
+        "schema.registry.ssl.truststore.location": str(certificates.ca),
+        "schema.registry.ssl.keystore.location": str(certificates.pem),
+    }
+    with registry_front(registry_url, tls=certificates.server()) as front:
+        rows = (
+            read(spark, kafka, orders, front.url, valueFormat="avro", minPartitions="8", **tls)
+            .orderBy("value.id")
+            .collect()
+        )
+        for number in numbers:  # once in each process at most: the driver's, and the workers of two cores
+            assert 1 <= front.n_asked(f"/schemas/ids/{number}") <= 4
+    assert [row.value.asDict() for row in rows] == [
+        {
+            "id": number,
+            "country": f"c{number % 3}",
+            "note": f"n{number}" if number % 3 else None,
+            "pieces": number if number % 3 == 2 else 1,
+        }
+        for number in range(300)
+    ]
+    assert [row.partition for row in rows] == [number // 3 % 2 for number in range(300)]
+
+
+def test_json_schema_of_confluents_serializer(spark: Any, kafka: Any, orders: Topic, registry_url: str) -> None:
+    schema = {
+        "type": "object",
+        "title": "Order",
+        "properties": {"id": {"type": "integer"}, "country": {"type": "string"}},
+    }
+    orders.write([JSONSerializer(json.dumps(schema), orders.client)], documents(6))
+    rows = read(spark, kafka, orders, registry_url, valueFormat="json", valueSchema="id BIGINT, country STRING")
+    assert sorted(map(tuple, rows.select("value.*").collect())) == [(number, f"c{number % 3}") for number in range(6)]
+
+
+def test_protobuf_of_confluents_serializer(spark: Any, kafka: Any, orders: Topic, registry_url: str) -> None:
+    message = order_message()
+    serializer = ProtobufSerializer(message, orders.client, {"use.deprecated.format": False})
+    orders.write([serializer], [message(id=number, country=f"c{number % 3}") for number in range(6)])
+    rows = read(spark, kafka, orders, registry_url, valueFormat="protobuf").select("value.*")
+    assert rows.schema.simpleString() == "struct<id:bigint,country:string>"
+    assert sorted(map(tuple, rows.collect())) == [(number, f"c{number % 3}") for number in range(6)]
+
+
+OUTAGES = {
+    "closes connections": Answer(status=None),
+    "refuses": Answer(status=403, content=b'{"error_code": 403, "message": "User is denied"}'),
+    "answers nonsense": Answer(content=b"<html>maintenance</html>"),
+}
+
+
+def test_a_query_goes_on_after_each_outage_and_loses_nothing(
+    spark: Any, queries: Any, orders: Topic, front: RegistryFront
+) -> None:
+    """Under ``divert``, the policy that would hide the most: an outage diverts nothing."""
+
+    def run() -> None:
+        stream = queries.stream(
+            subscribe=orders.name, valueFormat="avro", onValueError="divert", **{"schema.registry.url": front.url}
+        )
+        query = (
+            stream.select("value.id", "value.country", "valueError")
+            .writeStream.option("checkpointLocation", str(queries.checkpoint))
+            .trigger(availableNow=True)
+            .start(str(queries.table))
+        )
+        assert query.awaitTermination(120)
+
+    def written() -> list[Any]:
+        return sorted(map(tuple, spark.read.parquet(str(queries.table)).collect()))
+
+    def expected(count: int) -> list[Any]:
+        return [(number, f"c{number % 3}", None) for number in range(count)]
+
+    orders.write(orders.avro(order_schema()), documents(20))
+    run()
+    assert written() == expected(20)
+    # The micro-batch in which the registry is needed again holds the old schema's values, too.
+    newer = [order_schema(NOTE), order_schema(NOTE, PIECES)]
+    needed = orders.write(orders.avro(order_schema(), *newer), documents(30, first=20))
+    paths = [f"/schemas/ids/{number}" for number in needed]
+    for outage, answer in OUTAGES.items():
+        front.answers = dict.fromkeys(paths, answer)
+        with pytest.raises(Exception, match="PYKAFKA_WIRE_REGISTRY"):
+            run()
+        assert written() == expected(20), outage
+    front.answers = {"": Answer(status=500)}  # and where the driver asks for the newest schema
+    with pytest.raises(Exception, match="PYKAFKA_WIRE_REGISTRY"):
+        run()
+    front.answers = {}
+    run()
+    assert written() == expected(50)
