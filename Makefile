@@ -47,8 +47,8 @@ picture: setup  ## measure and redraw docs/batch-read.png; the machine should be
 
 .PHONY: typed
 typed: setup  ## measure typed topics, into docs/typed-topics.json and README's table; the machine should be idle
-	$(BIN)/python benchmarks/bench.py --items typed --into docs/typed-topics.json
-	$(BIN)/python benchmarks/typed_table.py docs/typed-topics.json
+	$(BIN)/python benchmarks/bench.py --items typed --into benchmarks/results/typed.json
+	$(BIN)/python benchmarks/typed_table.py benchmarks/results/typed.json
 
 soak: setup  ## an idle query for ten minutes and a thousand micro-batches: nothing grows
 	$(BIN)/python -m pytest -m long tests/soak/test_soak.py -s $(PYTEST_ARGS)

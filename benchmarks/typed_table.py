@@ -1,4 +1,4 @@
-"""README's table of typed topics, made of a results file: `python typed_table.py FILE.json` writes it into README.
+"""README's table of typed topics, made of a results file: `python typed_table.py FILE.json` writes it, and keeps the file in docs/.
 
 Only items that were measured are in it, each against the contender that its goal names.
 """
@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-README: Final = Path(__file__).resolve().parents[1] / "README.md"
+ROOT: Final = Path(__file__).resolve().parents[1]
+README: Final = ROOT / "README.md"
+RESULTS: Final = ROOT / "docs" / "typed-topics.json"
 BEGIN: Final = "<!-- typed: written by benchmarks/typed_table.py -->"
 END: Final = "<!-- /typed -->"
 _MB: Final = 1e6
@@ -20,7 +22,7 @@ _MB: Final = 1e6
 
 def table(results: Mapping[str, Any]) -> str:
     """The table in Markdown; `results` as in a file of :func:`report.document`."""
-    lines = ["| | beside | ratio | million records/s |", "|---|---|---|---|"]
+    lines = ["| | beside | pykafka-wire is |", "|---|---|---|"]
     lines += _ratios(results)
     peaks = [
         f"{item['title'].rpartition(', ')[2]} {item['contenders'][0]['figure']['median'] / _MB:.0f} MB"
@@ -28,17 +30,18 @@ def table(results: Mapping[str, Any]) -> str:
         if item["unit"] == "memory"
     ]
     if peaks:
-        lines.append(f"| **peak memory of a Python worker** | | | {', '.join(peaks)} |")
+        lines.append(f"| peak memory of a Python worker | at most 300 MB | {', '.join(peaks)} |")
+    given, machine = results["arguments"], results["machine"]
+    lines += ["", f"Medians of {given['runs']} pairs, {given['records'] // 3:,} records, {machine['cores']} cores."]
     return "\n".join(lines) + "\n"
 
 
 def _ratios(results: Mapping[str, Any]) -> Iterator[str]:
     for item in _measured(results):
-        ours, *others = item["contenders"]
-        for other in others:
+        for other in item["contenders"][1:]:
             if other["name"] in item["goals"]:
-                title, rate = item["title"].removeprefix("typed "), ours["figure"]["median"] / 1e6
-                yield f"| {title} | {other['name']} | {other['ratio']['median']:.2f} × | {rate:.2f} |"
+                title, ratio = item["title"].removeprefix("typed "), other["ratio"]["median"]
+                yield f"| {title} | {other['name']} | {ratio:.2f} × |"
 
 
 def _measured(results: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -54,9 +57,11 @@ def in_document(text: str, rendered: str) -> str:
 
 
 def main() -> None:
-    rendered = table(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    text = Path(sys.argv[1]).read_text(encoding="utf-8")
+    rendered = table(json.loads(text))
     print(rendered)
     README.write_text(in_document(README.read_text(encoding="utf-8"), rendered), encoding="utf-8")
+    RESULTS.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
