@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -15,15 +16,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.wire.records.arrays import binary_scalar, validity
+from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow, validity
 from pykafka_wire.wire.records.varints import zigzag
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 
-_NOTHING: Final = binary_scalar(b"")
 _WORD_BYTES: Final = 8
+_NOTHING: Final = binary_scalar(b"")
+#: More elements than this are joined without a list of their places, which takes 4 bytes for each element of each array.
+_MAX_TAKEN: Final = 65_536
 #: The bits that say "more bytes follow" in a varint of each size, up to the nine and ten bytes whose first eight all have it.
 _CONTINUED: Final = np.array(
     [
@@ -86,6 +89,11 @@ def octets(offsets: npt.NDArray[Any], data: Any) -> Octets:
 def varints(numbers: Ints) -> list[Piece]:
     """Each number as a zigzag varint."""
     return unsigned_varints(zigzag(numbers))
+
+
+def counts(numbers: Ints) -> list[Piece]:
+    """Each number, none of them negative, as a zigzag varint."""
+    return unsigned_varints((numbers << 1).view(np.uint64))
 
 
 def unsigned_varints(unsigned: Words) -> list[Piece]:
@@ -170,9 +178,21 @@ def joined(pieces: Sequence[Piece], n: int) -> Any:
         arrays.append(_written(run, n))
     if len(arrays) == 1 and not arrays[0].null_count:
         return arrays[0]
-    if not arrays:
+    if not arrays or n == 0:
         return octets(np.zeros(n + 1, dtype=np.int32), b"").array
-    return pc.binary_join_element_wise(*arrays, _NOTHING, null_handling="replace", null_replacement=b"")
+    if n > _MAX_TAKEN:
+        return pc.binary_join_element_wise(*arrays, _NOTHING, null_handling="replace", null_replacement=b"")
+    # The elements of all arrays in the order of rows, taken at once: what a row has is side by side. It takes 40 ns a row for six
+    # arrays, where binary_join_element_wise takes 70, and 90 if there are nulls.
+    taken = pa.concat_arrays(arrays).take(_row_order(n, len(arrays)))
+    return octets(bounds(taken)[:: len(arrays)], _data(taken)).array
+
+
+@lru_cache(maxsize=2)  # rows come in groups of one size, but for the last of a batch
+def _row_order(n: int, n_arrays: int) -> Any:
+    """The places of the elements of arrays of ``n``, one behind the other, row by row."""
+    order = np.arange(n, dtype=np.int32)[:, np.newaxis] + np.arange(0, n * n_arrays, n, dtype=np.int32)
+    return to_arrow(order.reshape(-1))
 
 
 def _append(run: list[Word], word: Word) -> None:
@@ -182,7 +202,9 @@ def _append(run: list[Word], word: Word) -> None:
         return
     last = run.pop()
     shift = np.uint64(8 * last.sizes) if isinstance(last.sizes, int) else (last.sizes << 3).view(np.uint64)
-    run.append(Word(last.values | word.values << shift, last.sizes + word.sizes, last.max_size + word.max_size))
+    values = word.values << shift
+    values |= last.values
+    run.append(Word(values, last.sizes + word.sizes, last.max_size + word.max_size))
 
 
 def _written(run: Sequence[Word], n: int) -> Any:
@@ -191,6 +213,8 @@ def _written(run: Sequence[Word], n: int) -> Any:
     Every word is stored with all its eight bytes, at its position. The words are stored in the order of their positions, so that
     each one overwrites what the one before has stored behind its end.
     """
+    if len(run) == 1:
+        return _written_alone(run[0], n)
     ends = np.empty((n, len(run)), dtype=np.int64)
     values = np.empty((n, len(run)), dtype=np.uint64)
     for place, word in enumerate(run):
@@ -198,12 +222,27 @@ def _written(run: Sequence[Word], n: int) -> Any:
         values[:, place] = word.values
     flat = ends.reshape(-1)
     np.cumsum(flat, out=flat)
-    n_bytes = int(flat[-1]) if n else 0
     positions = np.zeros(len(flat), dtype=np.int64)
     positions[1:] = flat[:-1]
-    buffer = np.empty(n_bytes + _WORD_BYTES, dtype=np.uint8)
-    places = np.ndarray((n_bytes + 1,), dtype="<u8", buffer=buffer.data, strides=(1,))
-    places[positions] = values.reshape(-1)
     offsets = np.zeros(n + 1, dtype=np.int64)
     offsets[1:] = ends[:, -1]
-    return octets(offsets, buffer).array
+    return octets(offsets, _stored(positions, values.reshape(-1), int(offsets[-1]))).array
+
+
+def _written_alone(word: Word, n: int) -> Any:
+    """As :func:`_written`, of one word."""
+    if isinstance(word.sizes, int):
+        octets_of = word.values.astype("<u8", copy=False).view(np.uint8).reshape(n, _WORD_BYTES)
+        offsets = np.arange(0, (n + 1) * word.sizes, word.sizes, dtype=np.int64)
+        return octets(offsets, np.ascontiguousarray(octets_of[:, : word.sizes])).array
+    offsets = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(word.sizes, out=offsets[1:])
+    return octets(offsets, _stored(offsets[:-1], word.values, int(offsets[-1]))).array
+
+
+def _stored(positions: Ints, values: Words, n_bytes: int) -> npt.NDArray[np.uint8]:
+    """uint8[n_bytes and more]: all eight bytes of each word, in order."""
+    buffer = np.empty(n_bytes + _WORD_BYTES, dtype=np.uint8)
+    places = np.ndarray((n_bytes + 1,), dtype="<u8", buffer=buffer.data, strides=(1,))
+    places[positions] = values
+    return buffer

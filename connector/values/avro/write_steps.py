@@ -24,6 +24,7 @@ from pykafka_wire.values.pieces import (
     bounds,
     byte_lengths,
     constant,
+    counts,
     expanded,
     joined,
     masked,
@@ -166,7 +167,7 @@ class Text:
 
     def write(self, column: Any, misfits: Misfits) -> list[Piece]:
         array = binary(column)
-        return [*varints(byte_lengths(array)), Octets(array)]
+        return [*counts(byte_lengths(array)), Octets(array)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,9 +300,9 @@ class Items:
             pieces += self.key.write(column.keys.slice(first, n_items), inner)
             pieces += self.item.write(column.items.slice(first, n_items), inner)
         items = joined(pieces, n_items)
-        counts = np.diff(edges)
-        end = Word(np.zeros(len(counts), dtype=np.uint64), (counts > 0).astype(np.int64), 1)
-        return [*varints(counts), octets(bounds(items)[starts], items.buffers()[2] or b""), end]
+        n_each = np.diff(edges)
+        end = Word(np.zeros(len(n_each), dtype=np.uint64), (n_each > 0).astype(np.int64), 1)
+        return [*counts(n_each), octets(bounds(items)[starts], items.buffers()[2] or b""), end]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -429,3 +429,10 @@ def test_a_recursive_schema_is_written_as_deep_as_the_column_goes() -> None:
     column_type = pa.struct([("n", pa.int32()), ("next", pa.struct([("n", pa.int32())]))])
     column = pa.array([{"n": 1, "next": {"n": 2}}, {"n": 3, "next": None}], column_type)
     assert written(schema, column) == [b"\x02\x02\x04\x00", b"\x06\x00"]
+
+
+def test_many_items_are_joined_as_few_are() -> None:
+    schema = {"type": "array", "items": ["null", "string"]}
+    rows = [[None, "é", ""] * 9_000] * 3  # more items than are put in order by their places
+    column = pa.array(rows, pa.list_(pa.string()))
+    assert written(schema, column) == [by_fastavro(schema, row) for row in rows]
