@@ -16,7 +16,7 @@ PROMOTIONS = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-MAX_DEPTH = 4
+MAX_DEPTH = 3
 
 
 class Cases:

@@ -140,3 +140,24 @@ def test_times_keep_their_whole_range(kind: str, logical: str, number: int, colu
     number_type = pa.int32() if column == pa.date32() else pa.int64()
     assert found.view(number_type).to_pylist() == [stored]
     assert pa.array([reader.read_one(long(number))], column).view(number_type).to_pylist() == [stored]
+
+
+def test_a_reader_with_another_unit_or_scale_reads_what_was_meant() -> None:
+    def field(name: str, kind: str, **logical: Any) -> tuple[str, Any]:
+        return name, {"type": kind, **logical}
+
+    written = record(
+        "R",
+        field("at", "long", logicalType="timestamp-millis"),
+        field("price", "bytes", logicalType="decimal", precision=5, scale=1),
+    )
+    read = record(
+        "R",
+        field("at", "long", logicalType="timestamp-micros"),
+        field("price", "bytes", logicalType="decimal", precision=7, scale=2),
+    )
+    with scripted_registry({"/schemas/ids/1": {"schema": written}}) as url:
+        value_format = Avro(registry=Registry(url), reader_schema=read)
+        rows = pa.array([encode_frame(1, long(7) + long(1) + b"\x0f")], pa.binary())
+        (row,) = Converter(format=value_format, type=value_format.column_type())(rows)
+    assert (row["at"].value, str(row["price"])) == (7_000, "1.50")

@@ -33,7 +33,7 @@ from tests.connector.values.test_avro_columns import same, stored
 N_SCHEMAS = int(os.environ.get("CONFORMANCE_VALUES", "160"))
 N_PAIRS = N_SCHEMAS // 4
 FIRST = int(os.environ.get("CONFORMANCE_FIRST", "0"))
-N_WHOLE, N_DAMAGED = 4, 4
+N_WHOLE, N_DAMAGED = 3, 3
 CASES_AT_ONCE = 500
 
 #: What the Java library reads and is rejected here: it replaces bytes that are no UTF-8, drops bits above an int's 32, takes any
