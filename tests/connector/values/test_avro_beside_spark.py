@@ -1,4 +1,4 @@
-"""Avro written here beside Spark's own ``to_avro``: the same bytes under the same schema, and the schemas that columns have."""
+"""Avro written here beside Spark's own ``to_avro``: the same bytes under the same schema."""
 
 from __future__ import annotations
 
@@ -9,16 +9,9 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.values.avro.column_writer import ColumnWriter
-from pykafka_wire.values.avro.derived import derived_schema
 from pykafka_wire.values.avro.schema import parse
-from pykafka_wire.values.avro.types import arrow_type
-from tests.connector.values.avro_samples import Samples
-from tests.connector.values.test_avro_column_writer import WritableSamples, row_of
 
 pytestmark = pytest.mark.spark
-
-N_SCHEMAS = 40
-N_ROWS = 25
 
 
 def differences(spark: Any, columns: dict[str, tuple[str, Any]]) -> list[tuple[str, int, bytes, bytes]]:
@@ -38,66 +31,7 @@ def differences(spark: Any, columns: dict[str, tuple[str, Any]]) -> list[tuple[s
     return found
 
 
-def test_the_bytes_are_those_of_to_avro_on_random_schemas(spark: Any) -> None:
-    columns = {}
-    seed = 0
-    while len(columns) < N_SCHEMAS:
-        seed += 1
-        samples = WritableSamples(seed)
-        schema, _ = samples.record()
-        text = json.dumps(schema)
-        # Java writes a map's entries in an order of its own; pyarrow cannot cast columns of empty structs, and of nulls.
-        if any(each in text for each in ('"map"', '"fields": []', '"type": "null"', '"items": "null"')):
-            continue
-        parsed = parse(text)
-        rows = [row_of(schema, samples.value(schema), parsed) for _ in range(N_ROWS - 1)]
-        columns[f"c{seed}"] = (text, pa.array([*rows, None], arrow_type(parsed)))
-    assert differences(spark, columns) == []
-
-
 def test_a_map_is_written_as_by_to_avro(spark: Any) -> None:
     column = pa.array([[], [("a", 1)], [("b", None)], None], pa.map_(pa.string(), pa.int32()))
     schema = json.dumps({"type": "map", "values": ["null", "int"]})
     assert differences(spark, {"m": (schema, column)}) == []
-
-
-def test_a_derived_schema_has_the_types_that_spark_gives(spark: Any) -> None:
-    from pyspark.sql.pandas.types import from_arrow_type
-
-    kinds = [Samples(seed).record()[1] for seed in range(40)]
-    kinds.append(
-        pa.struct(
-            [
-                pa.field("id", pa.int64(), nullable=False),
-                pa.field("small", pa.int16()),
-                pa.field("items", pa.list_(pa.field("element", pa.int8(), nullable=False))),
-            ]
-        )
-    )
-    java = spark._jvm.org.apache.spark.sql
-    for kind in kinds:
-        spark_type = java.types.DataType.fromJson(from_arrow_type(kind).json())
-        theirs = java.avro.SchemaConverters.toAvroType(spark_type, False, "topLevelRecord", "").toString()
-        assert comparable(derived_schema(kind)) == comparable(theirs), kind
-
-
-def comparable(text: str) -> Any:
-    """A schema without what differs on purpose: a nullable field's default, and the order of its branches."""
-
-    def plain(schema: Any, namespace: str) -> Any:
-        if isinstance(schema, list):
-            return sorted((plain(each, namespace) for each in schema), key=json.dumps)
-        if not isinstance(schema, dict):
-            return schema
-        found = {name: each for name, each in schema.items() if name not in ("default", "namespace", "name")}
-        inner = schema.get("namespace", namespace)
-        if "name" in schema and schema["type"] in ("record", "fixed"):
-            found["full name"] = f"{inner}.{schema['name']}" if inner else schema["name"]
-        elif "name" in schema:
-            found["name"] = schema["name"]
-        return {
-            name: [plain(one, inner) for one in each] if name == "fields" else plain(each, inner)
-            for name, each in found.items()
-        }
-
-    return plain(json.loads(text), "")
