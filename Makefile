@@ -57,11 +57,16 @@ walkthrough: setup  ## the protocol step by step, on new and old brokers, checke
 	$(BIN)/python -m pytest -m long tests/wire/test_walkthrough.py $(PYTEST_ARGS)
 
 crash: setup  ## exactly-once writes killed at every request, five times, and whole queries killed
-	$(BIN)/python -m pytest -m long tests/connector/sink/test_crash.py tests/connector/sink/test_crash_spark.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m long tests/connector/sink/test_crash.py tests/connector/sink/test_tasks_crash.py \
+	  tests/connector/sink/test_crash_spark.py $(PYTEST_ARGS)
 
 .PHONY: model
 model: setup  ## the protocol of exactly-once writes through tasks as a model, in every order; minutes
 	$(BIN)/python -m pytest -m "long or not long" tests/connector/sink/test_protocol_model.py $(PYTEST_ARGS)
+
+.PHONY: exactly-once
+exactly-once: setup  ## exactly-once writes through tasks: small micro-batches, 4 GB at once, a thousand tasks
+	$(BIN)/python -m pytest -m long tests/soak/test_exactly_once_tasks.py -s $(PYTEST_ARGS)
 
 chaos-kafka: setup  ## Kafka to Kafka, ten million records, twenty kills of brokers, executors and the driver
 	$(BIN)/python -m pytest -m long tests/soak/test_chaos_kafka.py -s $(PYTEST_ARGS)

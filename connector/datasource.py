@@ -107,8 +107,13 @@ class PykafkaWireDataSource(DataSource):
         only_commits = _only_commits()
         if not only_commits:
             log_warnings(parsed.warnings)
+        writer: KafkaStreamWriter
         if parsed.exactly_once is None:
             writer = KafkaStreamWriter(parsed.for_tasks(), schema)
+        elif parsed.exactly_once.through_tasks:
+            from pykafka_wire.sink.exactly_once.tasks_writer import TasksStreamWriter
+
+            writer = TasksStreamWriter(parsed.for_tasks(), parsed.exactly_once, schema)
         else:
             from pykafka_wire.sink.exactly_once.writer import ExactlyOnceStreamWriter
 
@@ -116,6 +121,7 @@ class PykafkaWireDataSource(DataSource):
         if not only_commits:
             writer.encoding = _encoding(parsed, schema)
             check_stream_write(parsed)
+            writer.before_tasks()
         return writer
 
 

@@ -18,12 +18,14 @@ class ExactlyOnceOptions:
 
     Attributes:
         marker_topic: the marker is an offset that a group commits for partition 0 of this topic; nothing is written to it.
+        through_tasks: each task writes in a transaction of its own, and the driver ends them all.
         keep_on_marker_mismatch: keep a micro-batch that is in Kafka with other rows than a repeated run computes.
         max_bytes: maximum of bytes in a micro-batch; None: by the driver's heap.
     """
 
     transactional_id: str
     marker_topic: str
+    through_tasks: bool = False
     fail_on_missing_marker: bool = True
     keep_on_marker_mismatch: bool = False
     max_bytes: int | None = None
@@ -89,6 +91,7 @@ def _exactly_once(values: OptionValues, client: ClientSettings, topic: str | Non
     if values.choice("deliveryGuarantee", ("at-least-once", "exactly-once")) == "at-least-once":
         for name in (
             "kafka.transactional.id",
+            "transactions",
             "markerTopic",
             "failOnMissingMarker",
             "onMarkerMismatch",
@@ -112,9 +115,16 @@ def _exactly_once(values: OptionValues, client: ClientSettings, topic: str | Non
             "deliveryGuarantee=exactly-once needs markerTopic if the topic comes from a column: name an existing topic, under "
             "which the marker is stored; nothing is written to it."
         )
+    through_tasks = values.choice("transactions", ("driver", "tasks")) == "tasks"
+    if through_tasks and "maxtransactionbytes" in values.given:
+        raise OptionError(
+            "maxTransactionBytes applies only to transactions=driver: with transactions=tasks a micro-batch does not pass "
+            "through the driver. Remove it."
+        )
     return ExactlyOnceOptions(
         transactional_id=client.transactional_id,
         marker_topic=marker_topic,
+        through_tasks=through_tasks,
         fail_on_missing_marker=values.boolean("failOnMissingMarker"),
         keep_on_marker_mismatch=values.choice("onMarkerMismatch", ("fail", "skip")) == "skip",
         max_bytes=values.positive("maxTransactionBytes"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.sink.arrow_input import coalesce_batches
 from pykafka_wire.sink.batch_builder import BatchBuilder, BatchDestination
-from pykafka_wire.sink.columns import SinkColumns
+from pykafka_wire.sink.columns import RecordColumns, SinkColumns
 from pykafka_wire.sink.dead_letter_queue import DeadLetterProducer
 from pykafka_wire.wire.process_clients import shared_producer
 
@@ -50,12 +50,20 @@ class TaskWriter:
             n_dead_letters = diverting.flush()
             return WrittenTask(written.n_records - n_dead_letters, written.n_bytes, n_dead_letters)
 
-    def append_all(self, destination: BatchDestination, batches: Iterator[Any]) -> WrittenTask:
-        """Encode all rows and append them to a destination, by topic-partition."""
+    def append_all(
+        self,
+        destination: BatchDestination,
+        batches: Iterator[Any],
+        on_records: Callable[[RecordColumns], None] | None = None,
+    ) -> WrittenTask:
+        """Encode all rows and append them to a destination, by topic-partition; `on_records` is called with all records."""
         builder = BatchBuilder(destination, self._options)
         n_records = n_bytes = 0
         for batch in coalesce_batches(batch.select(self.columns.names) for batch in batches):
-            for built in builder.build(self.columns.records(batch)):
+            records = self.columns.records(batch)
+            if on_records is not None and batch.num_rows:
+                on_records(records)
+            for built in builder.build(records):
                 n_records += sum(each.n_records for each in built.batches)
                 n_bytes += sum(len(each.data) for each in built.batches)
                 destination.append(*built)

@@ -74,6 +74,9 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         self._options = options
         self._schema = schema
 
+    def before_tasks(self) -> None:
+        """Called on the driver, once before Spark sends the writer to a micro-batch's tasks. Does nothing here."""
+
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
         """As :meth:`KafkaBatchWriter.write`."""
         batches = (

@@ -346,6 +346,10 @@ def test_what_exactly_once_goes_by() -> None:
         keep_on_marker_mismatch=True,
         max_bytes=1000,
     )
+    through_tasks = parse_sink_options(EXACTLY_ONCE | {"transactions": "tasks"}).exactly_once
+    assert through_tasks is not None and through_tasks.through_tasks
+    with pytest.raises(OptionError, match=r"transactions applies only to deliveryGuarantee=exactly-once"):
+        parse_sink_options(BROKERS | {"topic": "t", "transactions": "tasks"})
 
 
 @pytest.mark.parametrize(
@@ -356,6 +360,11 @@ def test_what_exactly_once_goes_by() -> None:
         ({"kafka.enable.idempotence": "false"}, r"kafka\.enable\.idempotence=true"),
         ({"topic": None}, r"needs markerTopic if the topic comes from a column"),
         ({"deliveryGuarantee": "at-most-once"}, r"'at-most-once': use at-least-once or exactly-once"),
+        ({"transactions": "executors"}, r"'executors': use driver or tasks"),
+        (
+            {"transactions": "tasks", "maxTransactionBytes": "5"},
+            r"maxTransactionBytes applies only to transactions=driver",
+        ),
         ({"deliveryGuarantee": None}, r"kafka\.transactional\.id applies only to deliveryGuarantee=exactly-once"),
     ],
 )
@@ -391,6 +400,7 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "topic": "t",
         "deliveryGuarantee": "exactly-once",
         "kafka.transactional.id": "x",
+        "transactions": "driver",
         "failOnMissingMarker": "false",
         "onMarkerMismatch": "skip",
         "onRecordError": "fail",

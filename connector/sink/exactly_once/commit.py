@@ -10,6 +10,7 @@ COLLECT       the tasks' messages are checked: one of each task, of one query an
 INSPECT       the state of the transactional id is read, for warnings and for micro-batch 0
 FENCE         InitProducerId fences an earlier driver and ends the transaction that it left open
 READ_MARKER   the marker is read, require_stable, and decides: write, skip or refuse
+END_BEFORE    what a run with transactions=tasks has decided is ended; what was aborted instead is written
 WRITE         the records are produced
 MARK          the marker is written, as an offset commit of the transaction
 COMMIT        EndTxn makes records and marker visible at once
@@ -24,7 +25,8 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -32,14 +34,16 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import ExactlyOnceOptions
+from pykafka_wire.sink.exactly_once.decided_before import commit_decided, is_left, replacements
 from pykafka_wire.sink.exactly_once.decision import Decision, decide
-from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, decode_marker, encode_marker, marker_group
+from pykafka_wire.sink.exactly_once.leftovers import clean_up
+from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker
+from pykafka_wire.sink.exactly_once.marker_offsets import commit_marker, read_marker
 from pykafka_wire.sink.exactly_once.size_limit import too_large
 from pykafka_wire.sink.exactly_once.task import EncodedTask
 from pykafka_wire.wire.cluster.admin import describe_broker_configs
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction, last_known_state
@@ -58,6 +62,7 @@ class Step(Enum):
     INSPECT = "inspecting the transactional id"
     FENCE = "fencing earlier producers"
     READ_MARKER = "reading the marker"
+    END_BEFORE = "ending what an earlier run has decided"
     WRITE = "writing the records"
     MARK = "writing the marker"
     COMMIT = "committing the transaction"
@@ -89,6 +94,10 @@ class MicroBatchCommit:
             self._inspect(marker)
             with self._fence() as transaction:
                 found = self._read_marker()
+                for _ in _first_time(os.getpid(), self._cluster, self._options.transactional_id):
+                    clean_up(self._cluster, self._options, transaction.handle)
+                if isinstance(found, Marker) and is_left(found, marker.query_id, self._batch_id):
+                    self._end_before(transaction, found, tasks)
                 decision = self._decide(marker, found)
                 if decision is Decision.WRITE:
                     self._write(transaction, tasks)
@@ -145,8 +154,19 @@ class MicroBatchCommit:
         """What is committed in the marker's place. After FENCE nothing is pending on it: FENCE has waited for the end of the
         transaction before."""
         self.step = Step.READ_MARKER
-        found = fetch_offsets(self._cluster, self._marker_group, [self._marker_place], require_stable=True)
-        return decode_marker(found.get(self._marker_place))
+        return read_marker(self._cluster, self._options.transactional_id, self._options.marker_topic)
+
+    def _end_before(self, transaction: Transaction, found: Marker, tasks: Sequence[EncodedTask]) -> None:
+        """End the list of a marker of ``transactions=tasks``, and write the tasks whose transactions were aborted."""
+        self.step = Step.END_BEFORE
+        strict = self._options.fail_on_missing_marker
+        is_replay = found.batch_id == self._batch_id
+        aborted = commit_decided(self._cluster, found, fail_on_unknown=strict)
+        missing = replacements(found, aborted, tasks if is_replay else [], fail_on_missing=strict)
+        if is_replay:
+            self._write(transaction, missing)
+            self._mark(transaction, replace(found, pending=()))
+            self._commit(transaction)
 
     def _decide(self, marker: Marker, found: FoundMarker, *, id_has_committed: bool = False) -> Decision:
         return decide(
@@ -167,21 +187,13 @@ class MicroBatchCommit:
 
     def _mark(self, transaction: Transaction, marker: Marker) -> None:
         self.step = Step.MARK
-        transaction.commit_offsets(self._marker_group, {self._marker_place: encode_marker(marker)})
+        commit_marker(transaction, self._options, marker)
 
     def _commit(self, transaction: Transaction) -> None:
         self.step = Step.COMMIT
         transaction.commit()
 
     # --- inside -------------------------------------------------------------------------------------------------------
-
-    @property
-    def _marker_group(self) -> str:
-        return marker_group(self._options.transactional_id)
-
-    @property
-    def _marker_place(self) -> TopicPartition:
-        return TopicPartition(self._options.marker_topic, 0)
 
     def _failure(self, error: WireError) -> ExactlyOnceError:
         if self._transaction is not None and self._transaction.in_doubt:
@@ -234,6 +246,12 @@ def _warn_at_start(pid: int, cluster: Cluster, transactional_id: str) -> None:
             state,
         )
     _warn_of_expiry(cluster, transactional_id)
+
+
+@functools.cache
+def _first_time(pid: int, cluster: Cluster, transactional_id: str) -> Iterator[None]:
+    """One turn of a loop when a process commits for the first time, and none later."""
+    return iter([None])
 
 
 def _warn_of_expiry(cluster: Cluster, transactional_id: str) -> None:

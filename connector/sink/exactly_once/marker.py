@@ -1,21 +1,29 @@
 """The marker of an exactly-once query: a committed offset that names the last micro-batch in Kafka.
 
-Owns the marker's serialized form and the name of its group. Does no I/O. What a marker means for the next micro-batch is
+Owns the marker's serialized form and the names of its groups. Does no I/O, which is
+:mod:`~pykafka_wire.sink.exactly_once.marker_offsets`'s. What a marker means for the next micro-batch is
 :mod:`~pykafka_wire.sink.exactly_once.decision`'s.
 
-The marker of micro-batch b is the offset b + 1 on partition 0 of the marker topic, in a consumer group of the query's own, and
-is committed in the same transaction as the records. Its metadata are a JSON object, at most 4096 bytes on the broker
-(``offset.metadata.max.bytes``):
+The marker of micro-batch b is the offset b + 1 on partition 0 of the marker topic, in a consumer group of the query's own. Its
+metadata are a JSON object, at most 4096 characters on the broker (``offset.metadata.max.bytes``):
 
 =========  =======  ==================================================================================
 field      type     meaning
 =========  =======  ==================================================================================
-version    int      1; absent in the first form, which is otherwise the same
+version    int      1, or 2 with a list of transactions; absent in the first form, otherwise as 1
 query      string   Spark's query id, from the checkpoint
 batch      int      the micro-batch's id
 count      int      its records
 digest     string   16 hex digits of its rows, see :func:`~pykafka_wire.sink.exactly_once.digest.digest_of`
+protocol   string   version 2: TV1 or TV2, the version of the transaction protocol that the list is written in
+parts      int      version 2: the list is in so many offsets: this one, and one in each further group
+tasks      array    version 2: the decided transactions that may not have ended yet, see below
 =========  =======  ==================================================================================
+
+Version 1: all of the micro-batch is in Kafka. Version 2: it is decided, and the transactions of the list are to be committed. An
+element of ``tasks`` is an array: the task's index, the transactional id without the query's, producer id, epoch, count, digest, and
+where the records are, as arrays of topic, partition, first and last offset. Long lists leave these out. The further parts of a list
+have the fields version, query, batch, part (from 1) and tasks.
 
 A reader ignores fields that it does not know, so a later form may add some under the same version. A form that an older
 reader must not act on needs the next version: the reader refuses it.
@@ -23,29 +31,69 @@ reader must not act on needs the next version: the reader refuses it.
 
 from __future__ import annotations
 
+import itertools
 import json
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from pykafka_wire.sink.exactly_once.task_ids import task_id, task_name
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
+from pykafka_wire.wire.produce.identity import ProducerIdentity
+from pykafka_wire.wire.transactions.coordinator import TransactionHandle
+from pykafka_wire.wire.transactions.versions import TransactionVersion
 
-VERSION: Final = 1
+#: The newest version that is read. A marker without a list is written in version 1.
+VERSION: Final = 2
+_SETTLED: Final = 1
+#: The broker's default of ``offset.metadata.max.bytes``.
+_MAX_CHARACTERS: Final = 4096
+#: A list of more parts leaves out where its records are, which only errors name.
+_MOST_PARTS_WITH_RANGES: Final = 16
 #: Other programs' metadata are quoted in errors up to this length.
 _QUOTED: Final = 60
 
 
+class WrittenRange(NamedTuple):
+    """Where a task's records are in a topic-partition; other records may stand between them."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecidedTask:
+    """A task's transaction that is to be committed.
+
+    Attributes:
+        task: the task's index in its stage.
+        n_records, digest: its content, by which a replay's task is found to be the same.
+        ranges: empty in a long list.
+    """
+
+    task: int
+    transaction: TransactionHandle
+    n_records: int
+    digest: str
+    ranges: tuple[WrittenRange, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """A micro-batch that is in Kafka, or is to be written.
+    """A micro-batch that is in Kafka, is decided, or is to be written.
 
     Attributes:
         n_records, digest: its content; the digest depends neither on the order of the rows nor on their split into tasks.
+        pending: transactions that were decided with it, and that may not have ended yet.
     """
 
     query_id: str
     batch_id: int
     n_records: int
     digest: str
+    pending: tuple[DecidedTask, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,26 +113,66 @@ class UnreadableMarker:
 FoundMarker: TypeAlias = Marker | UnreadableMarker | None
 
 
-def encode_marker(marker: Marker) -> CommittedOffset:
-    """A marker as the offset to commit."""
-    fields = {
-        "version": VERSION,
+def encode_marker(marker: Marker, transactional_id: str) -> list[CommittedOffset]:
+    """A marker as the offsets to commit: the first in the marker's group, each further one in a group of its own."""
+    offset = marker.batch_id + 1
+    fields: dict[str, Any] = {
+        "version": VERSION if marker.pending else _SETTLED,
         "query": marker.query_id,
         "batch": marker.batch_id,
         "count": marker.n_records,
         "digest": marker.digest,
     }
-    return CommittedOffset(marker.batch_id + 1, metadata=json.dumps(fields))
+    if not marker.pending:
+        return [CommittedOffset(offset, metadata=json.dumps(fields))]
+    fields["protocol"] = marker.pending[0].transaction.version.name
+    parts = _parts(fields, [_task_fields(each, transactional_id) for each in marker.pending])
+    if len(parts) > _MOST_PARTS_WITH_RANGES:
+        without = [_task_fields(replace(each, ranges=()), transactional_id) for each in marker.pending]
+        parts = _parts(fields, without)
+    return [CommittedOffset(offset, metadata=_compact(part)) for part in parts]
 
 
-def decode_marker(committed: CommittedOffset | None) -> FoundMarker:
-    """The marker in a committed offset, of version 1 or of the form before it; None for no offset."""
-    if committed is None:
+def _parts(fields: Mapping[str, Any], tasks: Sequence[list[Any]]) -> list[dict[str, Any]]:
+    """The metadata of the parts; each has as many tasks as fit."""
+    further = {name: fields[name] for name in ("version", "query", "batch")}
+    parts: list[dict[str, Any]] = [{**fields, "parts": len(tasks), "tasks": []}]
+    room = _MAX_CHARACTERS - len(_compact(parts[0]))
+    for task in tasks:
+        size = len(_compact(task)) + 1
+        if size > room and parts[-1]["tasks"]:
+            parts.append({**further, "part": len(parts), "tasks": []})
+            room = _MAX_CHARACTERS - len(_compact(parts[-1]))
+        parts[-1]["tasks"].append(task)
+        room -= size
+    parts[0]["parts"] = len(parts)
+    return parts
+
+
+def _task_fields(task: DecidedTask, transactional_id: str) -> list[Any]:
+    identity = task.transaction.identity
+    name = task_name(transactional_id, task.transaction.transactional_id)
+    fields = [task.task, name, identity.producer_id, identity.producer_epoch, task.n_records, task.digest]
+    return [*fields, [list(each) for each in task.ranges]] if task.ranges else fields
+
+
+def _compact(fields: object) -> str:
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def decode_marker(committed: Sequence[CommittedOffset | None], transactional_id: str) -> FoundMarker:
+    """The marker in committed offsets, of any version up to :data:`VERSION`; None where the first one is missing.
+
+    Args:
+        committed: the offset of the marker's group, and as many further ones as :func:`n_parts` says.
+    """
+    first = committed[0]
+    if first is None:
         return None
-    quoted = repr(committed.metadata[:_QUOTED])
-    foreign = UnreadableMarker(description=f"offset {committed.offset} with the metadata {quoted}, which is no marker")
+    quoted = repr(first.metadata[:_QUOTED])
+    foreign = UnreadableMarker(description=f"offset {first.offset} with the metadata {quoted}, which is no marker")
     try:
-        fields = json.loads(committed.metadata)
+        fields = json.loads(first.metadata)
         version = int(fields.get("version", 0))
         if version > VERSION:
             return UnreadableMarker(description=f"a marker of version {version}", version=version)
@@ -94,15 +182,63 @@ def decode_marker(committed: CommittedOffset | None) -> FoundMarker:
             n_records=int(fields["count"]),
             digest=str(fields["digest"]),
         )
+        if version > _SETTLED:
+            marker = replace(marker, pending=_pending(fields, committed[1:], transactional_id))
+    except _IncompleteError as error:
+        return UnreadableMarker(description=str(error))
     except (ValueError, KeyError, TypeError, AttributeError):
         return foreign
-    if marker.batch_id + 1 != committed.offset:  # set by a tool, as kafka-consumer-groups --reset-offsets
+    if marker.batch_id + 1 != first.offset:  # set by a tool, as kafka-consumer-groups --reset-offsets
         return UnreadableMarker(
-            description=f"offset {committed.offset} with the metadata of micro-batch {marker.batch_id}; was it reset by a tool?"
+            description=f"offset {first.offset} with the metadata of micro-batch {marker.batch_id}; was it reset by a tool?"
         )
     return marker
 
 
-def marker_group(transactional_id: str) -> str:
-    """The consumer group that holds the marker; an ACL for the transactional id as a prefix covers it."""
-    return f"{transactional_id}.marker"
+def n_parts(first: CommittedOffset | None) -> int:
+    """How many offsets a marker has, by the first one; 1 where that is no marker with a list."""
+    try:
+        fields = json.loads(first.metadata) if first is not None else {}
+        return max(1, int(fields["parts"])) if fields["version"] == VERSION else 1
+    except (ValueError, KeyError, TypeError):
+        return 1
+
+
+class _IncompleteError(Exception):
+    pass
+
+
+def _pending(
+    fields: Mapping[str, Any], further: Sequence[CommittedOffset | None], transactional_id: str
+) -> tuple[DecidedTask, ...]:
+    version = TransactionVersion[fields["protocol"]]
+    parts = [fields, *(json.loads(part.metadata) if part is not None else {} for part in further)]
+    own = [fields[name] for name in ("query", "batch")]
+    for number in range(1, int(fields["parts"])):
+        part = parts[number] if number < len(parts) else {}
+        if [part.get(name) for name in ("query", "batch")] != own or part.get("part") != number:
+            raise _IncompleteError(
+                f"the marker of micro-batch {fields['batch']} without part {number} of its list of transactions (was the "
+                f"group {marker_group(transactional_id, number)!r} deleted?)"
+            )
+    return tuple(
+        DecidedTask(
+            task=int(task),
+            transaction=TransactionHandle(
+                transactional_id=task_id(transactional_id, str(name)),
+                identity=ProducerIdentity(int(producer_id), int(epoch)),
+                version=version,
+            ),
+            n_records=int(count),
+            digest=str(digest),
+            ranges=tuple(WrittenRange(*each) for each in itertools.chain.from_iterable(ranges)),
+        )
+        for task, name, producer_id, epoch, count, digest, *ranges in itertools.chain.from_iterable(
+            part["tasks"] for part in parts
+        )
+    )
+
+
+def marker_group(transactional_id: str, part: int = 0) -> str:
+    """The consumer group that holds a part of the marker; an ACL for the transactional id as a prefix covers all of them."""
+    return f"{transactional_id}.marker" + (f".{part}" if part else "")

@@ -8,26 +8,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import SinkOptions
+from pykafka_wire.sink.columns import RecordColumns
 from pykafka_wire.sink.exactly_once.digest import digest_of
 from pykafka_wire.sink.exactly_once.size_limit import too_large
+from pykafka_wire.sink.exactly_once.task_context import running_task
 from pykafka_wire.sink.task_writer import TaskWriter
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.produce.batch_limits import BatchLimits
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.topic_partitions import TopicPartition
-
-#: Spark sets these for the tasks of a micro-batch; the write() of a streaming writer gets neither as an argument.
-_QUERY_ID: Final = "sql.streaming.queryId"
-_BATCH_ID: Final = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
@@ -61,28 +57,19 @@ class EncodingTaskWriter(TaskWriter):
         Raises:
             ExactlyOnceError: the task alone has more than the micro-batch may have.
         """
-        context = TaskContext.get()
-        query_id = context.getLocalProperty(_QUERY_ID) if context else None
-        batch_id = context.getLocalProperty(_BATCH_ID) if context else None
-        if context is None or query_id is None or batch_id is None:
-            raise ExactlyOnceError(
-                f"the micro-batch is unknown: Spark has not set the task's properties {_QUERY_ID} and {_BATCH_ID}."
-            )
-        collected = CollectedBatches(shared_cluster(self._options.client), int(batch_id), self._max_bytes)
+        running = running_task()
+        collected = CollectedBatches(shared_cluster(self._options.client), running.batch_id, self._max_bytes)
         digest = 0
 
-        def digested() -> Iterator[Any]:
+        def add_digest(records: RecordColumns) -> None:
             nonlocal digest
-            for batch in batches:
-                if batch.num_rows:
-                    digest += digest_of(self.columns.records(batch))
-                yield batch
+            digest += digest_of(records)
 
-        written = self.append_all(collected, digested())
+        written = self.append_all(collected, batches, add_digest)
         return EncodedTask(
-            query_id=query_id,
-            batch_id=int(batch_id),
-            task=context.partitionId(),
+            query_id=running.query_id,
+            batch_id=running.batch_id,
+            task=running.task,
             batches=collected.batches,
             n_records=written.n_records,
             n_bytes=written.n_bytes,

@@ -53,7 +53,8 @@ class Drive:
 
     Attributes:
         log: the file that names the micro-batches done; `report` takes the text of the error that ends the process.
-        without: "marker" or "fence", to switch that safeguard off.
+        without: "marker" or "fence", to switch that safeguard off; with tasks "marker" or "replacements".
+        settings: more client settings of a query through tasks.
     """
 
     servers: str
@@ -65,6 +66,7 @@ class Drive:
     n_batches: int
     strike: Strike | None = None
     without: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 def done(log: Path) -> int:

@@ -108,30 +108,50 @@ def _started(command: list[str], log: Path, *, host: str = "127.0.0.1", **enviro
     return Driver(process, log)
 
 
-@contextmanager
-def on_two_hosts(folder: Path) -> Iterator[str]:
-    """The master's URL of a Spark with an executor on either of two loopback addresses, which are hosts to it.
+class StandaloneCluster:
+    """A Spark with an executor on either of two loopback addresses, which are hosts to it.
 
     Spark runs no speculative copy on the host of what it copies, so in local-cluster mode it runs none at all.
     """
-    (port,) = free_ports(1)
-    url, spark_class = f"spark://127.0.0.1:{port}", str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    master = f"org.apache.spark.deploy.master.Master --host 127.0.0.1 --port {port} --webui-port 0"
-    worker = f"org.apache.spark.deploy.worker.Worker {url} --webui-port 0 --cores 1 --memory 1g"
-    started: list[Driver] = []
-    try:
-        started.append(_started([spark_class, *master.split()], folder / "master.log"))
-        for host in ("127.0.0.1", "127.0.0.2"):
-            command = [spark_class, *worker.split(), "--host", host]
-            started.append(_started(command, folder / f"worker-{host}.log", host=host))
+
+    def __init__(self, folder: Path) -> None:
+        (port,) = free_ports(1)
+        self.url = f"spark://127.0.0.1:{port}"
+        self._folder = folder
+        self._spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+        master = f"org.apache.spark.deploy.master.Master --host 127.0.0.1 --port {port} --webui-port 0"
+        self._started = [_started([self._spark_class, *master.split()], folder / "master.log")]
+        self._workers = {host: self._start_worker(host) for host in ("127.0.0.1", "127.0.0.2")}
         deadline = time.monotonic() + TIMEOUT_S
-        while started[0].output.count("Registering worker") < 2:
-            assert time.monotonic() < deadline, [each.output for each in started]
+        while self._started[0].output.count("Registering worker") < 2:
+            assert time.monotonic() < deadline, [each.output for each in self._started]
             time.sleep(0.1)
-        yield url
-    finally:
-        for each in started:
+
+    def _start_worker(self, host: str) -> Driver:
+        worker = f"org.apache.spark.deploy.worker.Worker {self.url} --webui-port 0 --cores 1 --memory 1g --host {host}"
+        log = self._folder / f"worker-{len(self._started)}-{host}.log"
+        self._started.append(_started([self._spark_class, *worker.split()], log, host=host))
+        return self._started[-1]
+
+    def restart_worker(self, turn: int) -> None:
+        """Kill a worker with its executors, one after the other in turn, and start another one in its place."""
+        host = list(self._workers)[turn % 2]
+        self._workers[host].kill()
+        self._workers[host] = self._start_worker(host)
+
+    def close(self) -> None:
+        for each in self._started:
             each.kill()
+
+
+@contextmanager
+def on_two_hosts(folder: Path) -> Iterator[str]:
+    """The master's URL of a :class:`StandaloneCluster`."""
+    cluster = StandaloneCluster(folder)
+    try:
+        yield cluster.url
+    finally:
+        cluster.close()
 
 
 def task_ends(events: Path) -> list[dict[str, Any]]:

@@ -22,8 +22,9 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from pykafka_wire.datasource import PykafkaWireDataSource
+from pykafka_wire.datasource import PykafkaWireDataSource, _only_commits
 from pykafka_wire.options.sink import parse_sink_options
+from pykafka_wire.sink.exactly_once.tasks_writer import TasksStreamWriter
 from pykafka_wire.sink.exactly_once.writer import ExactlyOnceStreamWriter
 from tests.connector.sink.driver_process import Strike, arm
 
@@ -92,12 +93,19 @@ class StruckSource(PykafkaWireDataSource):
         given = {name.lower(): value for name, value in self.options.items()}
         folder = Path(given["checkpointlocation"]).parent
         strike = Strike(**json.loads((folder / STRIKE).read_text()))
-        return StruckWriter(parsed, parsed.exactly_once, schema, strike, str(folder))
+        if not parsed.exactly_once.through_tasks:
+            return StruckWriter(parsed, parsed.exactly_once, schema, strike, str(folder))
+        writer = StruckTasksWriter(parsed, parsed.exactly_once, schema, strike, str(folder))
+        if not _only_commits():
+            writer.before_tasks()
+        return writer
 
 
-class StruckWriter(ExactlyOnceStreamWriter):
+class StruckCommit:
+    """A writer whose commit is struck."""
+
     def __init__(self, options: Any, exactly_once: Any, schema: StructType, strike: Strike, folder: str) -> None:
-        super().__init__(options, exactly_once, schema)
+        super().__init__(options, exactly_once, schema)  # type: ignore[call-arg]
         self._strike = strike
         self._folder = folder
 
@@ -110,7 +118,15 @@ class StruckWriter(ExactlyOnceStreamWriter):
                     kill_driver()
 
         with arm(self._strike, lambda: batchId, act):
-            super().commit(messages, batchId)
+            super().commit(messages, batchId)  # type: ignore[misc]
+
+
+class StruckWriter(StruckCommit, ExactlyOnceStreamWriter):
+    pass
+
+
+class StruckTasksWriter(StruckCommit, TasksStreamWriter):
+    pass
 
 
 def in_trouble(folder: str) -> Any:

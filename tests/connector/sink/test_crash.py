@@ -7,23 +7,18 @@ topic-partition must hold. With the marker or the fence switched off the same ch
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
-import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from tests.connector.sink import driver_process
-from tests.connector.sink.driver_process import AFTER_RESPONSE, AFTER_SEND, BEFORE_SEND, Drive, Strike, done, expected
+from tests.connector.sink.crash_checks import TIMEOUT_S, Reader, check, finish, report_of
+from tests.connector.sink.driver_process import AFTER_RESPONSE, AFTER_SEND, BEFORE_SEND, Drive, Strike, done
 
 pytestmark = pytest.mark.broker
 
@@ -32,125 +27,6 @@ APIS = {
     "TV2": ["InitProducerId", "Produce", "TxnOffsetCommit", "EndTxn"],
 }
 MOMENTS = [BEFORE_SEND, AFTER_SEND, AFTER_RESPONSE]
-N_PARTITIONS = 2
-#: More than a driver takes to give up by itself and to say why.
-TIMEOUT_S = 90.0
-
-
-class Reader(threading.Thread):
-    """Reads what is committed, as it is committed."""
-
-    def __init__(self, servers: str, topic: str) -> None:
-        super().__init__(daemon=True)
-        settings = {"bootstrap.servers": servers, "group.id": "outside", "log_level": 0, "fetch.wait.max.ms": 50}
-        self._consumer = Consumer(settings | {"isolation.level": "read_committed"})
-        self._consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(N_PARTITIONS)])
-        self._ended = threading.Event()
-        self.values: list[list[bytes]] = [[] for _ in range(N_PARTITIONS)]
-        self.errors: list[Any] = []
-
-    def run(self) -> None:
-        while not self._ended.is_set():
-            message = self._consumer.poll(0.1)
-            if message is not None and message.error():
-                self.errors.append(message.error())
-            elif message is not None:
-                self.values[message.partition()].append(message.value())
-        self._consumer.close()
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join(TIMEOUT_S)
-
-
-@pytest.fixture(scope="module")
-def processes() -> Any:
-    """Starts processes by forking one that has everything imported."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([driver_process.__name__])
-    return context
-
-
-@pytest.fixture
-def start(processes: Any) -> Iterator[Callable[[Drive], Any]]:
-    """Starts a driver; it is killed when the test ends."""
-    started: list[Any] = []
-
-    def begin(drive: Drive) -> Any:
-        process = processes.Process(target=driver_process.run, args=(drive,))
-        process.start()
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.join(TIMEOUT_S)
-
-
-@pytest.fixture
-def drive_of(topic: Any, tmp_path: Path) -> Callable[..., Drive]:
-    """What a driver of a query of this test's own is to do on some brokers."""
-
-    def make(brokers: Any, n_batches: int, **more: Any) -> Drive:
-        return Drive(
-            servers=brokers.bootstrap_servers,
-            topic=topic(N_PARTITIONS, cluster=brokers),
-            n_partitions=N_PARTITIONS,
-            transactional_id=f"query-{uuid.uuid4().hex[:8]}",
-            log=tmp_path / "log",
-            report=tmp_path / "report",
-            n_batches=n_batches,
-            **more,
-        )
-
-    return make
-
-
-@pytest.fixture
-def read() -> Iterator[Callable[[Drive], Reader]]:
-    """Begins to read a driver's topic."""
-    readers: list[Reader] = []
-
-    def begin(drive: Drive) -> Reader:
-        readers.append(Reader(drive.servers, drive.topic))
-        readers[-1].start()
-        return readers[-1]
-
-    yield begin
-    for reader in readers:
-        reader.end()
-
-
-def report_of(drive: Drive) -> str:
-    """The error that ended a driver, if one did."""
-    return drive.report.read_text() if drive.report.exists() else "no error: it goes on, stands still, or did all"
-
-
-def finish(start: Callable[[Drive], Any], drive: Drive) -> None:
-    """Runs a driver to its end."""
-    process = start(drive)
-    process.join(TIMEOUT_S)
-    assert process.exitcode == 0, report_of(drive)
-    assert done(drive.log) == drive.n_batches
-
-
-def check(reader: Reader, outside: Any, drive: Drive) -> None:
-    """What the reader saw all the while, and another one sees now, is what was to be written: once, in order."""
-    found: list[list[bytes]] = [[] for _ in range(N_PARTITIONS)]
-    for record in outside.consume(drive.topic, isolation_level="read_committed"):
-        found[record.partition].append(record.value)
-    wanted = expected(drive)
-    lost = [value for mine, theirs in zip(wanted, found, strict=True) for value in mine if value not in theirs]
-    doubled = [value for theirs in found for value in {v for v in theirs if theirs.count(v) > 1}]
-    assert (lost, doubled) == ([], []), "lost, doubled"
-    assert found == wanted, "order"
-    deadline = time.monotonic() + TIMEOUT_S
-    while sum(map(len, reader.values)) < sum(map(len, found)):
-        assert time.monotonic() < deadline, "the reader does not get on"
-        time.sleep(0.02)
-    reader.end()
-    assert reader.values == found, reader.errors
 
 
 @pytest.mark.parametrize("repeats", [1, pytest.param(5, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])

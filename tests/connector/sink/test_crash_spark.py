@@ -57,8 +57,9 @@ def kill_at(api: str, moment: str, batch_id: int = 1) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(600)  # two Spark processes, one after the other
+@pytest.mark.parametrize("way", ["driver", "tasks"])
 def test_killed_after_its_transaction_was_committed(
-    kafka: Any, topic: Any, drivers: Drivers, outside: Any, tmp_path: Path
+    way: str, kafka: Any, topic: Any, drivers: Drivers, outside: Any, tmp_path: Path
 ) -> None:
     """The shortest of them, in one JVM, with tasks that fail on their first attempt."""
     source, target = topic(2), topic(2)
@@ -72,6 +73,7 @@ def test_killed_after_its_transaction_was_committed(
             "topic": target,
             "deliveryGuarantee": "exactly-once",
             "kafka.transactional.id": f"copy-{uuid.uuid4().hex[:8]}",
+            "transactions": way,
         },
         folder=str(tmp_path),
         max_offsets=1000,
@@ -135,9 +137,9 @@ def pair() -> Iterator[Any]:
 N_RECORDS, N_PARTITIONS = 20_000, 4
 
 
-@pytest.fixture
-def job(pair: Any, topic: Any, tmp_path: Path) -> Job:
-    """Five micro-batches on two executors."""
+@pytest.fixture(params=["driver", "tasks"])
+def job(request: pytest.FixtureRequest, pair: Any, topic: Any, tmp_path: Path) -> Job:
+    """Five micro-batches on two executors, by either way."""
     source, target = topic(N_PARTITIONS, cluster=pair), topic(N_PARTITIONS, cluster=pair)
     fill(pair.bootstrap_servers, source, N_RECORDS, N_PARTITIONS)
     return Job(
@@ -150,6 +152,7 @@ def job(pair: Any, topic: Any, tmp_path: Path) -> Job:
             "deliveryGuarantee": "exactly-once",
             "kafka.transactional.id": f"copy-{uuid.uuid4().hex[:8]}",
             "kafka.compression.type": "lz4",
+            "transactions": request.param,
         },
         folder=str(tmp_path),
         max_offsets=N_RECORDS // 5,
@@ -189,7 +192,8 @@ def test_tasks_that_fail_are_slow_or_lose_their_executor(
 @pytest.mark.long
 @pytest.mark.timeout(1800)  # five Spark processes, one after the other
 def test_a_driver_killed_in_each_row_of_the_crash_table(job: Job, drivers: Drivers, outside_of: Any) -> None:
-    strikes = [("Produce", AFTER_RESPONSE), ("EndTxn", BEFORE_SEND), ("EndTxn", AFTER_SEND), ("EndTxn", AFTER_RESPONSE)]
+    api = "Produce" if job.options["transactions"] == "driver" else "TxnOffsetCommit"
+    strikes = [(api, AFTER_RESPONSE), ("EndTxn", BEFORE_SEND), ("EndTxn", AFTER_SEND), ("EndTxn", AFTER_RESPONSE)]
     for batch_id, (api, moment) in enumerate(strikes):
         struck = drivers.start(replace(job, strike=kill_at(api, moment, batch_id)))
         assert struck.wait() == -signal.SIGKILL, struck.output

@@ -40,8 +40,8 @@ def test_a_later_one_means_that_the_checkpoint_was_set_back() -> None:
 
 @pytest.mark.parametrize("batch", [ZERO, SEVEN])
 def test_a_newer_version_is_refused_always(batch: Marker) -> None:
-    newer = UnreadableMarker(description="a marker of version 2", version=2)
-    with pytest.raises(ExactlyOnceError, match=r"has version 2, and this pykafka-wire reads up to 1.*Upgrade"):
+    newer = UnreadableMarker(description="a marker of version 3", version=3)
+    with pytest.raises(ExactlyOnceError, match=r"has version 3, and this pykafka-wire reads up to 2.*Upgrade"):
         decide(batch, newer, fail_on_missing=False, keep_on_mismatch=True)
 
 

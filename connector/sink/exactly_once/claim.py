@@ -1,0 +1,118 @@
+"""The driver's claim on the query's transactional id, before the tasks of a micro-batch start.
+
+From the claim on no earlier driver can decide anything, so what is open and not in the marker can be aborted: steps CLAIM and
+RECOVER of docs/exactly-once.md. Spark plans a write in one process and commits it in another one: the claim gets to the tasks with
+the writer, and to the commit with their messages.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from pykafka_wire.errors import ExactlyOnceError
+from pykafka_wire.options.sink import ExactlyOnceOptions
+from pykafka_wire.sink.exactly_once.leftovers import clean_up
+from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
+from pykafka_wire.wire.cluster.admin import describe_broker_configs
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.errors import BrokerError, WireError
+from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction
+from pykafka_wire.wire.transactions.transaction import last_known_state
+
+_log = logging.getLogger(__name__)
+
+_MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
+_INVALID_TIMEOUT: Final = "INVALID_TRANSACTION_TIMEOUT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A claim of the driver.
+
+    Attributes:
+        handle: of the transaction in which the micro-batch is decided.
+        made_at: in seconds since the epoch, by the driver's clock: before any task of the micro-batch has started.
+    """
+
+    handle: TransactionHandle
+    made_at: float
+
+
+def claim_micro_batch(cluster: Cluster, options: ExactlyOnceOptions) -> Claim:
+    """Fence earlier drivers, end what they left open, and claim the next micro-batch.
+
+    Raises:
+        ExactlyOnceError: the marker is lost, or the id cannot be claimed.
+    """
+    made_at = time.time()
+    try:
+        _check_at_start(os.getpid(), cluster, options)
+        handle = init_transaction(cluster, options.transactional_id)
+        clean_up(cluster, options, handle)
+    except WireError as error:
+        raise ExactlyOnceError(f"the micro-batch was not started: {_explained(cluster, error)}") from error
+    return Claim(handle=handle, made_at=made_at)
+
+
+@functools.cache
+def _check_at_start(pid: int, cluster: Cluster, options: ExactlyOnceOptions) -> None:
+    """When a process plans its first micro-batch: refuse to go on without a marker if the id has committed, which this query does
+    only together with a marker. InitProducerId changes the id's state, so this is first.
+    """
+    if options.fail_on_missing_marker:
+        state = last_known_state(cluster, options.transactional_id)
+        if state is not None and state.state == "CompleteCommit":
+            found = read_marker(cluster, options.transactional_id, options.marker_topic)
+            if found is None:
+                raise ExactlyOnceError(
+                    f"kafka.transactional.id {options.transactional_id!r} has committed a transaction, and there is no marker (was "
+                    "its group deleted? did it expire, offsets.retention.minutes? is markerTopic another one? does another "
+                    "producer use the id?): it is unknown which micro-batches are in Kafka. Use a kafka.transactional.id of this "
+                    "query's own, or compare the topic with the source and set failOnMissingMarker=false for one start."
+                )
+    timeout_ms = cluster.settings.transaction_timeout_ms
+    _log.info(
+        "Each micro-batch has to be decided within kafka.transaction.timeout.ms=%d of its start; the brokers allow up to %s=%s",
+        timeout_ms,
+        _MAX_TIMEOUT,
+        max_timeout_ms(cluster) or "unknown",
+    )
+
+
+def max_timeout_ms(cluster: Cluster) -> int | None:
+    """The largest ``transaction.timeout.ms`` that the brokers allow; None where their settings may not be read."""
+    try:
+        found = describe_broker_configs(cluster, next(iter(cluster.brokers())), [_MAX_TIMEOUT]).get(_MAX_TIMEOUT)
+        return int(found) if found else None
+    except WireError:
+        return None
+
+
+def warn_of_timeout(cluster: Cluster, batch_id: int, took_s: float) -> None:
+    """Warn where a micro-batch comes near the time-out of its transactions."""
+    timeout_s = cluster.settings.transaction_timeout_ms / 1000
+    if took_s > timeout_s / 2:
+        cap_ms = max_timeout_ms(cluster)
+        _log.warning(
+            "Micro-batch %d took %.0f s from its start to its decision. After kafka.transaction.timeout.ms (%.0f s) the brokers "
+            "abort its transactions, and it fails. Raise that setting (the brokers allow up to %s), or make micro-batches smaller",
+            batch_id,
+            took_s,
+            timeout_s,
+            "an unknown value" if cap_ms is None else f"{cap_ms / 1000:.0f} s",
+        )
+
+
+def _explained(cluster: Cluster, error: WireError) -> str:
+    if isinstance(error, BrokerError) and error.name == _INVALID_TIMEOUT:
+        cap_ms = max_timeout_ms(cluster)
+        error.remedy = (
+            f"kafka.transaction.timeout.ms is {cluster.settings.transaction_timeout_ms}: lower it to the brokers' {_MAX_TIMEOUT}"
+            + (f" ({cap_ms})." if cap_ms else ".")
+        )
+    return error.text

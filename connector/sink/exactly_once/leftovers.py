@@ -1,0 +1,82 @@
+"""Ends transactions of tasks that a driver or an attempt has left open, so that they hold read_committed readers back no longer.
+
+Needs the claim: from then on no earlier driver can decide anything, so what the marker does not list will never be committed. A
+later driver's transactions are safe: they begin after its claim, and nothing is ended unless this claim still holds after all
+that is open was listed (docs/exactly-once.md).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pykafka_wire.options.sink import ExactlyOnceOptions
+from pykafka_wire.sink.exactly_once.marker import Marker
+from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
+from pykafka_wire.sink.exactly_once.task_ids import task_prefix
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.describe import describe_transaction
+from pykafka_wire.wire.errors import UnsupportedVersionError, WireError
+from pykafka_wire.wire.produce.identity import ProducerIdentity
+from pykafka_wire.wire.transactions.coordinator import TransactionHandle
+from pykafka_wire.wire.transactions.many import abort_all, commit_all, describe_all, list_open
+
+_log = logging.getLogger(__name__)
+
+
+def clean_up(
+    cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionHandle, *, claim_has_ended: bool = False
+) -> None:
+    """Commit the open transactions of tasks that the marker lists, and abort the others. Never raises a broker's error: what stays
+    open ends by its time-out.
+
+    Args:
+        claim_has_ended: whether the transaction of the claim was committed.
+    """
+    epoch = claim.identity.producer_epoch + int(claim_has_ended and claim.version.end_changes_epoch)
+    try:
+        committed, aborted = _clean_up(cluster, options, claim, epoch)
+    except UnsupportedVersionError:
+        _log.info("Transactions that were left open end by their time-out: brokers before Kafka 3.0 do not list them")
+        return
+    except WireError as error:
+        _log.warning("Transactions that were left open may not have been found, and end by their time-out: %s", error)
+        return
+    if committed or aborted:
+        _log.info(
+            "%r: ended transactions that had been left open: %d committed, for the marker lists them, and %d aborted",
+            options.transactional_id,
+            committed,
+            aborted,
+        )
+
+
+def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionHandle, epoch: int) -> tuple[int, int]:
+    """How many were committed, and aborted."""
+    names = [each.transactional_id for each in list_open(cluster, task_prefix(options.transactional_id))]
+    if not names:
+        return 0, 0
+    handles = [
+        TransactionHandle(
+            transactional_id=name,
+            identity=ProducerIdentity(each.producer_id, each.producer_epoch),
+            version=claim.version,
+        )
+        for name, each in describe_all(cluster, names).items()
+        if each.state == "Ongoing"
+    ]
+    marker = read_marker(cluster, options.transactional_id, options.marker_topic)
+    if not _holds(cluster, claim, epoch):
+        _log.warning("Another driver has claimed %r: what is open is left to it", options.transactional_id)
+        return 0, 0
+    listed = {task.transaction.identity for task in marker.pending} if isinstance(marker, Marker) else set()
+    decided = [handle for handle in handles if handle.identity in listed]
+    abandoned = [handle for handle in handles if handle.identity not in listed]
+    commit_all(cluster, decided)
+    abort_all(cluster, abandoned)
+    return len(decided), len(abandoned)
+
+
+def _holds(cluster: Cluster, claim: TransactionHandle, epoch: int) -> bool:
+    """Whether no other driver has claimed the id since: its epoch would be higher."""
+    found = describe_transaction(cluster, claim.transactional_id)
+    return found is not None and (found.producer_id, found.producer_epoch) == (claim.identity.producer_id, epoch)
