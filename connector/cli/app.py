@@ -12,6 +12,7 @@ import click
 from pykafka_wire import __version__
 from pykafka_wire.cli.connection import connection_options, output, settings
 from pykafka_wire.cli.doctor import doctor
+from pykafka_wire.cli.exactly_once import marker
 from pykafka_wire.cli.groups import commit, lag, reset
 from pykafka_wire.cli.records import produce, tail
 from pykafka_wire.cli.topics import offsets, topics
@@ -73,7 +74,7 @@ def cluster(arguments: tuple[str, ...]) -> None:
     sys.exit(main(list(arguments), program="pykafka-wire cluster"))
 
 
-for each in (doctor, topics, offsets, lag, tail, produce, commit, reset, transactions, cluster, walkthrough):
+for each in (doctor, topics, offsets, lag, tail, produce, commit, reset, marker, transactions, cluster, walkthrough):
     commands.add_command(each)
 
 

@@ -148,7 +148,19 @@ def _transaction(cluster: Cluster, name: str) -> Check:
     state = (
         "not used yet" if found is None else f"{found.state}, producer {found.producer_id} epoch {found.producer_epoch}"
     )
-    return Check(name="transactional id", where=name, result="ok", found=f"{state}; you may describe it")
+    try:
+        describe_transaction(cluster, f"{name}.task.doctor")
+    except BrokerError as error:
+        if "AUTHORIZATION_FAILED" not in error.info.name:
+            raise
+        prefixed = _grant("transactional-id", name, {Operation.WRITE, Operation.DESCRIBE})
+        return Check(
+            name="transactional id", where=name, result="warn",
+            found=f"{state}; you may describe it, but not the ids under it ({name}.task.…), which transactions=tasks uses",
+            remedy=f"{prefixed} --resource-pattern-type prefixed",
+        )  # fmt: skip
+    under = "you may describe it, and those under it (transactions=tasks)"
+    return Check(name="transactional id", where=name, result="ok", found=f"{state}; {under}")
 
 
 def _run_check(name: str, where: str, run: Callable[[], Check]) -> Check:

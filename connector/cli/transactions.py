@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.exactly_once import show_own
 from pykafka_wire.cli.times import format_timestamp
 from pykafka_wire.cli.topics import partitions_of
 from pykafka_wire.wire.cluster.admin import list_topics
@@ -26,8 +27,21 @@ from pykafka_wire.wire.cluster.describe import list_transactions, open_producers
     "--topic", "topics", multiple=True, help="Look for hanging ones only here; may be repeated [default: all topics]."
 )
 @click.option("--all", "every", is_flag=True, help="Also transactional ids without an open transaction.")
-def transactions(topics: tuple[str, ...], every: bool) -> None:
+@click.option(
+    "--of", "query", metavar="ID", help="Only those of the tasks of this exactly-once query, decided or abandoned."
+)
+@click.option("--abort", is_flag=True, help="With --of: abort the abandoned ones, after a question.")
+@click.option("--yes", is_flag=True, help="With --abort: do not ask.")
+def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort: bool, yes: bool) -> None:
     """Show open and hanging transactions. Ends with code 1 if one hangs."""
+    if query is None and (abort or yes):
+        raise click.UsageError("--abort needs --of ID: it ends the transactions of one query's tasks.")
+    if query is not None and (topics or every):
+        raise click.UsageError("--of shows the open transactions of one query: leave out --topic and --all.")
+    if query is not None:
+        with connected() as cluster:
+            show_own(cluster, query, abort=abort, yes=yes)
+        return
     with connected() as cluster:
         rows = _rows(cluster, topics)
     shown = [row for row in rows if every or row["state"] not in ("Empty", "CompleteCommit", "CompleteAbort")]

@@ -1,0 +1,149 @@
+"""The marker of an exactly-once query, and the transactions of its tasks: what is decided, and what is abandoned.
+
+With ``transactions=tasks`` a query's tasks leave transactions open, which its driver decides (docs/exactly-once.md).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.output import counted
+from pykafka_wire.cli.times import format_timestamp
+from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, marker_group
+from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
+from pykafka_wire.sink.exactly_once.task_ids import task_prefix
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.describe import DescribedTransaction
+from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
+from pykafka_wire.wire.produce.identity import ProducerIdentity
+from pykafka_wire.wire.transactions.coordinator import TransactionHandle
+from pykafka_wire.wire.transactions.many import abort_all, describe_all, list_open
+from pykafka_wire.wire.transactions.versions import TransactionVersion
+
+_FAILED = 1
+
+
+@click.command(short_help="Show the last micro-batch of an exactly-once query.")
+@connection_options
+@click.argument("transactional_id", metavar="ID")
+def marker(transactional_id: str) -> None:
+    """Show the last micro-batch of an exactly-once query, by its kafka.transactional.id.
+
+    A decided micro-batch is not settled yet: the transactions of its tasks that may still be open are listed.
+    """
+    with connected() as cluster:
+        found = _markers(cluster, transactional_id)
+    if output().json:
+        output().document([_fields(topic, each) for topic, each in found.items()])
+    else:
+        rows = [_without_tasks(_fields(topic, each)) for topic, each in found.items()]
+        output().rows(rows, empty=f"The group {marker_group(transactional_id)} has no marker.")
+        for each in found.values():
+            if isinstance(each, Marker) and each.pending:
+                click.echo()
+                output().rows(_tasks(each), title=f"Decided transactions of micro-batch {each.batch_id}")
+    if not found:
+        sys.exit(_FAILED)
+
+
+def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool) -> None:
+    """Show the open transactions of a query's tasks; with `abort` end those that are not decided, after a question."""
+    described = describe_all(cluster, [t.transactional_id for t in list_open(cluster, task_prefix(transactional_id))])
+    decided = {
+        task.transaction.identity
+        for found in _markers(cluster, transactional_id).values()
+        if isinstance(found, Marker)
+        for task in found.pending
+    }
+    rows = [_own_row(each, _identity(each) in decided) for each in described.values()]
+    output().rows(rows, empty=f"No task of {transactional_id} has an open transaction.", only_if_wide=("since",))
+    abandoned = [each for each in described.values() if _identity(each) not in decided and each.state == "Ongoing"]
+    if len(abandoned) < len(rows):
+        output().message("Decided transactions are committed when the query starts again.")
+    if not abandoned:
+        return
+    if not abort:
+        output().message(
+            "Abandoned transactions are aborted when the query starts again, or after their timeout; --abort does so now. If the "
+            "query is running, they are of its micro-batch in progress."
+        )
+        return
+    question = (
+        f"Abort {counted(len(abandoned), 'transaction')} of {transactional_id}? If the query is running, its micro-batch fails, "
+        "and is written when it starts again."
+    )
+    if not yes:
+        click.confirm(question, abort=True, err=True)
+    version = TransactionVersion.of(cluster)
+    codes = abort_all(
+        cluster,
+        [
+            TransactionHandle(transactional_id=each.transactional_id, identity=_identity(each), version=version)
+            for each in abandoned
+        ],
+    )
+    refused = sum(1 for code in codes.values() if code)
+    output().message(f"{len(codes) - refused} aborted" + (f", {refused} had ended meanwhile." if refused else "."))
+
+
+def _markers(cluster: Cluster, transactional_id: str) -> dict[str, FoundMarker]:
+    """What is committed in the marker's group, by marker topic."""
+    offsets = fetch_offsets(cluster, marker_group(transactional_id), None)
+    return {tp.topic: read_marker(cluster, transactional_id, tp.topic) for tp in sorted(offsets) if tp.partition == 0}
+
+
+def _fields(topic: str, found: FoundMarker) -> dict[str, Any]:
+    if not isinstance(found, Marker):
+        text = found.description if isinstance(found, UnreadableMarker) else "nothing"
+        return {"marker topic": topic, "state": text}
+    return {
+        "marker topic": topic,
+        "query": found.query_id,
+        "micro-batch": found.batch_id,
+        "state": "decided" if found.pending else "settled",
+        "records": found.n_records,
+        "digest": found.digest,
+        "tasks": _tasks(found),
+    }
+
+
+def _without_tasks(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "tasks"}
+
+
+def _tasks(found: Marker) -> list[dict[str, Any]]:
+    return [
+        {
+            "task": task.task,
+            "transactional id": task.transaction.transactional_id,
+            "producer id": task.transaction.identity.producer_id,
+            "epoch": task.transaction.identity.producer_epoch,
+            "records": task.n_records,
+            "digest": task.digest,
+            "written": [f"{r.topic}-{r.partition} {r.first_offset} to {r.last_offset}" for r in task.ranges],
+        }
+        for task in found.pending
+    ]
+
+
+def _identity(transaction: DescribedTransaction) -> ProducerIdentity:
+    return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+
+
+def _own_row(each: DescribedTransaction, is_decided: bool) -> dict[str, Any]:
+    return {
+        "transactional id": each.transactional_id,
+        "state": each.state,
+        "decision": "decided" if is_decided else "abandoned",
+        "producer id": each.producer_id,
+        "epoch": each.producer_epoch,
+        "since": format_timestamp(each.started_ms),
+        "open for s": int(time.time() * 1000 - each.started_ms) // 1000,
+        "timeout s": each.timeout_ms // 1000,
+        "partitions": [str(tp) for tp in each.partitions],
+    }
