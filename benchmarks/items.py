@@ -193,9 +193,17 @@ def _writes(n: int) -> Iterator[Item]:
         name="write-exactly-once",
         title="streaming write, none, exactly once against at least once",
         unit=Unit.RATE,
-        work=StreamWrite(dataset=Dataset(n_records=n // 3), exactly_once=True),
+        work=StreamWrite(dataset=Dataset(n_records=n // 3), exactly_once="driver"),
         goals={OURS: 0.5},
         seconds=45,
+    )
+    yield Item(
+        name="write-exactly-once-tasks",
+        title="streaming write, none, exactly once through the tasks against at least once",
+        unit=Unit.RATE,
+        work=StreamWrite(dataset=Dataset(n_records=n), exactly_once="tasks"),
+        goals={OURS: 0.9},
+        seconds=90,
     )
     yield Item(
         name="write-ceiling",

@@ -92,11 +92,11 @@ class StreamWrite:
     """A new query writes the same Parquet files with AvailableNow, in a few micro-batches; its start and end count in.
 
     Attributes:
-        exactly_once: our two guarantees are compared, in place of the connectors.
+        exactly_once: our two guarantees are compared, in place of the connectors: the option ``transactions``, empty for none.
     """
 
     dataset: Dataset
-    exactly_once: bool = False
+    exactly_once: str = ""
 
     def datasets(self) -> tuple[Dataset, ...]:
         return ()
@@ -105,11 +105,12 @@ class StreamWrite:
     def contenders(self, rig: Rig) -> Iterator[Sequence[Contender]]:
         files = rig.fresh_dir("rows")
 
-        def contender(connector: Connector, *, exactly_once: bool = False) -> Contender:
+        def contender(connector: Connector, exactly_once: str = "") -> Contender:
             def write(topic: str) -> None:
                 options = _options(rig, self.dataset, topic)
                 if exactly_once:
                     options |= {"deliveryGuarantee": "exactly-once", "kafka.transactional.id": topic}
+                    options |= {"transactions": exactly_once, "kafka.transaction.timeout.ms": "600000"}
                 checkpoint = rig.fresh_dir("checkpoint")
                 stream = rig.spark.readStream.schema("key binary, value binary").option("maxFilesPerTrigger", _CORES)
                 writer = connector.writer(stream.parquet(str(files)).writeStream, options)
@@ -126,7 +127,7 @@ class StreamWrite:
         written.write.option("compression", "none").parquet(str(files))
         try:
             if self.exactly_once:
-                yield [contender(CONNECTORS[0], exactly_once=True), contender(CONNECTORS[0])]
+                yield [contender(CONNECTORS[0], self.exactly_once), contender(CONNECTORS[0])]
             else:
                 yield [contender(connector) for connector in CONNECTORS]
         finally:

@@ -1,7 +1,8 @@
 """A topic copied through Spark while brokers, executors and the driver are killed in turn. `make chaos-kafka` runs it.
 
-At least once loses nothing; exactly once doubles nothing and keeps the order either. Ten million records and twenty kills,
-unless PYKAFKA_WIRE_CHAOS_RECORDS and PYKAFKA_WIRE_CHAOS_KILLS say otherwise.
+At least once loses nothing; exactly once, by the driver and through the tasks, doubles nothing and keeps the order either. Ten
+million records and twenty kills, unless PYKAFKA_WIRE_CHAOS_RECORDS and PYKAFKA_WIRE_CHAOS_KILLS say otherwise. With
+PYKAFKA_WIRE_CHAOS_STANDALONE=1 Spark is a standalone cluster of two workers, which are killed in place of executors.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from pykafka_wire.local import LocalCluster
-from tests.connector.sink.drivers import Driver, Drivers, fill
+from tests.connector.sink.drivers import Driver, Drivers, StandaloneCluster, fill
 from tests.connector.sink.query_process import Job
 
 pytestmark = [pytest.mark.long, pytest.mark.broker, pytest.mark.timeout(4 * 3600)]
 
 N_RECORDS = int(os.environ.get("PYKAFKA_WIRE_CHAOS_RECORDS", "10_000_000"))
 N_KILLS = int(os.environ.get("PYKAFKA_WIRE_CHAOS_KILLS", "20"))
+STANDALONE = os.environ.get("PYKAFKA_WIRE_CHAOS_STANDALONE") == "1"
 N_PARTITIONS = 4
 #: Micro-batches from one kill to the next.
 PACE = 3
@@ -53,8 +55,23 @@ def committed(job: Job) -> int:
     return max(done, default=-1) + 1
 
 
-def kill(what: str, brokers: LocalCluster, driver: Driver, turn: int) -> bool:
+@pytest.fixture
+def workers(java: None, tmp_path: Path) -> Iterator[StandaloneCluster | None]:
+    if not STANDALONE:
+        yield None
+        return
+    folder = tmp_path / "standalone"
+    folder.mkdir()
+    cluster = StandaloneCluster(folder)
+    yield cluster
+    cluster.close()
+
+
+def kill(what: str, brokers: LocalCluster, driver: Driver, workers: StandaloneCluster | None, turn: int) -> bool:
     """Whether there was something to kill: a driver that has just ended has no executor."""
+    if what == "executor" and workers is not None:
+        workers.restart_worker(turn // 3)
+        return True
     if what == "broker":
         node = brokers.nodes[turn % len(brokers.nodes)]
         node.kill()
@@ -96,18 +113,24 @@ def read(servers: str, topic: str) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
     return [np.array(numbers, dtype=np.int64) for numbers in found]
 
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("way", ["", "driver", "tasks"], ids=["at least once", "driver", "tasks"])
 def test_copied_while_everything_is_killed_in_turn(
-    guarantee: str, brokers: LocalCluster, topic: Any, drivers: Drivers, tmp_path: Path
+    way: str,
+    brokers: LocalCluster,
+    topic: Any,
+    drivers: Drivers,
+    workers: StandaloneCluster | None,
+    tmp_path: Path,
 ) -> None:
+    guarantee = "exactly-once" if way else "at-least-once"
     servers = brokers.bootstrap_servers
     source, target = topic(N_PARTITIONS, cluster=brokers), topic(N_PARTITIONS, cluster=brokers)
     fill(servers, source, N_RECORDS, N_PARTITIONS)
     options = {"topic": target, "deliveryGuarantee": guarantee, "kafka.compression.type": "lz4"}
     if guarantee == "exactly-once":
-        options["kafka.transactional.id"] = f"chaos-{uuid.uuid4().hex[:8]}"
+        options |= {"kafka.transactional.id": f"chaos-{uuid.uuid4().hex[:8]}", "transactions": way}
     job = Job(
-        master="local-cluster[2,1,1024]",
+        master="local-cluster[2,1,1024]" if workers is None else workers.url,
         servers=servers,
         source=source,
         columns=["value", "partition"],
@@ -121,7 +144,7 @@ def test_copied_while_everything_is_killed_in_turn(
         due = committed(job) + PACE - 1
         deadline = time.monotonic() + PROGRESS_S
         what = ("broker", "executor", "driver")[turn % 3]
-        while committed(job) < due or not kill(what, brokers, driver, turn):
+        while committed(job) < due or not kill(what, brokers, driver, workers, turn):
             assert time.monotonic() < deadline, driver.output
             ended = driver.process.poll()
             assert ended != 0, f"all was copied after {turn} kills: more records are needed"
@@ -143,5 +166,5 @@ def test_copied_while_everything_is_killed_in_turn(
         if guarantee == "exactly-once":
             assert np.array_equal(numbers, wanted), "records are doubled, or out of order"
     print(
-        f"{guarantee}: {N_RECORDS} records, {N_KILLS} kills, {n_restarts} restarts of the driver, 0 lost, {n_doubled} doubled"
+        f"{guarantee} {way}: {N_RECORDS} records, {N_KILLS} kills, {n_restarts} restarts of the driver, 0 lost, {n_doubled} doubled"
     )

@@ -145,17 +145,17 @@ class Block:
         begin = int(self.edges[first])
         text = pa.py_buffer(self.octets[begin : int(self.edges[last]) - 1])
         try:
-            # Not open_json: its threads of read-ahead may end a process that exits.
-            table = pj.read_json(
-                pa.BufferReader(text),
-                # One block, so that the parser sees all of the text at once, whatever line breaks it holds.
-                read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
-                parse_options=pj.ParseOptions(explicit_schema=read_schema, unexpected_field_behavior="ignore"),
+            batches = list(
+                pj.open_json(
+                    pa.BufferReader(text),
+                    # One block, so that the parser sees all of the text at once, whatever line breaks it holds.
+                    read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
+                    parse_options=pj.ParseOptions(explicit_schema=read_schema, unexpected_field_behavior="ignore"),
+                )
             )
         except pa.ArrowException as error:
             found = _ROW.search(str(error))
             raise BlockError("pyarrow cannot read it", first + int(found[1]) if found else None) from error
-        batches = table.to_batches()
         if len(batches) != 1 or batches[0].num_rows != last - first:
             raise BlockError("a value holds more than one document")
         return batches[0]
