@@ -15,18 +15,30 @@ without Spark. ``pip install 'pykafka-wire[values]'`` brings the libraries; JSON
 
 from __future__ import annotations
 
-from pykafka_wire.values.converter import OnError
-from pykafka_wire.values.functions import (
-    decode_avro,
-    decode_json,
-    decode_json_schema,
-    decode_protobuf,
-    encode_avro,
-    encode_json_schema,
-    encode_protobuf,
-)
-from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.settings import registry_of
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pykafka_wire.values.converter import OnError
+    from pykafka_wire.values.functions import (
+        decode_avro,
+        decode_json,
+        decode_json_schema,
+        decode_protobuf,
+        encode_avro,
+        encode_json_schema,
+        encode_protobuf,
+    )
+    from pykafka_wire.values.registry.client import Registry, Schema
+    from pykafka_wire.values.registry.settings import registry_of
+
+#: Loaded when they are asked for: a worker that reads Avro needs no Protobuf, and none needs to write.
+_MODULES: Final = {
+    "OnError": "converter",
+    "Registry": "registry.client",
+    "Schema": "registry.client",
+    "registry_of": "registry.settings",
+}
 
 __all__ = [
     "OnError",
@@ -41,3 +53,9 @@ __all__ = [
     "encode_protobuf",
     "registry_of",
 ]
+
+
+def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'functions')}"), name)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, OptionError, PoisonError
 from pykafka_wire.values.avro.column_decoder import decode
-from pykafka_wire.values.avro.column_writer import ColumnWriter
 from pykafka_wire.values.avro.plan import Plan
 from pykafka_wire.values.avro.resolution import resolved
 from pykafka_wire.values.avro.row_reader import reader_of
@@ -23,6 +22,9 @@ from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
+
+if TYPE_CHECKING:
+    from pykafka_wire.values.avro.column_writer import ColumnWriter
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,8 @@ class Avro:
         return _reader(self.registry, written, None if read == written else read, column_type)
 
     def column_writer(self, column_type: pa.DataType) -> ColumnWriter:
+        from pykafka_wire.values.avro.column_writer import ColumnWriter  # which no reader loads
+
         assert self.writer is not None
         return ColumnWriter(_parsed(self.registry, self.writer.schema), column_type, self.writer.frame())
 

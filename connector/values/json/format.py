@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, PoisonError
 from pykafka_wire.values.arrow_conversion import conversion_to
 from pykafka_wire.values.json.column_reader import JsonReader, json_reader
-from pykafka_wire.values.json.column_writer import ColumnWriter
 from pykafka_wire.values.json.reading import parse_json
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.optional_libraries import library
@@ -20,6 +19,9 @@ from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
+
+if TYPE_CHECKING:
+    from pykafka_wire.values.json.column_writer import ColumnWriter
 
 #: Quotients with more digits than this do not occur in practice; they count as broken.
 _REMAINDERS: Final = Context(prec=2_000, traps=[])
@@ -36,6 +38,8 @@ class Json:
         return json_reader(column_type)
 
     def column_writer(self, column_type: pa.DataType) -> ColumnWriter:
+        from pykafka_wire.values.json.column_writer import ColumnWriter  # which no reader loads
+
         return ColumnWriter(column_type)
 
     def encode(self, value: Any) -> bytes:

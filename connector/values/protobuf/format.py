@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
 from pykafka_wire.values.optional_libraries import library
-from pykafka_wire.values.protobuf.column_writer import ColumnWriter
 from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader
 from pykafka_wire.values.protobuf.types import arrow_type
 from pykafka_wire.values.registry.cache import cached
@@ -22,6 +21,9 @@ from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
 from pykafka_wire.values.registry.wire_format import encode_message_indexes
+
+if TYPE_CHECKING:
+    from pykafka_wire.values.protobuf.column_writer import ColumnWriter
 
 #: The name of a schema's own file; a reference under this name would not be looked at.
 _ROOT: Final = "the schema"
@@ -75,6 +77,8 @@ class Protobuf:
             raise PoisonError(f"its schema has no message with the indexes {indexes}") from error
 
     def column_writer(self, column_type: pa.DataType) -> ColumnWriter:
+        from pykafka_wire.values.protobuf.column_writer import ColumnWriter  # which no reader loads
+
         assert self.writer is not None
         indexes = self.message_indexes()
         descriptor = _message_class(self.registry, self.writer.schema, indexes).DESCRIPTOR

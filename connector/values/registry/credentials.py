@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from pykafka_wire.errors import RegistryError
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.security import oauth, sasl
 from pykafka_wire.wire.security.secret_references import resolve
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ def authorization(registry: Registry) -> dict[str, str]:
             return _bearer(resolve(registry.bearer_token, "bearer.auth.token"))
         if registry.sasl is None:
             return {}
+        from pykafka_wire.wire.security import oauth, sasl  # which few registries need
+
         if registry.sasl.sasl_mechanism == "OAUTHBEARER":
             return _bearer(oauth.token_source(registry.sasl).token().value)
         return _basic(":".join(sasl.user_and_password(registry.sasl)))
@@ -42,6 +43,8 @@ def discard_token(registry: Registry) -> bool:
     """Forget a token that the registry rejected, before its time; False if there is no other way to get one."""
     if registry.sasl is None or registry.sasl.sasl_mechanism != "OAUTHBEARER":
         return False
+    from pykafka_wire.wire.security import oauth
+
     try:
         source = oauth.token_source(registry.sasl)
         source.invalidate(source.token())
