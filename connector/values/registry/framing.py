@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -110,13 +111,24 @@ def _split_ids(frames: Frames, framed: Ints, has_message_indexes: bool) -> None:
     places = np.ndarray((len(data) - _FRAME_BYTES + 1,), dtype=">i4", buffer=data.data, offset=1, strides=(1,))
     ids = places[starts[framed]]
     starts[framed] += _FRAME_BYTES
-    for number in (ids[0],) if (ids == ids[0]).all() else np.unique(ids):
-        index = framed[ids == number]
+    for number, index in _alike(ids, framed):
         if not has_message_indexes:
-            frames.groups.append((SchemaId(int(number)), index))
+            frames.groups.append((SchemaId(number), index))
             continue
         for indexes, some in _split_message_indexes(frames, index):
-            frames.groups.append((SchemaId(int(number), indexes), some))
+            frames.groups.append((SchemaId(number, indexes), some))
+
+
+def _alike(numbers: Ints, rows: Ints) -> Iterator[tuple[int, Ints]]:
+    """Each distinct number and the rows that have it, ascending. One sort: damaged values may have as many ids as rows."""
+    if (numbers == numbers[0]).all():
+        yield int(numbers[0]), rows
+        return
+    order = np.argsort(numbers, kind="stable")
+    numbers, rows = numbers[order], rows[order]
+    bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(rows)]
+    for begin, end in pairwise(bounds):
+        yield int(numbers[begin]), rows[begin:end]
 
 
 def _split_message_indexes(frames: Frames, index: Ints) -> Iterator[tuple[tuple[int, ...], Ints]]:
@@ -157,10 +169,9 @@ def _split_headers(frames: Frames, headers: Any, present: Ints, has_message_inde
     with_header = validity(headers)
     encoded = headers.dictionary_encode()
     codes = to_numpy(encoded.indices, null=-1)
-    for code, header in enumerate(encoded.dictionary.to_pylist()):
-        rows = present[codes[present] == code]
-        if not len(rows):
-            continue
+    own = present[with_header[present]]
+    for code, rows in _alike(codes[own], own) if len(own) else ():
+        header = encoded.dictionary[code].as_py()
         try:
             frames.groups.append((_schema_id(header, has_message_indexes), rows))
         except PoisonError as error:

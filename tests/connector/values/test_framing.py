@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -93,6 +94,19 @@ def test_a_header_goes_before_the_frame_in_the_value() -> None:
     rows = pa.array([b"y"], pa.binary())
     frames = split_frames(rows, "required", has_message_indexes=True, headers=with_indexes)
     assert found_in(frames, [b"y"]) == {0: (SchemaId(GUID, (1, 2)), b"y")}
+
+
+def test_as_many_schemas_as_rows_cost_little() -> None:
+    """Damaged values may name any schema: these took 7 s and 20 s, when each schema's rows were searched for in all rows."""
+    count = 100_000
+    framed = pa.array([encode_frame(number, b"x") for number in reversed(range(count))], pa.binary())
+    headers = pa.array([b"\1" + number.to_bytes(16, "big") for number in range(count)], pa.binary())
+    for of_rows in (None, headers):
+        begin = time.process_time()
+        groups = split_frames(framed, "required", headers=of_rows).groups
+        assert time.process_time() - begin < 3
+        assert len(groups) == count
+        assert sorted(row for _, index in groups for row in index.tolist()) == list(range(count))
 
 
 def test_json_is_read_with_a_frame_and_without() -> None:
