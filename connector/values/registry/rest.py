@@ -54,7 +54,7 @@ def request(registry: Registry, method: str, path: str, body: dict[str, Any] | N
 
 
 def _first_answer(registry: Registry, method: str, path: str, body: dict[str, Any] | None) -> tuple[str, int, bytes]:
-    """URL, status and content of the first answer that is no server's error."""
+    """URL, status and content of the first answer that is neither a server's error nor "too many requests"."""
     urllib3 = library("urllib3", "a schema registry")
     headers = {"Accept": _ACCEPT, **dict(registry.extra_headers), **authorization(registry)}
     pool = _pool(os.getpid(), _tls_context(registry), registry.timeout_s)
@@ -71,7 +71,7 @@ def _first_answer(registry: Registry, method: str, path: str, body: dict[str, An
         except (urllib3.exceptions.HTTPError, TimeoutError) as error:
             failed.append(f"{url}: {_reason(error)}")
             continue
-        if answer.status < 500:
+        if answer.status < 500 and answer.status != 429:
             return url + path, answer.status, content
         failed.append(f"{url}: HTTP {answer.status}")
     raise RegistryError(

@@ -171,7 +171,7 @@ FAULTS = {
         Answer(status=503, headers={"Retry-After": "3600"}),
         "does not answer.*HTTP 503",
     ),
-    "too many requests": (Answer(status=429, headers={"Retry-After": "3600"}), "HTTP 429"),
+    "too many requests": (Answer(status=429, headers={"Retry-After": "3600"}), "does not answer.*HTTP 429"),
     "HTTP 401": (Answer(status=401), r"denies access \(HTTP 401\): check basic\.auth\.user\.info"),
     "HTTP 403": (Answer(status=403, content=b"<html>"), r"denies access \(HTTP 403\)"),
     "a page": (Answer(content=b"<html>it works</html>"), "is it a schema registry"),
@@ -201,7 +201,7 @@ def test_a_fault_is_an_outage_under_every_policy_and_soon(front: RegistryFront, 
 
 def test_an_address_that_fails_leaves_it_to_the_next(front: RegistryFront) -> None:
     (port,) = free_ports(1)
-    for bad in (Answer(status=500), Answer(status=None), Answer(delay_s=60)):
+    for bad in (Answer(status=500), Answer(status=429), Answer(status=None), Answer(delay_s=60)):
         with registry_front() as broken:
             broken.answers[""] = bad
             url = f"{broken.url},http://127.0.0.1:{port},{front.url}"
