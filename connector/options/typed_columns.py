@@ -34,7 +34,7 @@ class TypedColumn:
     """What the options say of ``key`` or ``value``.
 
     Attributes:
-        schema: the schema's text; None: the registry's.
+        schema: the schema's text; None: the registry's, for JSON the DataFrame's type.
         subject: None: the subjects that ``subject_strategy`` names.
         subject_strategy: as the user gave it, a strategy's name or a Java class's.
         message: the name of a Protobuf message; None: the schema's first.
@@ -163,10 +163,6 @@ def _format(values: OptionValues, option: str) -> ValueFormat:
 def _check_schema(column: TypedColumn, values: OptionValues, *, has_registry: bool) -> None:
     """Raises OptionError where the column's schema is not named, or is named without effect."""
     option, given = column.option("Schema"), f"{column.option('Format')}={column.format}"
-    if column.format == "json" and column.schema is None and values.mode != "sink":
-        raise OptionError(
-            f'{given} needs {option}: the columns as Spark DDL, as in .option("{option}", "id BIGINT, at TIMESTAMP").'
-        )
     if column.format not in _REGISTERED:
         return
     if not has_registry and column.subject is not None:

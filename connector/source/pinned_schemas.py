@@ -2,7 +2,8 @@
 
 Owns the choice between the checkpoint's schema and a newer one, and what is logged about the difference. Rules:
 
-- a planned micro-batch is read with the schemas in its own end offset, whatever the options are now;
+- a planned micro-batch is read with the schemas in its own end offset, whatever the options are now, unless they name another
+  format;
 - the next one with those of the micro-batch before, unless ``readerSchema=latest`` or the options give a schema themselves;
 - an idle query asks the registry for nothing.
 """
@@ -22,6 +23,7 @@ from pykafka_wire.options.typed_columns import TypedColumn
 from pykafka_wire.schema_projection import TypesContradictError, changes, missing_fields
 from pykafka_wire.source.reader_schemas import (
     ReaderSchemas,
+    available_type,
     check_types,
     column_type,
     find_reader_schemas,
@@ -50,7 +52,7 @@ class PinnedSchemas:
         self._schema = schema
         self._read = read_columns(options.typed_columns, schema)
         self._loaded = loaded
-        self._newest: ReaderSchemas | None = None
+        self._newest: dict[str, ReaderSchema] = {}
         #: The JSON that was seen last, and its answer: most micro-batches have that of the one before.
         self._answered: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
         #: Schemas that were compared with the DataFrame's type, as JSON text.
@@ -72,7 +74,9 @@ class PinnedSchemas:
         pinned = self._pinned(planned)
         for column in self._read:
             if column.name in pinned:
-                self._check(column, pinned[column.name])
+                self._check(column, pinned[column.name], is_planned=True)
+            elif not _is_pinned(column):
+                self._newest_of(column)  # which checks the DataFrame's type
         missing = [column for column in self._read if _is_pinned(column) and column.name not in pinned]
         return for_tasks(pinned | {column.name: self._newest_of(column) for column in missing}, self._columns)
 
@@ -81,6 +85,7 @@ class PinnedSchemas:
         chosen: dict[str, ReaderSchema] = {}
         for column in self._read:
             if not _is_pinned(column):
+                self._newest_of(column)  # which checks the DataFrame's type
                 continue
             before = pinned.get(column.name)
             if before is None or self._columns.takes_latest_schema or _options_differ(column, before):
@@ -102,33 +107,42 @@ class PinnedSchemas:
         return {name: each for name, each in from_json(logged).items() if formats.get(name) == each.format}
 
     def _newest_of(self, column: TypedColumn) -> ReaderSchema:
-        if self._newest is None:
-            if self._loaded is not None:
-                self._newest = self._loaded
-            else:
-                options = self._options
-                found = find_reader_schemas(self._columns, self._read, options.client, options.subscription)
-                check_types(found, self._columns, self._schema, wanted=self._read)
-                self._newest = found
+        if self._loaded is not None:
+            return self._loaded[column.name]
+        if column.name not in self._newest:  # the other column may have no use for its newest
+            options = self._options
+            found = find_reader_schemas(self._columns, [column], options.client, options.subscription)
+            check_types(found, self._columns, self._schema, wanted=[column])
+            self._newest |= found
         return self._newest[column.name]
 
-    def _check(self, column: TypedColumn, reader: ReaderSchema) -> None:
+    def _check(self, column: TypedColumn, reader: ReaderSchema, *, is_planned: bool = False) -> None:
         """Compares the schema of a checkpoint with the DataFrame's type, once."""
         text = json.dumps([column.name, reader.to_json()])
         if text in self._checked or column.name not in self._schema.names:
             return
         if self._loaded is None or self._loaded[column.name] != reader:
-            self._compare(column, reader, self._schema[column.name].dataType)
+            self._compare(column, reader, self._schema[column.name].dataType, is_planned)
         self._checked.add(text)
 
-    def _compare(self, column: TypedColumn, reader: ReaderSchema, wanted: DataType) -> None:
+    def _compare(self, column: TypedColumn, reader: ReaderSchema, wanted: DataType, is_planned: bool) -> None:
+        available = available_type(reader, self._columns)
+        if available is None:
+            return
         try:
-            missing = missing_fields(wanted, column_type(reader, self._columns), column.name)
+            missing = missing_fields(wanted, available, column.name)
         except TypesContradictError as error:
+            described = _described(column, reader)
+            if is_planned:
+                raise SchemaError(
+                    f"the checkpoint has a micro-batch that was planned with {described}, and the DataFrame's type contradicts it: "
+                    f"{error.message}. It is read as it was planned: give the DataFrame the older type with .schema(…) until that "
+                    "micro-batch is done. readerSchema=latest decides for those after it."
+                ) from error
             raise SchemaError(
-                f"the checkpoint reads with {reader}, and the DataFrame's type contradicts it: {error.message}. Set readerSchema "
-                "to latest, to read the micro-batches to come with the newest version, or give the DataFrame the older type with "
-                ".schema(…)."
+                f"the checkpoint reads with {described}, and the DataFrame's type contradicts it: {error.message}. Set "
+                "readerSchema to latest, to read the micro-batches to come with the newest version, or give the DataFrame the "
+                "older type with .schema(…)."
             ) from error
         if not missing:
             return
@@ -137,7 +151,7 @@ class PinnedSchemas:
             _log.warning(
                 "The checkpoint reads with %s, which has no %s: null in this query. To read the micro-batches to come with %s, set "
                 "readerSchema to latest.",
-                reader,
+                _described(column, reader),
                 ", ".join(missing),
                 newest,
             )
@@ -145,20 +159,27 @@ class PinnedSchemas:
     def _log_change(self, column: TypedColumn, before: ReaderSchema, after: ReaderSchema) -> None:
         try:
             found = changes(column_type(before, self._columns), column_type(after, self._columns), column.name)
+            difference = "; ".join(found) or "its type stays the same"
         except SchemaError as error:  # the older one is gone from the registry, or a type has no end
-            _log.info("The schema before cannot be compared: %s", error)
-            found = []
+            difference = f"their types cannot be compared: {error.message}"
         _log.warning(
-            "From the next micro-batch on the %s is read with %s in place of %s%s",
+            "From the next micro-batch on the %s is read with %s in place of %s: %s",
             column.name,
             after,
-            before,
-            f": {'; '.join(found)}" if found else "; its type stays the same",
+            _described(column, before),
+            difference,
         )
 
 
 def _is_pinned(column: TypedColumn) -> bool:
     return column.format in ("avro", "protobuf")
+
+
+def _described(column: TypedColumn, reader: ReaderSchema) -> str:
+    """A schema of the checkpoint, for messages: a text need not be that of the options now."""
+    if reader.text is not None and reader != schema_in_options(column):
+        return f"the text that {column.option('Schema')} had before"
+    return str(reader)
 
 
 def _options_differ(column: TypedColumn, before: ReaderSchema) -> bool:

@@ -11,10 +11,10 @@ from typing import Any
 
 from pyspark.sql.types import DataType, StructType
 
-from pykafka_wire.errors import OffsetsError, SchemaError
+from pykafka_wire.errors import OffsetsError, OptionError, SchemaError
 from pykafka_wire.options.source import SchemaOptions, Subscription
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
-from pykafka_wire.schema import spark_type, typed_source_schema
+from pykafka_wire.schema import arrow_schema, spark_type, typed_source_schema
 from pykafka_wire.schema_projection import TypesContradictError, describe_missing, missing_fields
 from pykafka_wire.values.reader_schema import ReaderSchema, resolve_newest
 from pykafka_wire.values.registry.client import Registry
@@ -34,6 +34,8 @@ def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, Re
         OptionError, SchemaError, RegistryError, WireError: as :func:`find_reader_schemas`.
     """
     columns = options.typed_columns
+    for column in columns.typed:
+        _check_has_type(column)
     readers = find_reader_schemas(columns, columns.typed, options.client, options.subscription)
     types = {name: column_type(reader, columns) for name, reader in readers.items()}
     return typed_source_schema(options.include_headers, types, columns.error_columns), readers
@@ -81,14 +83,33 @@ def find_reader_schemas(
 def schema_in_options(column: TypedColumn) -> ReaderSchema | None:
     """The schema that the options themselves give, None where it is the registry's."""
     assert column.format != "binary"
-    if column.format == "string" or column.schema is not None:
+    if column.format in ("string", "json") or column.schema is not None:
         return ReaderSchema(format=column.format, text=column.schema, message=column.message)
     return None
+
+
+def _check_has_type(column: TypedColumn) -> None:
+    """Raises OptionError for JSON that neither the options nor the DataFrame give a type."""
+    if column.format == "json" and column.schema is None:
+        option = column.option("Schema")
+        raise OptionError(
+            f"{column.option('Format')}=json needs the type of the {column.name}: the columns as Spark DDL, as in "
+            f'.option("{option}", "id BIGINT, at TIMESTAMP"), or as a struct in .schema("{column.name} struct<id: bigint>, …").'
+        )
 
 
 def column_type(reader: ReaderSchema, columns: TypedColumns) -> DataType:
     """Spark's type for all of a reader's schema. Raises as :meth:`~pykafka_wire.values.reader_schema.ReaderSchema.column_type`."""
     return spark_type(reader.column_type(registry_in(columns)))
+
+
+def available_type(reader: ReaderSchema, columns: TypedColumns) -> DataType | None:
+    """As :func:`column_type`; None for a recursive schema, of which the DataFrame's type can name a part only."""
+    reader.value_format(registry_in(columns))  # raises where the schema itself is the problem
+    try:
+        return column_type(reader, columns)
+    except SchemaError:
+        return None
 
 
 def check_types(
@@ -100,14 +121,17 @@ def check_types(
         SchemaError: it names the field, and what there is.
     """
     for column in wanted:
-        if column.name not in schema.names:
-            continue
         reader = readers[column.name]
-        reader.value_format(registry_in(columns))  # raises where the schema itself is the problem
-        try:
-            available = column_type(reader, columns)
-        except SchemaError:
-            # No type has an end for a recursive schema: what is left out of the DataFrame's makes it readable.
+        if column.name not in schema.names:  # the reasons alone: values are decoded whole
+            _check_has_type(column)
+            column_type(reader, columns)
+            continue
+        if column.format == "json" and column.schema is None:
+            wanted_type = arrow_schema(schema).field(column.name).type
+            reader.value_format(None).reader(None, wanted_type)  # raises for a type that no value has
+            continue
+        available = available_type(reader, columns)
+        if available is None:
             continue
         try:
             missing = missing_fields(schema[column.name].dataType, available, column.name)

@@ -75,7 +75,6 @@ def test_what_describes_the_registry_is_kept_and_not_shown() -> None:
         ({"valueFormat": "avroo"}, "valueFormat is 'avroo': did you mean avro?"),
         ({"keyFormat": "text"}, "keyFormat is 'text': did you mean string?"),
         ({"valueFormat": "xml"}, "valueFormat is 'xml': use binary, string, json, avro or protobuf."),
-        ({"valueFormat": "json"}, "valueFormat=json needs valueSchema: the columns as Spark DDL"),
         ({"valueFormat": "avro"}, "set schema.registry.url for values of a schema registry, or valueSchema for values"),
         ({"keyFormat": "protobuf"}, "keyFormat=protobuf needs a schema: set schema.registry.url"),
         ({"valueSchema": "id INT"}, "valueSchema has no effect with valueFormat=binary: set valueFormat to json, avro or"),

@@ -254,7 +254,9 @@ def scalar(rng: random.Random, field: Any) -> Any:
     if kind == field.CPPTYPE_BOOL:
         return rng.random() < 0.5
     if kind in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
-        return rng.choice((0.0, -0.0, 1.0, 2.5, 1e30, float("inf"), float("nan"), -7.25))
+        # 1e10 is a float32 as it is. The JSON mapping's text of another one is not what it is as a double, which is read.
+        large = 1e10 if kind == field.CPPTYPE_FLOAT else 1e30
+        return rng.choice((0.0, -0.0, 1.0, 2.5, large, float("inf"), float("nan"), -7.25))
     if kind in (field.CPPTYPE_UINT32, field.CPPTYPE_UINT64):
         return rng.choice((0, 1, 200, 2**31, 2**32 - 1))
     return rng.choice((0, 1, -1, 200, 2**31 - 1, -(2**31)))
