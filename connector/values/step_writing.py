@@ -1,7 +1,7 @@
 """Columns written by steps, all rows together: what is the same for every format.
 
-A step takes a pa.Array and returns pieces (:mod:`~pykafka_wire.values.pieces`). It never raises for a value: an element that does
-not fit is reported to :class:`Misfits` and gets bytes that mean nothing.
+A step takes a pa.Array and returns pieces (:mod:`~pykafka_wire.wire.records.pieces`). It never raises for a value: an element that
+does not fit is reported to :class:`Misfits` and gets bytes that mean nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.errors import MisfitError, SchemaError
-from pykafka_wire.values.pieces import Ints, Piece, constant, expanded, joined
 from pykafka_wire.wire.records.arrays import to_arrow, validity
+from pykafka_wire.wire.records.pieces import Ints, Piece, constant, expanded, joined
 
 #: Rows that are written at once. The calls for one group of rows take 0.6 ms in all, so that fewer rows are slower.
 _ROWS_AT_ONCE: Final = 32_768
@@ -77,6 +77,10 @@ class StepWriter:
     def __init__(self, step: Step, prefix: bytes = b"") -> None:
         self._step = step
         self._prefix = prefix
+
+    def __reduce__(self) -> tuple[type[StepWriter], tuple[Step, bytes]]:
+        # Not as its subclass, which checks types on the driver: a task would load all that its plan needs, for 0.3 s of CPU.
+        return StepWriter, (self._step, self._prefix)
 
     def write(self, column: Any) -> Any:  # Any: pyarrow has no types
         """pa.BinaryArray, as long as ``column``: each row's prefix and value; null for null.

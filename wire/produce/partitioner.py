@@ -166,12 +166,14 @@ def partitions_of(keys: Any, n_partitions: int) -> npt.NDArray[np.int32]:
     if keys.null_count:
         sizes[~validity(keys)] = -1
     # Keys of equal length are hashed together: a loop over lengths, then over their words, never over keys.
-    order = np.argsort(sizes, kind="stable")
-    cuts = np.flatnonzero(np.diff(sizes[order])) + 1
-    for rows in np.split(order, cuts):
-        size = int(sizes[rows[0]])
+    groups: list[Any] = [slice(None)]
+    if int(sizes.min()) != int(sizes.max()):
+        order = np.argsort(sizes, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1)
+    for rows in groups:
+        size = int(sizes[rows][0])
         if size >= 0:
-            hashed = _murmur2_of_equal_length(octets, bounds[rows], size)
+            hashed = _murmur2_of_equal_length(octets, bounds[:-1][rows], size)
             partitions[rows] = (hashed & np.uint32(0x7FFFFFFF)) % np.uint32(n_partitions)
     return partitions
 
@@ -181,15 +183,16 @@ def _murmur2_of_equal_length(
 ) -> npt.NDArray[np.uint32]:
     m = np.uint32(_M)
     h = np.full(len(starts), (_SEED ^ size) & _MASK, dtype=np.uint32)
-    words = octets[starts[:, None] + np.arange(size)] if size else np.empty((len(starts), 0), dtype=np.uint8)
     whole = size & ~3
+    # The four bytes from each position on, as a number: a view.
+    words = np.ndarray((max(len(octets) - 3, 0),), dtype="<u4", buffer=octets.data, strides=(1,))
     for at in range(0, whole, 4):
-        k = np.ascontiguousarray(words[:, at : at + 4]).view("<u4")[:, 0].astype(np.uint32) * m
+        k = words[starts + at].astype(np.uint32) * m
         k = (k ^ k >> np.uint32(_R)) * m
         h = h * m ^ k
     if whole < size:
         for at in range(whole, size):
-            h = h ^ words[:, at].astype(np.uint32) << np.uint32(8 * (at - whole))
+            h = h ^ octets[starts + at].astype(np.uint32) << np.uint32(8 * (at - whole))
         h = h * m
     h = (h ^ h >> np.uint32(13)) * m
     hashed: npt.NDArray[np.uint32] = h ^ h >> np.uint32(15)

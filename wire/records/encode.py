@@ -1,4 +1,5 @@
-"""Columns to record batches, magic 2: NumPy encodes all varints at once, and Arrow joins them with keys and values.
+"""Columns to record batches, magic 2: NumPy encodes all varints at once, and Arrow joins them with keys and
+values (:mod:`~pykafka_wire.wire.records.pieces`).
 
 Owns the layout of records and the division of rows into batches. It knows no brokers; producer fields are not set (-1) until
 :func:`~pykafka_wire.wire.records.batches.stamp_producer` writes them. https://kafka.apache.org/documentation/#record
@@ -10,24 +11,25 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.wire.records import batches
-from pykafka_wire.wire.records.arrays import binary_scalar, to_numpy, validity
+from pykafka_wire.wire.records.arrays import to_numpy, validity
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.compression import Codec, compressor
-from pykafka_wire.wire.records.varints import Ints, n_varint_bytes, write_varints, zigzag
+from pykafka_wire.wire.records.pieces import Octets, Piece, constant, joined, varints
+from pykafka_wire.wire.records.varints import Ints, n_varint_bytes, zigzag
 
 __all__ = ["EncodedBatch", "encode_batches"]
 
 #: Rows are encoded in groups of about this size, since Arrow's binary arrays hold less than 2 GiB. Smaller groups, which fit
 #: into a processor's cache, were not faster.
 _GROUP_BYTES: Final = 64 * 1024 * 1024
-_NOTHING: Final = binary_scalar(b"")
 #: The header count of a record without headers.
-_NO_HEADERS: Final = binary_scalar(b"\x00")
+_NO_HEADERS: Final = b"\0"
+#: A record's attributes, none of which is in use.
+_NO_ATTRIBUTES: Final = b"\0"
 
 
 def encode_batches(
@@ -170,28 +172,26 @@ def _encode_records(
 ) -> Any:
     """pa.BinaryArray of each row as a record; ``batch_start`` is the first row of each row's batch, int64[n_rows]."""
     n = len(timestamp)
-    timestamp_delta = zigzag(timestamp - timestamp[batch_start])
-    offset_delta = zigzag(np.arange(n, dtype=np.int64) - batch_start)
-    zigzag_key, zigzag_value = zigzag(key_size), zigzag(value_size)
-    sizes = [n_varint_bytes(v) for v in (timestamp_delta, offset_delta, zigzag_key, zigzag_value)]
-    length = zigzag(content + (1 + sizes[0] + sizes[1] + sizes[2] + sizes[3]))
-
-    # Before the key: length, attributes, deltas, the key's length. Between key and value: the value's length.
-    before_key = [
-        (length, n_varint_bytes(length)),
-        (np.zeros(n, dtype=np.uint64), np.ones(n, dtype=np.int64)),
-        (timestamp_delta, sizes[0]),
-        (offset_delta, sizes[1]),
-        (zigzag_key, sizes[2]),
+    timestamp_delta = varints(timestamp - timestamp[batch_start])
+    offset_delta = varints(np.arange(n, dtype=np.int64) - batch_start)
+    key_length, value_length = varints(key_size), varints(value_size)
+    n_bytes = content + 1
+    for word in (*timestamp_delta, *offset_delta, *key_length, *value_length):
+        n_bytes += word.sizes
+    pieces: list[Piece] = [
+        *varints(n_bytes),
+        *constant(_NO_ATTRIBUTES, n),
+        *timestamp_delta,
+        *offset_delta,
+        *key_length,
     ]
-    before_value = [(zigzag_value, sizes[3])]
-    pieces = [_join_varints(before_key + before_value)] if key is None else []
     if key is not None:
-        pieces += [_join_varints(before_key), key, _join_varints(before_value)]
+        pieces.append(Octets(key))
+    pieces += value_length
     if value is not None:
-        pieces.append(value)
-    pieces.append(_NO_HEADERS if header_bytes is None else header_bytes)
-    return pc.binary_join_element_wise(*pieces, _NOTHING, null_handling="replace", null_replacement=b"")
+        pieces.append(Octets(value))
+    pieces += constant(_NO_HEADERS, n) if header_bytes is None else [Octets(header_bytes)]
+    return joined(pieces, n)
 
 
 def _batch(
@@ -218,19 +218,6 @@ def _batch(
     return data
 
 
-def _join_varints(fields: list[tuple[npt.NDArray[np.uint64], Ints]]) -> Any:
-    """pa.BinaryArray of several consecutive varints for each row."""
-    n = len(fields[0][0])
-    offsets = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(sum((size for _, size in fields[1:]), fields[0][1]), out=offsets[1:])
-    buffer = np.empty(int(offsets[-1]), dtype=np.uint8)
-    position = offsets[:-1]
-    for unsigned, size in fields:
-        write_varints(buffer, position, unsigned, size)
-        position = position + size
-    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(buffer)])
-
-
 def _encode_headers(headers: Any) -> Any:
     """pa.BinaryArray of each row's headers as a record holds them: their count, then keys and values with lengths."""
     n_rows = len(headers)
@@ -242,16 +229,7 @@ def _encode_headers(headers: Any) -> Any:
         raise ValueError("a header has a null key")
     n_entries = len(entries)
     key_size, value_size = _sizes(keys, n_entries), _sizes(values, n_entries)
-    zigzag_key, zigzag_value = zigzag(key_size), zigzag(value_size)
-    encoded = pc.binary_join_element_wise(
-        _join_varints([(zigzag_key, n_varint_bytes(zigzag_key))]) if n_entries else keys,
-        keys,
-        _join_varints([(zigzag_value, n_varint_bytes(zigzag_value))]) if n_entries else keys,
-        values,
-        _NOTHING,
-        null_handling="replace",
-        null_replacement=b"",
-    )
+    encoded = joined([*varints(key_size), Octets(keys), *varints(value_size), Octets(values)], n_entries)
     # A row's entries are adjacent, so the boundaries of rows are boundaries of entries.
     entry_offsets = np.zeros(n_entries + 1, dtype=np.int64)
     np.cumsum(_sizes(encoded, n_entries), out=entry_offsets[1:])
@@ -259,8 +237,7 @@ def _encode_headers(headers: Any) -> Any:
     np.cumsum(counts, out=row_entries[1:])
     row_offsets = entry_offsets[row_entries].astype(np.int32)
     rows = pa.Array.from_buffers(pa.binary(), n_rows, [None, pa.py_buffer(row_offsets), pa.py_buffer(_data(encoded))])
-    zigzag_count = zigzag(counts)
-    return pc.binary_join_element_wise(_join_varints([(zigzag_count, n_varint_bytes(zigzag_count))]), rows, _NOTHING)
+    return joined([*varints(counts), Octets(rows)], n_rows)
 
 
 def _as_binary(array: Any) -> Any:

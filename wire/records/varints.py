@@ -1,4 +1,4 @@
-"""Varints in bulk: arrays of them read from a buffer, or written into one, in one call.
+"""Varints in bulk: arrays of them read from a buffer in one call, and the sizes of those to be written.
 
 Records use zigzag varints (one byte holds -64 to 63). Kafka's messages use unsigned varints, which
 :mod:`~pykafka_wire.wire.protocol.primitives` reads and writes.
@@ -73,21 +73,3 @@ def n_varint_bytes(unsigned: npt.NDArray[np.uint64]) -> Ints:
             break
         limit = limit << np.uint64(7)
     return sizes
-
-
-def write_varints(buffer: Octets, positions: Ints, unsigned: npt.NDArray[np.uint64], sizes: Ints) -> None:
-    """Write each varint at its position; ``sizes`` as from :func:`n_varint_bytes`."""
-    at, rest, left = positions, unsigned, sizes
-    while True:
-        more = left > 1
-        octets = rest.astype(np.uint8)
-        octets &= 0x7F
-        octets |= more.view(np.uint8) << 7
-        buffer[at] = octets
-        if not more.any():
-            return
-        if more.all():
-            at, rest, left = at + 1, rest >> np.uint64(7), left - 1
-        else:
-            kept = np.flatnonzero(more)
-            at, rest, left = at.take(kept) + 1, rest.take(kept) >> np.uint64(7), left.take(kept) - 1

@@ -1,6 +1,6 @@
 """The steps of writing one column: each writes the values of one schema out of one Arrow type, for all elements together.
 
-A step takes a pa.Array and returns pieces (:mod:`~pykafka_wire.values.pieces`). It never raises for a value: an element that
+A step takes a pa.Array and returns pieces (:mod:`~pykafka_wire.wire.records.pieces`). It never raises for a value: an element that
 does not fit is reported to :class:`Misfits` and gets bytes that mean nothing. Nulls are judged by :class:`Required` and
 :class:`Optional` alone; what a step returns for them means nothing.
 """
@@ -16,7 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.values.pieces import (
+from pykafka_wire.values.step_writing import Misfits, binary, fixed_width, rescaled
+from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
+from pykafka_wire.wire.records.pieces import (
     Ints,
     Octets,
     Piece,
@@ -31,8 +33,6 @@ from pykafka_wire.values.pieces import (
     octets,
     varints,
 )
-from pykafka_wire.values.step_writing import Misfits, binary, fixed_width, rescaled
-from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
 
 
 class Step(Protocol):
@@ -98,7 +98,7 @@ class Absent:
     is_flat: ClassVar[bool] = True
 
     def write(self, column: Any, misfits: Misfits) -> list[Piece]:
-        return constant(self.content, len(column))
+        return [*constant(self.content, len(column))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class Integer:
                 numbers = np.where(wrong, 0, numbers)
         if self.multiply != 1:
             numbers = numbers * self.multiply
-        return varints(numbers)
+        return [*varints(numbers)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +219,7 @@ class Enum:
         unknown = ~validity(indexes) & validity(column)
         if unknown.any():
             misfits.add(np.flatnonzero(unknown), self.path, "text that is not a symbol of the schema's enum")
-        return varints(np.where(validity(indexes), fixed_width(indexes, "int32"), 0).astype(np.int64))
+        return [*varints(np.where(validity(indexes), fixed_width(indexes, "int32"), 0).astype(np.int64))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.values.pieces import (
+from pykafka_wire.values.protobuf.field_scan import GROUP, LENGTH
+from pykafka_wire.values.protobuf.write_scalars import Value
+from pykafka_wire.values.step_writing import Misfits, fixed_width
+from pykafka_wire.wire.records.arrays import to_arrow, validity
+from pykafka_wire.wire.records.pieces import (
     Flags,
     Ints,
     Octets,
@@ -29,10 +33,6 @@ from pykafka_wire.values.pieces import (
     octets,
     unsigned_varints,
 )
-from pykafka_wire.values.protobuf.field_scan import GROUP, LENGTH
-from pykafka_wire.values.protobuf.write_scalars import Value
-from pykafka_wire.values.step_writing import Misfits, fixed_width
-from pykafka_wire.wire.records.arrays import to_arrow, validity
 
 
 class Content(ABC):

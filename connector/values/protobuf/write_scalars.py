@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.values.pieces import Flags, Ints, Octets, Piece, Word, Words, byte_lengths, unsigned_varints
 from pykafka_wire.values.protobuf.field_scan import FIXED64, LENGTH, VARINT
 from pykafka_wire.values.protobuf.scalar_columns import not_utf8
 from pykafka_wire.values.step_writing import Misfits, binary, fixed_width, rescaled
 from pykafka_wire.wire.records.arrays import to_arrow, validity
+from pykafka_wire.wire.records.pieces import Flags, Ints, Octets, Piece, Word, Words, byte_lengths, unsigned_varints
 from pykafka_wire.wire.records.varints import zigzag
 
 
@@ -63,7 +63,7 @@ class Integer(Value):
         if self.is_zigzag:
             words = zigzag(words.view(np.int64))
         if self.wire_type == VARINT:
-            return unsigned_varints(words), is_set
+            return [*unsigned_varints(words)], is_set
         if self.wire_type == FIXED64:
             return [Word(words, 8, 8)], is_set
         return [Word(words & np.uint64(0xFFFF_FFFF), 4, 4)], is_set
@@ -166,7 +166,7 @@ class EnumName(Value):
             numbers[unknown] = [0 if each is None else each for each in others]
             wrong = [place for place, each in zip(unknown.tolist(), others, strict=True) if each is None]
             misfits.add(np.array(wrong, dtype=np.int64), self.path, "text that is no name of the enum")
-        return unsigned_varints(numbers.view(np.uint64)), numbers != 0
+        return [*unsigned_varints(numbers.view(np.uint64))], numbers != 0
 
 
 def _enum_numbers(texts: Any, is_closed: bool) -> list[int | None]:

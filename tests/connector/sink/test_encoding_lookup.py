@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +37,23 @@ def written(options: SinkOptions) -> list[bytes | None]:
     encoding = pickle.loads(pickle.dumps(look_up_encoding(options, TYPES)))
     (batch,) = encoding.encoded(iter([BATCH]), options.topic)
     return list(batch.column(0).to_pylist())
+
+
+def test_a_task_loads_nothing_but_what_writes() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
+    encoding = look_up_encoding(options("orders", valueSchema=json.dumps(schema)), TYPES)
+    task = """
+import pickle, sys
+import pyarrow as pa
+encoding = pickle.load(sys.stdin.buffer)
+(batch,) = encoding.encoded(iter([pa.record_batch([pa.array([{"id": 1}])], names=["value"])]), "orders")
+assert batch.column(0).to_pylist() == [b"\\x02"]
+prefix = "pykafka_wire.values."
+print(*sorted(name.removeprefix(prefix) for name in sys.modules if name.startswith(prefix)))
+"""
+    done = subprocess.run([sys.executable, "-c", task], input=pickle.dumps(encoding), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode().split() == ["avro", "avro.write_steps", "column_writing", "step_writing"]
 
 
 def test_an_outage_after_the_first_look_up_does_not_end_a_query(

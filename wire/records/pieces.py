@@ -1,7 +1,7 @@
 """Bytes that are written for many elements together: words of up to eight bytes, byte arrays, and how they are joined.
 
-A step of a column writer (:mod:`~pykafka_wire.values.column_writing`) returns pieces: each holds some bytes for every element,
-and an element's value is its bytes out of each piece, in the pieces' order. Knows no format but the varints of all.
+A piece holds some bytes for every element, and what is written for an element is its bytes out of each piece, in the pieces'
+order: records in a batch, and values of every format. Knows no format but the varints of all.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _WORD_BYTES: Final = 8
 _NOTHING: Final = binary_scalar(b"")
 #: More elements than this are joined without a list of their places, which takes 4 bytes for each element of each array.
 _MAX_TAKEN: Final = 65_536
+#: More bytes an element than this are joined without a copy of all of them, which would then cost more than it saves.
+_MAX_TAKEN_BYTES: Final = 256
 #: The bits that say "more bytes follow" in a varint of each size, up to the nine and ten bytes whose first eight all have it.
 _CONTINUED: Final = np.array(
     [
@@ -68,7 +70,7 @@ class Octets:
 Piece = Word | Octets
 
 
-def constant(content: bytes, n: int) -> list[Piece]:
+def constant(content: bytes, n: int) -> list[Word]:
     """The same bytes for each of ``n`` elements."""
     parts = [content[at : at + _WORD_BYTES] for at in range(0, len(content), _WORD_BYTES)]
     return [Word(np.full(n, int.from_bytes(part, "little"), dtype=np.uint64), len(part), len(part)) for part in parts]
@@ -86,17 +88,17 @@ def octets(offsets: npt.NDArray[Any], data: Any) -> Octets:
     return Octets(pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, bounds, pa.py_buffer(data)]))
 
 
-def varints(numbers: Ints) -> list[Piece]:
+def varints(numbers: Ints) -> list[Word]:
     """Each number as a zigzag varint."""
     return unsigned_varints(zigzag(numbers))
 
 
-def counts(numbers: Ints) -> list[Piece]:
+def counts(numbers: Ints) -> list[Word]:
     """Each number, none of them negative, as a zigzag varint."""
     return unsigned_varints((numbers << 1).view(np.uint64))
 
 
-def unsigned_varints(unsigned: Words) -> list[Piece]:
+def unsigned_varints(unsigned: Words) -> list[Word]:
     """Each number as a varint."""
     if not len(unsigned):
         return []
@@ -180,7 +182,7 @@ def joined(pieces: Sequence[Piece], n: int) -> Any:
         return arrays[0]
     if not arrays or n == 0:
         return octets(np.zeros(n + 1, dtype=np.int32), b"").array
-    if n > _MAX_TAKEN:
+    if n > _MAX_TAKEN or sum(array.nbytes for array in arrays) > _MAX_TAKEN_BYTES * n:
         return pc.binary_join_element_wise(*arrays, _NOTHING, null_handling="replace", null_replacement=b"")
     # The elements of all arrays in the order of rows, taken at once: what a row has is side by side. It takes 40 ns a row for six
     # arrays, where binary_join_element_wise takes 70, and 90 if there are nulls.
@@ -188,10 +190,12 @@ def joined(pieces: Sequence[Piece], n: int) -> Any:
     return octets(bounds(taken)[:: len(arrays)], _data(taken)).array
 
 
-@lru_cache(maxsize=2)  # rows come in groups of one size, but for the last of a batch
+@lru_cache(maxsize=2)  # a column writer's rows come in groups of one size, but for the last of a batch
 def _row_order(n: int, n_arrays: int) -> Any:
     """The places of the elements of arrays of ``n``, one behind the other, row by row."""
-    order = np.arange(n, dtype=np.int32)[:, np.newaxis] + np.arange(0, n * n_arrays, n, dtype=np.int32)
+    order = np.empty((n, n_arrays), dtype=np.int32)
+    for nth in range(n_arrays):
+        order[:, nth] = np.arange(nth * n, (nth + 1) * n, dtype=np.int32)
     return to_arrow(order.reshape(-1))
 
 
