@@ -217,7 +217,9 @@ def test_the_changes_of_a_database_over_a_kill(
         log.close()
     printed = run("cdc_to_delta.py", *arguments, environment=environment, folder=tmp_path)
     assert printed == f"{len(database.rows)} rows in {table}\n"
-    found = [row.asDict() for row in spark.read.format("delta").load(str(table)).drop("_offset").collect()]
+    found = [
+        row.asDict() for row in spark.read.format("delta").load(str(table)).drop("_partition", "_offset").collect()
+    ]
     assert {row["id"]: row for row in found} == database.rows
 
 

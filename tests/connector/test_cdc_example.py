@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.sql.types import StructType
 
 from tests.connector.debezium import (
     KEY_SCHEMA,
@@ -25,6 +27,7 @@ from tests.connector.test_examples_in_session import example
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 COLUMNS = "id BIGINT, name STRING, email STRING, updated_at BIGINT"
+DEADLINE_S = 300
 Encode = Callable[[Event], tuple[bytes | None, bytes | None]]
 
 
@@ -37,39 +40,36 @@ def send(outside: Any, name: str, events: list[Event], encode: Encode) -> None:
 
 
 def rows_of(spark: Any, table: str) -> dict[int, dict[str, Any]]:
-    rows = [row.asDict() for row in spark.read.format("delta").load(table).drop("_offset").collect()]
+    rows = [row.asDict() for row in spark.read.format("delta").load(table).drop("_partition", "_offset").collect()]
     found = {row["id"]: row for row in rows}
     assert len(found) == len(rows), "a row is there twice"
     return found
 
 
-def changed_rows(spark: Any, table: str) -> int:
-    """How many rows the last commit of the table changed."""
-    (last,) = spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").collect()
-    metrics = last.operationMetrics
-    return sum(int(metrics.get(f"numTargetRows{done}", 0)) for done in ("Inserted", "Updated", "Deleted"))
+def changed_rows(spark: Any, table: str) -> list[int]:
+    """How many rows each MERGE into the table changed."""
+    merges = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").where("operation = 'MERGE'").sort("version").collect()
+    changes = ("Inserted", "Updated", "Deleted")
+    return [sum(int(merge.operationMetrics.get(f"numTargetRows{each}", 0)) for each in changes) for merge in merges]
 
 
-def apply_over_a_crash(
-    spark: Any, cdc: Any, changes: Callable[[], Any], table: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ends the query between the commit of the table and that of the checkpoint, and starts it again."""
+def start_and_crash(cdc: Any, changes: Any, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query ends between the commit of the table and that of the checkpoint."""
     apply = cdc.apply
 
     def apply_and_crash(batch: Any, table: str) -> None:
         apply(batch, table)
-        assert changed_rows(spark, table) > 0
         raise RuntimeError("killed between the two commits")
 
-    monkeypatch.setattr(cdc, "apply", apply_and_crash)
-    query = cdc.start(changes(), table)
-    with pytest.raises(Exception, match="killed between the two commits"):
-        query.awaitTermination(120)
-    after_crash = spark.read.format("delta").load(table).sort("id").collect()
-    monkeypatch.setattr(cdc, "apply", apply)
-    assert cdc.start(changes(), table).awaitTermination(120)
-    assert changed_rows(spark, table) == 0
-    assert spark.read.format("delta").load(table).sort("id").collect() == after_crash
+    with monkeypatch.context() as patched:
+        patched.setattr(cdc, "apply", apply_and_crash)
+        with pytest.raises(Exception, match="killed between the two commits"):
+            cdc.start(changes, table).awaitTermination(DEADLINE_S)
+
+
+def assert_applied_again_without_effect(spark: Any, table: str) -> None:
+    first, again, further = changed_rows(spark, table)
+    assert first > 0 and again == 0 and further > 0
 
 
 def test_json_changes_without_schemas_and_with(
@@ -83,7 +83,7 @@ def test_json_changes_without_schemas_and_with(
 
     first_changes(database)
     send(outside, name, database.taken(), lambda event: (json_bytes(event.key), json_bytes(event.value)))
-    assert cdc.start(changes(), table).awaitTermination(120)
+    start_and_crash(cdc, changes(), table, monkeypatch)
     assert rows_of(spark, table) == database.rows
     more_changes(database)
 
@@ -91,8 +91,9 @@ def test_json_changes_without_schemas_and_with(
         return json_bytes(event.key, schemas=True), json_bytes(event.value, schemas=True)
 
     send(outside, name, database.taken(), with_schemas)
-    apply_over_a_crash(spark, cdc, changes, table, monkeypatch)
+    assert cdc.start(changes(), table).awaitTermination(DEADLINE_S)
     assert rows_of(spark, table) == database.rows
+    assert_applied_again_without_effect(spark, table)
 
 
 def test_avro_changes_with_a_new_column_in_the_middle(
@@ -119,25 +120,74 @@ def test_avro_changes_with_a_new_column_in_the_middle(
 
     first_changes(database)
     send(outside, name, database.taken(), encoder(value_schema()))
-    assert cdc.start(changes(), table).awaitTermination(120)
+    start_and_crash(cdc, changes(), table, monkeypatch)
     assert rows_of(spark, table) == database.rows
     more_changes(database)
     database.create(row(13, "with a column that the table lacks", city="Ulm"))
     city = {"name": "city", "type": ["null", "string"], "default": None}
     send(outside, name, database.taken(), encoder(value_schema(city)))
-    apply_over_a_crash(spark, cdc, changes, table, monkeypatch)
+    assert cdc.start(changes(), table).awaitTermination(DEADLINE_S)
     assert rows_of(spark, table) == {number: {"city": None} | found for number, found in database.rows.items()}
+    assert_applied_again_without_effect(spark, table)
 
 
-def test_what_is_no_change_of_a_row_fails_the_query_with_its_offset(
-    kafka: Any, topic: Any, spark: Any, outside: Any, tmp_path: Path
-) -> None:
-    name, database = topic(2), Database()
-    cdc = example("cdc_to_delta")
-    database.create(row(2, "good"))
-    (event,) = database.taken()
-    truncated = Event(key={"id": 4}, value={"before": None, "after": None, "op": "t"})
-    send(outside, name, [event, truncated], lambda each: (json_bytes(each.key), json_bytes(each.value)))
-    changes = cdc.read_json(spark, kafka.bootstrap_servers, name, "id BIGINT", COLUMNS)
-    with pytest.raises(Exception, match="offset 1 is no change of a row: its op is t"):
-        cdc.start(changes, str(tmp_path / "customers")).awaitTermination(120)
+CHANGES = (
+    "key STRUCT<id BIGINT>, op STRING, after STRUCT<id BIGINT, name STRING>, "
+    "is_tombstone BOOLEAN, partition INT, offset BIGINT"
+)
+Change = tuple[Any, ...]
+
+
+def change(offset: int, number: int | None, op: str | None, name: str | None = None, *, partition: int = 0) -> Change:
+    """A row of the DataFrame of changes; without ``op`` a tombstone."""
+    after = None if name is None else {"id": number, "name": name}
+    return {"id": number}, op, after, op is None, partition, offset
+
+
+@pytest.fixture
+def apply(spark: Any, tmp_path: Path) -> Callable[..., dict[int, str]]:
+    """Applies changes as one micro-batch to a table of the test's own; returns the names in it by id."""
+    table, cdc = str(tmp_path / "names"), example("cdc_to_delta")
+    cdc.create_or_widen(spark, table, StructType.fromDDL("id BIGINT, name STRING"))
+
+    def apply(*changes: Change) -> dict[int, str]:
+        cdc.apply(spark.createDataFrame(changes, CHANGES), table)
+        return {number: found["name"] for number, found in rows_of(spark, table).items()}
+
+    return apply
+
+
+def test_other_micro_batches_of_the_same_changes_end_in_the_same_rows(apply: Callable[..., dict[int, str]]) -> None:
+    """As after the loss of a checkpoint: from the beginning again, with other bounds."""
+    changes = [
+        change(0, 1, "r", "one"),
+        change(0, 2, "r", "two", partition=1),
+        change(1, 1, "d"),
+        change(2, 1, None),
+        change(3, 1, "c", "one again"),
+        change(4, 3, "c", "three"),
+        change(5, 3, "d"),
+        change(6, 3, None),
+        change(1, 2, "u", "two changed", partition=1),
+    ]
+    rows = {1: "one again", 2: "two changed"}
+    assert apply(*changes) == rows
+    assert apply(*changes[:6]) == {**rows, 3: "three"}  # whose delete is still to come, as when it was first applied
+    assert apply(*changes[6:]) == rows
+
+
+def test_what_cannot_be_applied_is_an_error(apply: Callable[..., dict[int, str]]) -> None:
+    assert apply(change(0, 2, "r", "before")) == {2: "before"}
+    no_change = "partition 0, offset 7 is no change of a row with a primary key: its key is "
+    two_partitions = "the changes of row {} are in two topic-partitions"
+    for changes, error in [
+        ([change(7, 1, "t")], no_change + '{"id":1}, its op t'),
+        ([change(7, None, "c", "no primary key")], no_change + "{}, its op c"),
+        ([change(7, 2, "u")], no_change + '{"id":2}, its op u'),  # no delete, though nothing is after it
+        ([change(7, 1, "c", "a"), change(9, 1, "u", "b", partition=1)], two_partitions.format('{"id":1}')),
+        ([change(9, 2, "u", "moved", partition=1)], two_partitions.format('{"id":2}')),
+        ([change(9, 2, "d", partition=1)], two_partitions.format('{"id":2}')),
+    ]:
+        with pytest.raises(Exception, match=re.escape(error)):
+            apply(*changes)
+    assert apply() == {2: "before"}
