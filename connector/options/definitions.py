@@ -34,7 +34,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("endingTimestamp", "none", "B", "as `startingTimestamp`; latest if no record matches"),
     OptionSpec("includeHeaders", "false", "SB", "adds the column `headers`"),
     OptionSpec("valueFormat", "binary", "SBW", "`binary`, `string` (UTF-8), `json`, `avro` or `protobuf`: what the column `value` is decoded from, or encoded as"),
-    OptionSpec("valueSchema", "the subject's newest version", "SBW", "for `json` a Spark DDL such as `id BIGINT, at TIMESTAMP`; for `avro` and `protobuf` the reader's schema, or without a registry the schema of the values themselves; for a write the schema to write with, which the subject must have"),
+    OptionSpec("valueSchema", "the subject's newest version", "SBW", "for `json` a Spark DDL such as `id BIGINT, at TIMESTAMP`, needed where `.schema(…)` does not give the type; for `avro` and `protobuf` the reader's schema, or without a registry the schema of the values themselves; for a write the schema to write with, which the subject must have"),
     OptionSpec("valueSubject", "by `value.subject.name.strategy`", "SBW", "the registry's subject that has the schema"),
     OptionSpec("valueMessage", "the first one", "SBW", "for `protobuf`: the message's name, where the schema has several"),
     OptionSpec("onValueError", "fail", "SB", "what to do with a value that cannot be decoded: `fail`, `null`, or `divert`, which adds a string column `valueError` with the reason"),
