@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.definitions import default_of
@@ -20,6 +20,8 @@ from pykafka_wire.options.starting_offsets import (
 from pykafka_wire.options.typed_columns import TypedColumns, parse_typed_columns
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
+
+_SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,13 +142,17 @@ class SchemaOptions:
 def parse_schema_options(options: Mapping[str, str]) -> SchemaOptions:
     """What decides the schema of a read. Spark asks for the schema before it says whether the read is a stream.
 
+    A view for INSERT INTO alone names only ``topic``: its columns are those of a read of that topic.
+
     Raises:
         OptionError: as :func:`parse_source_options`, for these options alone.
     """
     values = OptionValues(options, "batch")  # which refuses no option of a stream
+    topic = values.text("topic")
+    is_read = any(name.lower() in values.given for name in _SUBSCRIPTIONS)
     return SchemaOptions(
         client=values.client_settings(),
-        subscription=_subscription(values),
+        subscription=_subscription(values) if is_read or topic is None else Subscription(topics=(topic,)),
         include_headers=values.boolean("includeHeaders"),
         typed_columns=parse_typed_columns(values),
     )
@@ -168,7 +174,7 @@ def _static_membership(values: OptionValues, client: ClientSettings, commits: bo
 
 
 def _subscription(values: OptionValues) -> Subscription:
-    names = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in values.given]
+    names = [name for name in _SUBSCRIPTIONS if name.lower() in values.given]
     if len(names) != 1:
         found = f"{' and '.join(names)} are given" if names else "no topic is named"
         hint = ", in place of topic, which applies to writes" if not names and "topic" in values.given else ""

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.errors import ValueFormatError
+from pykafka_wire import PykafkaWireDataSource
+from pykafka_wire.errors import OptionError, ValueFormatError
 from pykafka_wire.options.typed_columns import TypedColumns
 from pykafka_wire.schema import arrow_schema, typed_source_schema
 from pykafka_wire.source.reader_schemas import column_type, find_reader_schemas, for_tasks
@@ -19,7 +20,7 @@ from pykafka_wire.source.task_reader import record_batches
 from pykafka_wire.source.typed_decoding import column_decoders, slices
 from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.topic_partitions import OffsetRange
-from tests.connector.parsed_options import batch
+from tests.connector.parsed_options import BROKERS, batch
 from tests.connector.source.typed_topics import ID, record
 from tests.connector.values.scripted_registry import scripted_registry
 
@@ -173,3 +174,14 @@ def test_fields_that_the_reader_s_schema_lacks_are_null(kind: str) -> None:
         found = decoder.columns(decoded([value]), RANGES)["value"]
     assert found.type == wanted.field("value").type
     assert found.to_pylist() == [{"note": None, "id": 7, "parts": [{"note": None, "number": 3}]}]
+
+
+def test_a_view_for_inserts_alone_has_the_columns_of_its_topic() -> None:
+    answers: dict[str, Any] = {"/subjects/orders-value/versions/latest": {"id": 5, "schema": record(ID)}}
+    answers["/schemas/ids/5"] = {"schema": record(ID)}
+    with scripted_registry(answers) as url:
+        options = BROKERS | {"topic": "orders", "valueFormat": "avro", "schema.registry.url": url}
+        schema: Any = PykafkaWireDataSource(options).schema()
+    assert schema["value"].dataType.simpleString() == "struct<id:bigint>"
+    with pytest.raises(OptionError, match="use exactly one of subscribe, subscribePattern and assign"):
+        PykafkaWireDataSource(options).reader(schema)
