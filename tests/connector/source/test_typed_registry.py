@@ -136,17 +136,10 @@ def test_protobuf_of_confluents_serializer(spark: Any, kafka: Any, orders: Topic
     assert sorted(map(tuple, rows.collect())) == [(number, f"c{number % 3}") for number in range(6)]
 
 
-OUTAGES = {
-    "closes connections": Answer(status=None),
-    "refuses": Answer(status=403, content=b'{"error_code": 403, "message": "User is denied"}'),
-    "answers nonsense": Answer(content=b"<html>maintenance</html>"),
-}
-
-
-def test_a_query_goes_on_after_each_outage_and_loses_nothing(
+def test_a_query_goes_on_after_an_outage_and_loses_nothing(
     spark: Any, queries: Any, orders: Topic, front: RegistryFront
 ) -> None:
-    """Under ``divert``, the policy that would hide the most: an outage diverts nothing."""
+    """Under ``divert``, the policy that would hide the most: an outage diverts nothing, in a worker or in the driver."""
 
     def run() -> None:
         stream = queries.stream(
@@ -158,7 +151,7 @@ def test_a_query_goes_on_after_each_outage_and_loses_nothing(
             .trigger(availableNow=True)
             .start(str(queries.table))
         )
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
 
     def written() -> list[Any]:
         return sorted(map(tuple, spark.read.parquet(str(queries.table)).collect()))
@@ -173,14 +166,12 @@ def test_a_query_goes_on_after_each_outage_and_loses_nothing(
     newer = [order_schema(NOTE), order_schema(NOTE, PIECES)]
     needed = orders.write(orders.avro(order_schema(), *newer), documents(30, first=20))
     paths = [f"/schemas/ids/{number}" for number in needed]
-    for outage, answer in OUTAGES.items():
-        front.answers = dict.fromkeys(paths, answer)
+    refused = Answer(status=403, content=b'{"error_code": 403, "message": "User is denied"}')
+    for answers in (dict.fromkeys(paths, refused), {"": Answer(status=None)}):
+        front.answers = answers
         with pytest.raises(Exception, match="PYKAFKA_WIRE_REGISTRY"):
             run()
-        assert written() == expected(20), outage
-    front.answers = {"": Answer(status=500)}  # and where the driver asks for the newest schema
-    with pytest.raises(Exception, match="PYKAFKA_WIRE_REGISTRY"):
-        run()
+        assert written() == expected(20)
     front.answers = {}
     run()
     assert written() == expected(50)
