@@ -23,6 +23,8 @@ from pykafka_wire.worker_pickling import SentToWorkers
 
 OnError = Literal["fail", "null", "divert"]
 _POLICIES: Final = ("fail", "null", "divert")
+#: Of values that are read one by one, before they become a column: of one byte, Python may make an object of 200.
+_BYTES_AT_ONCE: Final = 1 << 17
 #: A reason may name a schema's fields or a document's keys, which have no limit of their own.
 _MAX_REASON: Final = 500
 
@@ -211,10 +213,17 @@ def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, sc
         parts.append((index, column))
         alone = np.flatnonzero(left)
         if len(alone):
-            found, failed = _convert_each((payloads[row] for row in alone.tolist()), reader.read_one, column_type)
-            parts.append((index[alone], found))
-            reasons.update((int(index[alone[nth]]), reason) for nth, reason in failed.items())
+            for some in _pieces(alone, payloads):
+                found, failed = _convert_each((payloads[row] for row in some.tolist()), reader.read_one, column_type)
+                parts.append((index[some], found))
+                reasons.update((int(index[some[nth]]), reason) for nth, reason in failed.items())
     return Decoded(_in_order(len(rows), column_type, parts), reasons)
+
+
+def _pieces(rows: Ints, payloads: Payloads) -> list[Ints]:
+    """The rows in pieces of about ``_BYTES_AT_ONCE`` bytes."""
+    ends = np.cumsum(payloads.ends[rows] - payloads.starts[rows])
+    return np.split(rows, np.flatnonzero(np.diff(ends // _BYTES_AT_ONCE)) + 1)
 
 
 def reasons_column(converted: Decoded, n_rows: int) -> Any:

@@ -19,7 +19,7 @@ class Payloads:
     """The bytes of n values.
 
     Attributes:
-        data: uint8[…], the buffer that holds all of them; it may hold other bytes, too.
+        data: uint8[…], the buffer that holds all of them; it may hold other bytes, too, and is never empty.
         starts, ends: int64[n], ascending, ends exclusive.
     """
 
@@ -32,7 +32,7 @@ class Payloads:
         """The bytes of a pa.BinaryArray, a view. What stands for a null means nothing."""
         _, offsets, data = rows.buffers()
         edges = np.frombuffer(offsets or bytes(4), dtype=np.int32)[rows.offset :][: len(rows) + 1].astype(np.int64)
-        return cls(np.frombuffer(data or b"", dtype=np.uint8), edges[:-1], edges[1:])
+        return cls(np.frombuffer(data or bytes(1), dtype=np.uint8), edges[:-1], edges[1:])
 
     def __len__(self) -> int:
         return len(self.starts)

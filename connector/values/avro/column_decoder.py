@@ -17,6 +17,8 @@ from pykafka_wire.values.payloads import Flags, Payloads
 
 #: Lanes per group, chosen so that their data fits the cache.
 _LANES_AT_ONCE: Final = 32_768
+#: Bytes per group. An item of an array may have one byte, and some 100 are computed of it.
+_BYTES_AT_ONCE: Final = 2 << 20
 
 
 def decode(payloads: Payloads, step: Step, column_type: pa.DataType) -> tuple[Any, Flags]:
@@ -25,8 +27,11 @@ def decode(payloads: Payloads, step: Step, column_type: pa.DataType) -> tuple[An
     Elements that could not be read are meaningless. A value with bytes left over counts as not read.
     """
     columns, failed = [], [np.zeros(0, dtype=np.bool_)]
-    for first in range(0, len(payloads), _LANES_AT_ONCE):
-        some = slice(first, first + _LANES_AT_ONCE)
+    first = 0
+    while first < len(payloads):
+        by_bytes = int(np.searchsorted(payloads.ends, payloads.starts[first] + _BYTES_AT_ONCE, side="right"))
+        some = slice(first, min(first + _LANES_AT_ONCE, max(by_bytes, first + 1)))
+        first = some.stop
         lanes = Lanes.of(Payloads(payloads.data, payloads.starts[some], payloads.ends[some]))
         columns.append(step.read(lanes))
         failed.append(lanes.failed | (lanes.position != lanes.end))

@@ -20,8 +20,8 @@ from pykafka_wire.values.payloads import Flags, Ints
 from pykafka_wire.wire.records.arrays import to_numpy, validity
 
 #: Items of an array or map are passed in rounds, one item of each lane per round. With few lanes left a round is inefficient:
-#: these lanes fail, and the caller decodes their values one by one.
-_MIN_LANES: Final = 16
+#: these lanes fail, and the caller decodes their values one by one. A round takes as long as some 60 items one by one.
+_MIN_LANES: Final = 64
 _MAX_ROUNDS_OF_FEW: Final = 64
 
 

@@ -59,7 +59,7 @@ def object_bounds(payloads: Payloads) -> tuple[Payloads, Flags]:
     starts, ends = payloads.starts, payloads.ends
     whole = _braced(payloads)
     odd = np.flatnonzero(~whole)
-    if len(odd) and len(payloads.data):
+    if len(odd):
         starts, ends = starts.copy(), ends.copy()
         for _ in range(_MAX_WHITE_SPACE):
             white = (ends[odd] > starts[odd]) & _WHITE_SPACE[payloads.data.take(ends[odd] - 1, mode="clip")]
@@ -79,8 +79,6 @@ def object_bounds(payloads: Payloads) -> tuple[Payloads, Flags]:
 
 
 def _braced(payloads: Payloads) -> Flags:
-    if not len(payloads.data):
-        return np.zeros(len(payloads), dtype=np.bool_)
     first = payloads.data.take(payloads.starts, mode="clip")
     last = payloads.data.take(payloads.ends - 1, mode="clip")
     braced: Flags = (first == _OPEN) & (last == _CLOSE) & (payloads.ends - payloads.starts > 1)

@@ -99,8 +99,6 @@ def _index(names: list[str | None], name: str) -> int:
 def _begins_with_zero(payloads: Payloads, index: Ints) -> Any:
     starts = payloads.starts[index]
     long_enough = payloads.ends[index] - starts >= _FRAME_BYTES
-    if not len(payloads.data):
-        return long_enough
     return long_enough & (payloads.data.take(starts, mode="clip") == 0)
 
 

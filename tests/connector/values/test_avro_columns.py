@@ -295,3 +295,17 @@ def test_a_value_that_is_left_takes_nothing_from_its_neighbours() -> None:
     kept = column.take(pa.array(np.flatnonzero(~failed))).to_pylist()
     assert [row["id"] for row in kept] == list(range(50))
     assert json.loads(json.dumps(kept))[49]["country"] == "ü" * 49
+
+
+def test_many_long_arrays_are_read_in_groups_of_few_bytes() -> None:
+    array = {"type": "array", "items": "int"}
+    payload = encoded(array, [1] * 500)
+    tracemalloc.start()
+    try:
+        column, failed = in_columns(array, None, pa.list_(pa.int32()), [payload] * 12_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert not failed.any()
+    assert len(column.flatten()) == 500 * 12_000
+    assert peak < 250 << 20  # of 6 MB, read in one group: 400 MB

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import weakref
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,11 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykafka_wire.errors import PoisonError, RegistryError, ValueFormatError
-from pykafka_wire.values.converter import Converter, read_column
+from pykafka_wire.values.avro.format import Avro
+from pykafka_wire.values.converter import Converter, Format, read_column
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.payloads import Flags, Payloads
+from pykafka_wire.values.payloads import Flags, Payloads, RowReader
 from pykafka_wire.values.registry.framing import Frames, Framing, SchemaId, header_values, split_frames
 from pykafka_wire.values.registry.wire_format import decode_message_indexes, encode_frame, encode_message_indexes
+from pykafka_wire.values.text import Text
 from pykafka_wire.wire.records.arrays import binary_array
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -184,3 +187,50 @@ def test_a_registry_that_does_not_answer_is_no_reason_of_a_row(on_error: Any) ->
 def test_columns_without_values(rows: list[None]) -> None:
     column = Converter(format=Sizes(), type=pa.int64())(pa.array(rows, pa.binary()))
     assert (column.type, column.to_pylist()) == (pa.int64(), rows)
+
+
+@pytest.mark.parametrize(
+    ("value_format", "column_type", "expected"),
+    [
+        (Avro(reader_schema='"long"'), pa.int64(), None),
+        (Avro(reader_schema='{"type": "record", "name": "empty", "fields": []}'), pa.struct([]), {}),
+        (Json(), pa.struct([("id", pa.int64())]), None),
+        (Text(), pa.string(), ""),
+    ],
+)
+def test_columns_of_empty_values_alone(value_format: Format, column_type: pa.DataType, expected: Any) -> None:
+    found = read_column(value_format, column_type, pa.array([b"", None, b""], pa.binary()))
+    assert found.column.to_pylist() == [expected, None, expected]
+    assert list(found.reasons) == ([0, 2] if expected is None else [])
+
+
+class _Items(list[int]):
+    """A list that weak references can follow."""
+
+
+def test_values_read_one_by_one_become_columns_before_python_holds_all_of_them() -> None:
+    read: list[weakref.ref[_Items]] = []
+    most = 0
+
+    @dataclass(frozen=True)
+    class OneByOne:
+        framing: ClassVar[Framing] = "none"
+        has_message_indexes: ClassVar[bool] = False
+
+        def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
+            return RowReader(column_type, self.read_one)
+
+        def read_one(self, payload: bytes) -> Any:
+            nonlocal most
+            if not payload:
+                raise PoisonError("empty")
+            found = _Items([payload[0]])
+            read.append(weakref.ref(found))
+            most = max(most, sum(each() is not None for each in read))
+            return found
+
+    rows = [b"" if row % 7 == 3 else bytes([row]) * 20_000 for row in range(100)]
+    found = read_column(OneByOne(), pa.list_(pa.int64()), pa.array(rows, pa.binary()))
+    assert found.column.to_pylist() == [[row[0]] if row else None for row in rows]
+    assert list(found.reasons) == [row for row in range(100) if not rows[row]]
+    assert most < 20
