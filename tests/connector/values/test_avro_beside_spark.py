@@ -1,4 +1,4 @@
-"""Avro written here beside Spark's own ``to_avro``: the same bytes under the same schema."""
+"""Avro written here beside Spark's own ``to_avro``: the same bytes under the same schema, and the schemas that columns have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.values.avro.column_writer import ColumnWriter
+from pykafka_wire.values.avro.derived import derived_schema
 from pykafka_wire.values.avro.schema import parse
+from tests.connector.values.avro_samples import Samples
 
 pytestmark = pytest.mark.spark
 
@@ -35,3 +37,45 @@ def test_a_map_is_written_as_by_to_avro(spark: Any) -> None:
     column = pa.array([[], [("a", 1)], [("b", None)], None], pa.map_(pa.string(), pa.int32()))
     schema = json.dumps({"type": "map", "values": ["null", "int"]})
     assert differences(spark, {"m": (schema, column)}) == []
+
+
+def test_a_derived_schema_has_the_types_that_spark_gives(spark: Any) -> None:
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    kinds = [Samples(seed).record()[1] for seed in range(40)]
+    kinds.append(
+        pa.struct(
+            [
+                pa.field("id", pa.int64(), nullable=False),
+                pa.field("small", pa.int16()),
+                pa.field("items", pa.list_(pa.field("element", pa.int8(), nullable=False))),
+            ]
+        )
+    )
+    java = spark._jvm.org.apache.spark.sql
+    for kind in kinds:
+        spark_type = java.types.DataType.fromJson(from_arrow_type(kind).json())
+        theirs = java.avro.SchemaConverters.toAvroType(spark_type, False, "topLevelRecord", "").toString()
+        assert comparable(derived_schema(kind)) == comparable(theirs), kind
+
+
+def comparable(text: str) -> Any:
+    """A schema without what differs on purpose: a nullable field's default, and the order of its branches."""
+
+    def plain(schema: Any, namespace: str) -> Any:
+        if isinstance(schema, list):
+            return sorted((plain(each, namespace) for each in schema), key=json.dumps)
+        if not isinstance(schema, dict):
+            return schema
+        found = {name: each for name, each in schema.items() if name not in ("default", "namespace", "name")}
+        inner = schema.get("namespace", namespace)
+        if "name" in schema and schema["type"] in ("record", "fixed"):
+            found["full name"] = f"{inner}.{schema['name']}" if inner else schema["name"]
+        elif "name" in schema:
+            found["name"] = schema["name"]
+        return {
+            name: [plain(one, inner) for one in each] if name == "fields" else plain(each, inner)
+            for name, each in found.items()
+        }
+
+    return plain(json.loads(text), "")
