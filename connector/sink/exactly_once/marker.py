@@ -22,8 +22,8 @@ tasks      array    version 2: the decided transactions that may not have ended 
 
 Version 1: all of the micro-batch is in Kafka. Version 2: it is decided, and the transactions of the list are to be committed. An
 element of ``tasks`` is an array: the task's index, the transactional id without the query's, producer id, epoch, count, digest, and
-where the records are, as arrays of topic, partition, first and last offset. Long lists leave these out. The further parts of a list
-have the fields version, query, batch, part (from 1) and tasks.
+where the records are, as arrays of topic, partition, first and last offset. Long lists leave these out, and so does a task that
+wrote to many partitions. The further parts of a list have the fields version, query, batch, part (from 1) and tasks.
 
 A reader ignores fields that it does not know, so a later form may add some under the same version. A form that an older
 reader must not act on needs the next version: the reader refuses it.
@@ -50,6 +50,8 @@ _SETTLED: Final = 1
 _MAX_CHARACTERS: Final = 4096
 #: A list of more parts leaves out where its records are, which only errors name.
 _MOST_PARTS_WITH_RANGES: Final = 16
+#: So does a task that would take more characters with them: each part must have room for any of its tasks.
+_MOST_OF_A_TASK: Final = 1024
 #: Other programs' metadata are quoted in errors up to this length.
 _QUOTED: Final = 60
 
@@ -70,7 +72,7 @@ class DecidedTask:
     Attributes:
         task: the task's index in its stage.
         n_records, digest: its content, by which a replay's task is found to be the same.
-        ranges: empty in a long list.
+        ranges: empty in a long list, and where there are many.
     """
 
     task: int
@@ -153,7 +155,8 @@ def _task_fields(task: DecidedTask, transactional_id: str) -> list[Any]:
     identity = task.transaction.identity
     name = task_name(transactional_id, task.transaction.transactional_id)
     fields = [task.task, name, identity.producer_id, identity.producer_epoch, task.n_records, task.digest]
-    return [*fields, [list(each) for each in task.ranges]] if task.ranges else fields
+    with_ranges = [*fields, [list(each) for each in task.ranges]]
+    return with_ranges if task.ranges and len(_compact(with_ranges)) <= _MOST_OF_A_TASK else fields
 
 
 def _compact(fields: object) -> str:

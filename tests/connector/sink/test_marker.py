@@ -101,6 +101,15 @@ def test_a_decision_of_a_thousand_tasks_leaves_out_where_the_records_are() -> No
     )
 
 
+def test_a_task_that_wrote_to_many_partitions_leaves_out_where_its_records_are() -> None:
+    task = DECIDED.pending[0]
+    ranges = tuple(WrittenRange("orders", p, 10**9 + p, 10**9 + p) for p in range(200))
+    decided = replace(DECIDED, pending=(replace(task, ranges=ranges), *DECIDED.pending[1:4]))
+    parts = encode_marker(decided, "orders")
+    assert all(len(part.metadata) <= 4096 for part in parts)
+    assert decode_marker(parts, "orders") == replace(decided, pending=(replace(task, ranges=()), *DECIDED.pending[1:4]))
+
+
 def test_a_decision_without_one_of_its_parts_is_not_taken_for_another_one() -> None:
     parts = encode_marker(DECIDED, "orders")
     other = encode_marker(replace(DECIDED, batch_id=6), "orders")
