@@ -14,15 +14,15 @@ import click
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.times import format_timestamp
+from pykafka_wire.sink.exactly_once.leftovers import decided_in, open_transactions
 from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, marker_group
 from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
-from pykafka_wire.sink.exactly_once.task_ids import task_prefix
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
 from pykafka_wire.wire.produce.identity import ProducerIdentity
-from pykafka_wire.wire.transactions.coordinator import TransactionHandle
-from pykafka_wire.wire.transactions.many import abort_all, describe_all, list_open
+from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction
+from pykafka_wire.wire.transactions.many import abort_all
 from pykafka_wire.wire.transactions.versions import TransactionVersion
 
 _FAILED = 1
@@ -53,17 +53,18 @@ def marker(transactional_id: str) -> None:
 
 def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool) -> None:
     """Show the open transactions of a query's tasks; with `abort` end those that are not decided, after a question."""
-    described = describe_all(cluster, [t.transactional_id for t in list_open(cluster, task_prefix(transactional_id))])
-    decided = {
-        task.transaction.identity
-        for found in _markers(cluster, transactional_id).values()
-        if isinstance(found, Marker)
-        for task in found.pending
-    }
-    rows = [_own_row(each, _identity(each) in decided) for each in described.values()]
+    described = open_transactions(cluster, transactional_id)
+    decided = _decided(cluster, transactional_id)
+    rows = [_own_row(each, decided) for each in described]
     output().rows(rows, empty=f"No task of {transactional_id} has an open transaction.", only_if_wide=("since",))
-    abandoned = [each for each in described.values() if _identity(each) not in decided and each.state == "Ongoing"]
-    if len(abandoned) < len(rows):
+    if rows and decided is None:
+        output().message(
+            "The marker cannot be read, so each of them may be decided. They end after their timeout. What is there instead: "
+            f"pykafka-wire marker {transactional_id}."
+        )
+        return
+    abandoned = [each for each in described if _is_abandoned(each, decided)]
+    if any(row["decision"] == "decided" for row in rows):
         output().message("Decided transactions are committed when the query starts again.")
     if not abandoned:
         return
@@ -79,22 +80,43 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
     )
     if not yes:
         click.confirm(question, abort=True, err=True)
+    # From the claim on no driver can decide one of them. One may have been decided while the question was open.
+    init_transaction(cluster, transactional_id)
+    decided = _decided(cluster, transactional_id)
     version = TransactionVersion.of(cluster)
     codes = abort_all(
         cluster,
         [
             TransactionHandle(transactional_id=each.transactional_id, identity=_identity(each), version=version)
             for each in abandoned
+            if _is_abandoned(each, decided)
         ],
     )
     refused = sum(1 for code in codes.values() if code)
-    output().message(f"{len(codes) - refused} aborted" + (f", {refused} had ended meanwhile." if refused else "."))
+    refused += len(abandoned) - len(codes)
+    rest = f", {refused} had ended meanwhile, or were decided." if refused else "."
+    output().message(f"{len(abandoned) - refused} aborted{rest}")
 
 
 def _markers(cluster: Cluster, transactional_id: str) -> dict[str, FoundMarker]:
     """What is committed in the marker's group, by marker topic."""
     offsets = fetch_offsets(cluster, marker_group(transactional_id), None)
     return {tp.topic: read_marker(cluster, transactional_id, tp.topic) for tp in sorted(offsets) if tp.partition == 0}
+
+
+def _decided(cluster: Cluster, transactional_id: str) -> set[ProducerIdentity] | None:
+    """The transactions that a marker lists; None where one cannot be read."""
+    decided: set[ProducerIdentity] = set()
+    for found in _markers(cluster, transactional_id).values():
+        listed = decided_in(found)
+        if listed is None:
+            return None
+        decided |= listed
+    return decided
+
+
+def _is_abandoned(transaction: DescribedTransaction, decided: set[ProducerIdentity] | None) -> bool:
+    return decided is not None and _identity(transaction) not in decided and transaction.state == "Ongoing"
 
 
 def _fields(topic: str, found: FoundMarker) -> dict[str, Any]:
@@ -135,11 +157,11 @@ def _identity(transaction: DescribedTransaction) -> ProducerIdentity:
     return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
 
 
-def _own_row(each: DescribedTransaction, is_decided: bool) -> dict[str, Any]:
+def _own_row(each: DescribedTransaction, decided: set[ProducerIdentity] | None) -> dict[str, Any]:
     return {
         "transactional id": each.transactional_id,
         "state": each.state,
-        "decision": "decided" if is_decided else "abandoned",
+        "decision": "unknown" if decided is None else "decided" if _identity(each) in decided else "abandoned",
         "producer id": each.producer_id,
         "epoch": each.producer_epoch,
         "since": format_timestamp(each.started_ms),

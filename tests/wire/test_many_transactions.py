@@ -108,6 +108,25 @@ def test_one_that_timed_out_and_one_whose_id_was_used_again(
     assert committed_values(brokers, tp.topic, 1) == [[b"first"]]
 
 
+def test_an_id_that_has_expired_leaves_it_unknown(
+    transaction_version_brokers: tuple[str, Any], cluster_of: ClusterOf, prefix: str
+) -> None:
+    cluster = cluster_of(transaction_version_brokers[1])
+    version = TransactionVersion.of(cluster)
+    expired = TransactionHandle(transactional_id=prefix, identity=ProducerIdentity(7, 3), version=version)
+    assert commit_all(cluster, [expired]) == {expired: End.UNKNOWN}
+    of_another = replace(init_transaction(cluster, f"{prefix}again"), identity=ProducerIdentity(7, 3))
+    assert commit_all(cluster, [of_another]) == {of_another: End.UNKNOWN}
+
+
+def test_open_ones_are_found_under_any_prefix(kafka: Any, topic: Any, cluster_of: ClusterOf, prefix: str) -> None:
+    cluster = cluster_of(kafka)
+    name = f"{prefix} \u2013\u00e9.*[\\"
+    handle = left_open(cluster, f"{name}1", TopicPartition(topic(), 0), b"x")
+    assert [each.transactional_id for each in list_open(cluster, name)] == [f"{name}1"]
+    abort_all(cluster, [handle])
+
+
 def test_a_successor_is_refused_where_another_producer_came_between(
     transaction_version_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, prefix: str
 ) -> None:
@@ -137,6 +156,9 @@ def test_nothing_written_leaves_nothing_to_end(kafka: Any, cluster_of: ClusterOf
         (7, 4, "CompleteCommit", End.COMMITTED),
         (7, 4, "CompleteAbort", End.ABORTED),
         (7, 5, "CompleteAbort", End.UNKNOWN),
+        (7, 4, "PrepareEpochFence", End.ABORTED),
+        (7, 4, "PrepareAbort", End.ABORTED),
+        (7, 4, "PrepareCommit", End.COMMITTED),
         (7, 4, "Empty", End.UNKNOWN),
         (7, 4, "Ongoing", End.UNKNOWN),
         (8, 3, "CompleteAbort", End.UNKNOWN),

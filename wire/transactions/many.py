@@ -40,8 +40,18 @@ _RETRIED: Final = (Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATO
 _OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 _FIRST_PATTERN: Final = 2
 _UNKNOWN_TRANSACTIONAL_ID: Final = 105
-#: EndTxn of a transaction that has ended the other way: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PRODUCER_FENCED.
-_ENDED_OTHERWISE: Final = frozenset({47, 48, 90})
+#: EndTxn of a transaction that has ended the other way, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PRODUCER_FENCED; and of an id
+#: that has expired since, INVALID_PRODUCER_ID_MAPPING.
+_HAS_ENDED: Final = frozenset({47, 48, 49, 90})
+#: By the state of a transaction. The coordinator has decided in the states that begin with "Prepare": what is left is to tell the
+#: partitions, which may take as long as one of them has no leader.
+_ENDS: Final = {
+    "PrepareCommit": "committed",
+    "CompleteCommit": "committed",
+    "PrepareEpochFence": "aborted",
+    "PrepareAbort": "aborted",
+    "CompleteAbort": "aborted",
+}
 
 
 class End(Enum):
@@ -75,7 +85,7 @@ def commit_all(
     ends = {handle: End.COMMITTED for handle in handles if not codes[handle]}
     refused = [handle for handle in handles if codes[handle]]
     for handle in refused:
-        if codes[handle] not in _ENDED_OTHERWISE:
+        if codes[handle] not in _HAS_ENDED:
             raise broker_error(codes[handle], api="EndTxn", detail=f"(transactional id {handle.transactional_id!r})")
     if refused:
         described = describe_all(cluster, [handle.transactional_id for handle in refused], deadline=deadline)
@@ -103,7 +113,7 @@ def end_of(handle: TransactionHandle, described: DescribedTransaction | None) ->
         return End.UNKNOWN
     if described.producer_epoch - handle.identity.producer_epoch not in (0, 1):
         return End.UNKNOWN
-    return {"CompleteCommit": End.COMMITTED, "CompleteAbort": End.ABORTED}.get(described.state, End.UNKNOWN)
+    return End(_ENDS.get(described.state, End.UNKNOWN.value))
 
 
 def describe_all(
@@ -147,7 +157,7 @@ def list_open(cluster: Cluster, prefix: str, *, deadline: Deadline | None = None
     for node in cluster.brokers(deadline=deadline):
         pattern = None
         if cluster.supports(node, ListTransactionsRequest, _FIRST_PATTERN, deadline=deadline):
-            pattern = "".join(c if c.isalnum() or c == "_" else f"\\{c}" for c in prefix) + ".*"
+            pattern = "".join(c if c.isalnum() or c == "_" or not c.isascii() else f"\\{c}" for c in prefix) + ".*"
         request = ListTransactionsRequest(state_filters=list(_OPEN_STATES), transactional_id_pattern=pattern)
         response = cluster.request(node, request, deadline=deadline)
         if response.error_code:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 
 from pykafka_wire.options.sink import ExactlyOnceOptions
-from pykafka_wire.sink.exactly_once.marker import Marker
+from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker
 from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
-from pykafka_wire.sink.exactly_once.task_ids import task_prefix
+from pykafka_wire.sink.exactly_once.task_ids import is_task_id, task_prefix
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.describe import describe_transaction
+from pykafka_wire.wire.cluster.describe import DescribedTransaction, describe_transaction
 from pykafka_wire.wire.errors import UnsupportedVersionError, WireError
 from pykafka_wire.wire.produce.identity import ProducerIdentity
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
@@ -52,28 +52,51 @@ def clean_up(
 
 def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionHandle, epoch: int) -> tuple[int, int]:
     """How many were committed, and aborted."""
-    names = [each.transactional_id for each in list_open(cluster, task_prefix(options.transactional_id))]
-    if not names:
-        return 0, 0
     handles = [
         TransactionHandle(
-            transactional_id=name,
+            transactional_id=each.transactional_id,
             identity=ProducerIdentity(each.producer_id, each.producer_epoch),
             version=claim.version,
         )
-        for name, each in describe_all(cluster, names).items()
+        for each in open_transactions(cluster, options.transactional_id)
         if each.state == "Ongoing"
     ]
+    if not handles:
+        return 0, 0
     marker = read_marker(cluster, options.transactional_id, options.marker_topic)
     if not _holds(cluster, claim, epoch):
         _log.warning("Another driver has claimed %r: what is open is left to it", options.transactional_id)
         return 0, 0
-    listed = {task.transaction.identity for task in marker.pending} if isinstance(marker, Marker) else set()
+    listed = decided_in(marker)
+    if listed is None:
+        _log.warning(
+            "%d transactions that were left open end by their time-out: the marker, which may list them, cannot be read: %s",
+            len(handles),
+            marker,
+        )
+        return 0, 0
     decided = [handle for handle in handles if handle.identity in listed]
     abandoned = [handle for handle in handles if handle.identity not in listed]
     commit_all(cluster, decided)
     abort_all(cluster, abandoned)
     return len(decided), len(abandoned)
+
+
+def open_transactions(cluster: Cluster, transactional_id: str) -> list[DescribedTransaction]:
+    """The transactions of a query's tasks that have not ended, by name.
+
+    Raises:
+        UnsupportedVersionError: the brokers are older than Kafka 3.0.
+    """
+    listed = [each.transactional_id for each in list_open(cluster, task_prefix(transactional_id))]
+    return list(describe_all(cluster, [name for name in listed if is_task_id(transactional_id, name)]).values())
+
+
+def decided_in(marker: FoundMarker) -> set[ProducerIdentity] | None:
+    """The transactions that a marker lists; None where it cannot be read, so that any may be decided."""
+    if isinstance(marker, UnreadableMarker):
+        return None
+    return {task.transaction.identity for task in marker.pending} if isinstance(marker, Marker) else set()
 
 
 def _holds(cluster: Cluster, claim: TransactionHandle, epoch: int) -> bool:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import uuid
 from collections import Counter, defaultdict
 from typing import Final
 
 _INFIX: Final = ".task."
+#: WORKER.N
+_NAME: Final = re.compile(r"[0-9a-f]{12}\.[0-9]+")
 
 
 def task_prefix(transactional_id: str) -> str:
@@ -29,6 +32,12 @@ def task_id(transactional_id: str, name: str) -> str:
 def task_name(transactional_id: str, of: str) -> str:
     """The inverse of :func:`task_id`."""
     return of.removeprefix(task_prefix(transactional_id))
+
+
+def is_task_id(transactional_id: str, name: str) -> bool:
+    """Whether an id is of one of a query's tasks. Another query may be named ``Q.task.x``: its ids begin with the same prefix."""
+    prefix = task_prefix(transactional_id)
+    return name.startswith(prefix) and _NAME.fullmatch(name, len(prefix)) is not None
 
 
 def next_task_id(transactional_id: str, query_id: str, batch_id: int) -> str:

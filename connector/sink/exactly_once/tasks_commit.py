@@ -39,7 +39,7 @@ from pykafka_wire.sink.exactly_once.decided_before import (
     replacements,
 )
 from pykafka_wire.sink.exactly_once.decision import Decision, decide
-from pykafka_wire.sink.exactly_once.leftovers import clean_up
+from pykafka_wire.sink.exactly_once.leftovers import clean_up, decided_in
 from pykafka_wire.sink.exactly_once.marker import DecidedTask, FoundMarker, Marker
 from pykafka_wire.sink.exactly_once.marker_offsets import commit_marker, read_marker
 from pykafka_wire.sink.exactly_once.open_task import OpenTask
@@ -291,8 +291,9 @@ def abandon(cluster: Cluster, options: ExactlyOnceOptions, messages: Sequence[Wr
         # Ends the claim's own transaction, also one whose commit is in doubt, or fails after a later claim.
         init_transaction(cluster, options.transactional_id, successor_of=tasks[0].claim.handle.identity)
         found = read_marker(cluster, options.transactional_id, options.marker_topic)
-        decided = {each.transaction for each in found.pending} if isinstance(found, Marker) else set()
-        abort_all(cluster, [handle for handle in handles if handle not in decided])
+        decided = decided_in(found)
+        if decided is not None:
+            abort_all(cluster, [handle for handle in handles if handle.identity not in decided])
     except WireError as error:
         _log.warning(
             "%d transactions of tasks stay open until the next run, or their time-out: %s", len(handles), error

@@ -12,11 +12,11 @@ import pytest
 from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, WrittenRange, encode_marker, marker_group
 from pykafka_wire.sink.exactly_once.task_ids import task_id
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.groups.committed_offsets import commit_offsets
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
-from pykafka_wire.wire.transactions.many import list_open
+from pykafka_wire.wire.transactions.many import End, commit_all, list_open
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.wire.transaction_records import encode
 
@@ -43,7 +43,7 @@ def test_a_decision_is_shown_and_abandoned_transactions_are_aborted_after_a_ques
     query, tp, at = f"q-{uuid.uuid4().hex[:8]}", TopicPartition(topic(), 0), ["-b", kafka.bootstrap_servers]
     assert "has no marker" in command("marker", *at, query, code=1).stdout
     assert "No task of" in command("transactions", *at, "--of", query).stdout
-    decided, abandoned = (left_open(cluster, task_id(query, f"w.{i}"), tp) for i in range(2))
+    decided, abandoned = (left_open(cluster, task_id(query, f"3f2a1b9c5d7e.{i}"), tp) for i in range(2))
     listed = DecidedTask(
         task=3, transaction=decided, n_records=1, digest="0f", ranges=(WrittenRange(tp.topic, 0, 0, 0),)
     )
@@ -80,6 +80,42 @@ def test_a_decision_is_shown_and_abandoned_transactions_are_aborted_after_a_ques
         decided.transactional_id
     ]
     Transaction.begin(cluster, decided.transactional_id)  # ends it
+
+
+def test_what_is_decided_while_the_question_is_open_is_not_aborted(
+    command: Callable[..., Any], kafka: Any, cluster: Cluster, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, tp, at = f"q-{uuid.uuid4().hex[:8]}", TopicPartition(topic(), 0), ["-b", kafka.bootstrap_servers]
+    handles = [left_open(cluster, task_id(query, f"3f2a1b9c5d7e.{i}"), tp) for i in range(2)]
+    listed = DecidedTask(task=0, transaction=handles[0], n_records=1, digest="0f")
+    marker = Marker(query_id="the-query", batch_id=7, n_records=1, digest="0f", pending=(listed,))
+    driver = Transaction.begin(cluster, query)
+    asked: list[str] = []
+
+    def answer(question: str, **_: object) -> bool:
+        asked.append(question)
+        driver.commit_offsets(marker_group(query), {tp: encode_marker(marker, query)[0]})
+        driver.commit()
+        return True
+
+    monkeypatch.setattr("click.confirm", answer)
+    assert (
+        "1 aborted, 1 had ended meanwhile, or were decided."
+        in command("transactions", *at, "--of", query, "--abort").stdout
+    )
+    assert "Abort 2 transactions" in asked[0]
+    assert commit_all(cluster, handles) == {handles[0]: End.COMMITTED, handles[1]: End.ABORTED}
+
+
+def test_nothing_is_aborted_where_the_marker_cannot_be_read(
+    command: Callable[..., Any], kafka: Any, cluster: Cluster, topic: Any
+) -> None:
+    query, tp, at = f"q-{uuid.uuid4().hex[:8]}", TopicPartition(topic(), 0), ["-b", kafka.bootstrap_servers]
+    handle = left_open(cluster, task_id(query, "3f2a1b9c5d7e.0"), tp)
+    commit_offsets(cluster, marker_group(query), {tp: CommittedOffset(8, metadata='{"version": 3}')})
+    shown = command("transactions", *at, "--of", query, "--abort", "--yes").stdout
+    assert "unknown" in shown and "The marker cannot be read, so each of them may be decided" in shown
+    assert commit_all(cluster, [handle]) == {handle: End.COMMITTED}
 
 
 def test_options_that_do_not_go_together(command: Callable[..., Any], kafka: Any) -> None:

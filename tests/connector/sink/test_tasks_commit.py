@@ -25,6 +25,7 @@ from pykafka_wire.sink.exactly_once.task import EncodedTask
 from pykafka_wire.sink.exactly_once.task_ids import TaskIds, task_prefix
 from pykafka_wire.sink.exactly_once.tasks_commit import MarkerWriter, TasksCommit, abandon
 from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
@@ -167,6 +168,27 @@ def test_leftovers_of_a_killed_run_are_aborted_before_the_next_tasks_start(query
     assert query.open() == 0
     query.commit(query.task(claim, 0, b"a"))
     assert visible(query) == [b"a"]
+
+
+def test_what_is_not_of_the_querys_own_tasks_is_left_alone(query: Query) -> None:
+    """Another query may be named as this one's tasks are."""
+    other = Query(query.cluster, query.servers, query.topic)
+    other.options = replace(query.options, transactional_id=task_prefix(query.options.transactional_id) + "7")
+    task = other.task(other.claim(), 0, b"a")
+    query.claim()
+    assert query.open() == 1
+    assert other.commit(task) is Decision.WRITE
+
+
+@pytest.mark.parametrize("marker", ['{"version": 3}', "a note"])
+def test_nothing_is_aborted_where_the_marker_cannot_be_read(query: Query, marker: str) -> None:
+    tasks = [query.task(query.claim(), 0, b"a")]
+    group, place = marker_group(query.options.transactional_id), TopicPartition(query.topic, 0)
+    commit_offsets(query.cluster, group, {place: CommittedOffset(1, metadata=marker)})
+    abandon(query.cluster, query.options, tasks)
+    query.claim()
+    assert query.open() == 1, "it may be decided"
+    query.time_out(*tasks)
 
 
 def test_a_decision_is_carried_out_before_the_next_tasks_start_and_settled_by_the_replay(
