@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from pykafka_wire.errors import PoisonError
+from pykafka_wire.values.avro.input_limits import FREE_BYTES, FREE_PER_BYTE
 
 #: Array items and their fields that take no bytes (nulls, empty records): few schemas have any, and a few bytes can claim
 #: billions of them.
@@ -21,13 +22,14 @@ _MASK: Final = (1 << 64) - 1
 class Cursor:
     """Reads from ``data`` at ``at``, which it advances."""
 
-    __slots__ = ("_depth", "_n_free", "at", "data")
+    __slots__ = ("_depth", "_n_free", "_room", "at", "data")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
         self._depth = 0
         self._n_free = 0
+        self._room = FREE_BYTES + FREE_PER_BYTE * len(data)
 
     def take(self, size: int) -> bytes:
         """The next ``size`` bytes. Raises PoisonError where they are not there."""
@@ -74,8 +76,18 @@ class Cursor:
     def ascend(self) -> None:
         self._depth -= 1
 
-    def check_free(self, at: int) -> None:
-        """Count an item that was read since ``at``. Raises PoisonError for too many that took no bytes."""
+    def check_item(self, at: int, item_bytes: int) -> None:
+        """Count an item that was read since ``at``, and that takes ``item_bytes`` in a column.
+
+        Raises:
+            PoisonError: too many took no bytes of the value, or all take too much for its size.
+        """
+        self._room -= item_bytes
+        if self._room < 0:
+            raise PoisonError(
+                f"its arrays and maps hold too much for its size: more than {FREE_BYTES >> 20} MiB and {FREE_PER_BYTE} bytes of "
+                "memory for each of its own"
+            )
         if self.at == at:
             self._n_free += 1
             if self._n_free > _MAX_FREE:

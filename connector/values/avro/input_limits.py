@@ -1,15 +1,24 @@
 """Which schemas are not read: those whose values take no bytes and are many, or without end, and those that no value can have.
 
 Most schemas allow neither. What bytes can claim under the others is limited where they are read, in
-:mod:`~pykafka_wire.values.avro.cursor`.
+:mod:`~pykafka_wire.values.avro.cursor`. So is the memory that a value's array items take: a null is one byte, and has a place in
+each column of the record that it stands for.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+import pyarrow as pa
+
 from pykafka_wire.errors import PoisonError
 
+#: A quarter of a million nulls for records of 30 numbers, or an array of any length in which every tenth is a record. Twice what a
+#: Protobuf value may take: its items have two bytes at least, Avro's one.
+FREE_BYTES: Final = 64 << 20
+FREE_PER_BYTE: Final = 64
+#: The offset of a text, a list or a map.
+_OFFSET_BYTES: Final = 4
 #: Values that come with one value and take no bytes (nulls, empty records). Few schemas have any.
 _MAX_FREE: Final = 1_000
 #: An Arrow array's offsets have 32 bits.
@@ -25,6 +34,18 @@ def check_limits(schema: Any, named: dict[str, Any]) -> None:
     limits.check(schema)
     if limits.n_free(schema) > _MAX_FREE:
         raise PoisonError("its schema holds too many values that take no bytes")
+
+
+def item_bytes(column_type: pa.DataType) -> int:
+    """What an element of a column takes, null or not, without its text or the items of its own arrays."""
+    if pa.types.is_struct(column_type):
+        return sum(item_bytes(field.type) for field in column_type)
+    if pa.types.is_null(column_type):
+        return 0
+    try:
+        return -(-int(column_type.bit_width) // 8)
+    except ValueError:  # a type without a fixed width
+        return _OFFSET_BYTES
 
 
 class _Limits:

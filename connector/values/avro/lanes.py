@@ -13,11 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pykafka_wire.values.avro.input_limits import FREE_BYTES, FREE_PER_BYTE
 from pykafka_wire.values.payloads import Flags, Ints, Payloads
 from pykafka_wire.wire.records.arrays import to_arrow
 
 Octets = npt.NDArray[np.uint8]
 
+#: Half of what a value may take that is read alone, where arrays within arrays are counted together.
+_FREE_PER_BYTE: Final = FREE_PER_BYTE // 2
 #: A varint of 64 bits takes ten bytes at most.
 _MAX_VARINT_BYTES: Final = 10
 _HIGH_BITS: Final = np.uint64(0x8080_8080_8080_8080)
@@ -34,6 +37,29 @@ _JOINS: Final = tuple(
 )
 
 
+class Room:
+    """The bytes of memory that items of arrays may take, beyond what is in proportion to their values' sizes."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = FREE_BYTES
+
+    def spend(self, counts: Ints, item_bytes: int, sizes: Ints) -> Flags | None:
+        """bool[n]: the lanes that have too many items; None where all have room.
+
+        Args:
+            counts: int64[n], the items of each lane.
+            item_bytes: what an item takes in memory.
+            sizes: int64[n], the bytes of the value that each lane's items take.
+        """
+        self._left -= int(counts.sum()) * item_bytes
+        if self._left >= 0:
+            return None
+        too_many: Flags = counts * item_bytes > _FREE_PER_BYTE * sizes
+        return too_many if too_many.any() else None
+
+
 class Lanes:
     """Values in one buffer.
 
@@ -42,12 +68,14 @@ class Lanes:
         position: int64[n], the next position of each lane; ascending, and never after its end.
         end: int64[n], exclusive.
         failed: bool[n].
+        room: what items may still take, for all lanes of one buffer.
     """
 
-    __slots__ = ("buffer", "end", "failed", "position")
+    __slots__ = ("buffer", "end", "failed", "position", "room")
 
-    def __init__(self, buffer: Octets, position: Ints, end: Ints) -> None:
+    def __init__(self, buffer: Octets, position: Ints, end: Ints, room: Room) -> None:
         self.buffer = buffer
+        self.room = room
         self.position = position
         self.end = end
         self.failed: Flags = np.zeros(len(position), dtype=np.bool_)
@@ -55,7 +83,7 @@ class Lanes:
     @classmethod
     def of(cls, payloads: Payloads) -> Lanes:
         """At the beginning of each value."""
-        return cls(payloads.data, payloads.starts.copy(), payloads.ends)
+        return cls(payloads.data, payloads.starts.copy(), payloads.ends, Room())
 
     def __len__(self) -> int:
         return len(self.position)
@@ -63,8 +91,8 @@ class Lanes:
     def select(self, index: Ints) -> Lanes:
         """A copy of some lanes, to read them separately and then merge them with :meth:`put_back`."""
         if len(index) == len(self):  # all of them
-            return Lanes(self.buffer, self.position.copy(), self.end)
-        return Lanes(self.buffer, self.position.take(index), self.end.take(index))
+            return Lanes(self.buffer, self.position.copy(), self.end, self.room)
+        return Lanes(self.buffer, self.position.take(index), self.end.take(index), self.room)
 
     def put_back(self, index: Ints, lanes: Lanes) -> None:
         """Take over the positions and failures of ``lanes``, which :meth:`select` returned for ``index``."""

@@ -23,6 +23,8 @@ from pykafka_wire.wire.records.arrays import to_numpy, validity
 #: these lanes fail, and the caller decodes their values one by one. A round takes as long as some 60 items one by one.
 _MIN_LANES: Final = 64
 _MAX_ROUNDS_OF_FEW: Final = 64
+#: Of a round the lanes, the number of items before, and where the items of the round begin and end.
+_Block = tuple[Ints, Ints, Ints, Ints]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,32 +130,45 @@ class Items(Step):
     """An ``array``, or a ``map`` with ``key``: blocks of items; each begins with its count (if negative, also with its size).
 
     Each item takes a byte at least, so that no count is above the number of bytes left.
+
+    Attributes:
+        item_bytes: what an item, with its key, takes in memory at least.
     """
 
     item: Step
     type: pa.DataType
     key: Step | None = None
+    item_bytes: int = 0
 
     @property
     def _width(self) -> int | None:
         return None if self.key is not None else self.item.width
 
     def read(self, lanes: Lanes) -> Any:
-        """First goes past all items, to find where each begins and ends; then reads all of them at once."""
+        """First goes past all items, to find where each begins and ends; then reads all of them at once.
+
+        Lanes with too many items for their bytes fail before these are read.
+        """
         n = len(lanes)
+        first = lanes.position.copy()
         counts = np.zeros(n, dtype=np.int64)
-        blocks = []
+        blocks: list[_Block] = []
         for index, part, n_items in self._rounds(lanes):
             starts = part.position.copy()
             self._skip_items(part, n_items)
             blocks.append((index, counts.take(index), starts, part.position))
             counts[index] += n_items
             lanes.put_back(index, part)
+        too_many = lanes.room.spend(counts, self.item_bytes, lanes.position - first)
+        if too_many is not None:
+            lanes.fail(too_many)
+            counts[too_many] = 0
+            blocks = [_where(~too_many[block[0]], block) for block in blocks]
         offsets = np.zeros(n + 1, dtype=np.int32)
         np.cumsum(counts, out=offsets[1:])
         begin, end = self._in_order(blocks, offsets)
         owner = np.repeat(np.arange(n), counts)
-        inner = Lanes(lanes.buffer, begin, end)
+        inner = Lanes(lanes.buffer, begin, end, lanes.room)
         keys = [] if self.key is None else [self.key.read(inner)]
         item_field = self.type.value_field if self.key is None else self.type.item_field
         items = _checked(self.item.read(inner), item_field, inner)
@@ -163,14 +178,8 @@ class Items(Step):
             lanes.fail(_have_duplicate_keys(owner, keys[0], n))
         return self._to_arrow(n, offsets, keys, [items])
 
-    def _in_order(
-        self, blocks: list[tuple[Ints, Ints, Ints, Ints]], offsets: npt.NDArray[np.int32]
-    ) -> tuple[Ints, Ints]:
-        """Where each item begins and ends, lane by lane.
-
-        Args:
-            blocks: of each round the lanes, the number of items before, and where the items of the round begin and end.
-        """
+    def _in_order(self, blocks: list[_Block], offsets: npt.NDArray[np.int32]) -> tuple[Ints, Ints]:
+        """Where each item begins and ends, lane by lane."""
         begin = np.zeros(int(offsets[-1]), dtype=np.int64)
         end = np.zeros(len(begin), dtype=np.int64)
         is_first = np.zeros(len(begin), dtype=np.bool_)
@@ -256,6 +265,11 @@ def _checked(column: Any, field: Any, lanes: Lanes) -> Any:  # a pa.Array, a pa.
     if not field.nullable and column.null_count:
         lanes.fail(~validity(column))
     return column
+
+
+def _where(kept: Flags, block: _Block) -> _Block:
+    index, ordinal, starts, ends = block
+    return index[kept], ordinal[kept], starts[kept], ends[kept]
 
 
 def _flags_at(index: Ints, n: int) -> Flags:

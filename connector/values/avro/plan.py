@@ -15,6 +15,7 @@ import pyarrow as pa
 from pykafka_wire.errors import PoisonError
 from pykafka_wire.values.avro import nested_steps, resolution, scalar_steps
 from pykafka_wire.values.avro.defaults import encode_default
+from pykafka_wire.values.avro.input_limits import item_bytes
 from pykafka_wire.values.avro.lanes import Lanes
 from pykafka_wire.values.avro.logical_values import is_member_struct, scale_of
 from pykafka_wire.values.avro.scalar_steps import Step
@@ -132,7 +133,8 @@ class Plan:
             # Few schemas have any, and a few bytes of each lane could claim thousands of items.
             return None
         key = scalar_steps.Text(pa.string(), True) if node.is_map else None
-        return nested_steps.Items(item, pa.null() if wanted is None else wanted, key)
+        size = (0 if column is None else item_bytes(column)) + (0 if key is None else item_bytes(pa.string()))
+        return nested_steps.Items(item, pa.null() if wanted is None else wanted, key, size)
 
 
 def _with_gaps(fields: list[tuple[Step, int]]) -> tuple[tuple[Step, int], ...]:

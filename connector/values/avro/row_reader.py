@@ -21,6 +21,7 @@ from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_t
 from pykafka_wire.values.avro import resolution
 from pykafka_wire.values.avro.cursor import Cursor
 from pykafka_wire.values.avro.defaults import encode_default
+from pykafka_wire.values.avro.input_limits import item_bytes
 from pykafka_wire.values.avro.logical_values import MICROS, NANOS, is_member_struct, scale_of
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, logical_of
 from pykafka_wire.values.avro.types import member_name
@@ -75,9 +76,10 @@ class RowReader:
         if isinstance(node, resolution.Record) and is_a.is_struct(wanted):
             return self._record(node, wanted)
         if isinstance(node, resolution.Blocks) and not node.is_map and is_a.is_list(wanted):
-            return _array(self._field(node.item, wanted.value_field))
+            return _array(self._field(node.item, wanted.value_field), item_bytes(wanted.value_type))
         if isinstance(node, resolution.Blocks) and node.is_map and is_a.is_map(wanted):
-            return _map(self._field(node.item, wanted.item_field), key_conversion_to(wanted.key_type, "utf-8"))
+            size = item_bytes(wanted.key_type) + item_bytes(wanted.item_type)
+            return _map(self._field(node.item, wanted.item_field), key_conversion_to(wanted.key_type, "utf-8"), size)
         if isinstance(node, resolution.Scalar):
             found = _stored(node, wanted)
             if found is not None:
@@ -224,14 +226,16 @@ def _record(steps: list[tuple[str | None, Read]], constants: Mapping[str, Read])
     return read
 
 
-def _array(item: Read) -> Read:
+def _array(item: Read, size: int = 0) -> Read:
+    """Reads a list; ``size`` is what an item takes in a column."""
+
     def read(cursor: Cursor) -> Any:
         found = []
         while count := cursor.block():
             for _ in range(count):  # each takes a byte at least, is counted, or the data ends
                 at = cursor.at
                 found.append(item(cursor))
-                cursor.check_free(at)
+                cursor.check_item(at, size)
         return found
 
     return read
@@ -247,13 +251,17 @@ def _entry(item: Read) -> Read:
     return skip
 
 
-def _map(item: Read, convert_key: Callable[[str], Any]) -> Read:
+def _map(item: Read, convert_key: Callable[[str], Any], size: int = 0) -> Read:
+    """Reads a map; ``size`` is what a key and its value take in a column."""
+
     def read(cursor: Cursor) -> Any:
         found = {}
         while count := cursor.block():
             for _ in range(count):
+                at = cursor.at
                 key = convert_key(_text(cursor))
                 found[key] = item(cursor)  # the last of several, as in the Java library
+                cursor.check_item(at, size)
         return list(found.items()) if convert_key is not str else found
 
     return read

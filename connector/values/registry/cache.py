@@ -18,19 +18,20 @@ _MAX_ENTRIES: Final = 1_000
 _FAILURES_KEPT_S: Final = 60
 
 
-def cached(function: Callable[..., ResultT]) -> Callable[..., ResultT]:
+def cached(function: Callable[..., ResultT], *, max_failures: int = _MAX_ENTRIES) -> Callable[..., ResultT]:
     """``function``, called once for the same arguments; where it raised :class:`PoisonError`, once a minute.
 
     Threads that ask for the same at the same time wait for one call. Any other error is not remembered.
+
+    Args:
+        max_failures: how many are remembered, apart from the results: they displace none of these.
     """
     in_progress: dict[tuple[Any, ...], threading.RLock] = {}
+    failures = _Failures(max_failures)
 
     @lru_cache(maxsize=_MAX_ENTRIES)
-    def result_or_failure(minute: int, *arguments: Any) -> tuple[ResultT, None] | tuple[None, str]:
-        try:
-            return function(*arguments), None
-        except PoisonError as error:
-            return None, str(error)
+    def found(*arguments: Any) -> ResultT:  # for threads that have waited
+        return function(*arguments)
 
     @lru_cache(maxsize=_MAX_ENTRIES)
     def result(*arguments: Any) -> Any:
@@ -38,11 +39,44 @@ def cached(function: Callable[..., ResultT]) -> Callable[..., ResultT]:
         key = (forks.generation, *arguments)
         with in_progress.setdefault(key, threading.RLock()):
             try:
-                value, failure = result_or_failure(int(time.monotonic() // _FAILURES_KEPT_S), *arguments)
+                reason = failures.reason(arguments)
+                if reason is None:
+                    return found(*arguments)
+            except PoisonError as error:
+                failures.add(arguments, str(error))
+                raise
             finally:
                 in_progress.pop(key, None)
-        if failure is not None:
-            raise PoisonError(failure)
-        return value
+        raise PoisonError(reason)
 
     return wraps(function)(result)
+
+
+class _Failures:
+    """The reasons of this minute, by the arguments of the call that failed.
+
+    Without a lock, which a forked child could find locked: threads that add at the same time may lose a reason.
+    """
+
+    __slots__ = ("_max", "_of_minute")
+
+    def __init__(self, max_entries: int) -> None:
+        self._max = max_entries
+        self._of_minute: tuple[int, dict[tuple[Any, ...], str]] = (0, {})
+
+    def reason(self, arguments: tuple[Any, ...]) -> str | None:
+        """Why the same call failed within this minute; None where it did not."""
+        minute, reasons = self._of_minute
+        return reasons.get(arguments) if minute == _minute() else None
+
+    def add(self, arguments: tuple[Any, ...], reason: str) -> None:
+        """Remember a failure. The first of a minute, and one too many, take the place of all before."""
+        minute, reasons = self._of_minute
+        if minute != _minute() or len(reasons) >= self._max:
+            reasons = {}
+            self._of_minute = (_minute(), reasons)
+        reasons[arguments] = reason
+
+
+def _minute() -> int:
+    return int(time.monotonic() // _FAILURES_KEPT_S)

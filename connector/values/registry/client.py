@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.rest import NotARegistryError, request
 from pykafka_wire.wire.settings import ClientSettings
+
+#: Ids and GUIDs that the registry lacks, of which every value of a topic may have another: more than are read at once
+#: (131,072). Each takes some 300 bytes.
+_MAX_UNKNOWN: Final = 150_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,12 +151,12 @@ def _body(schema: Schema) -> dict[str, Any]:
     return body
 
 
-@cached
+@partial(cached, max_failures=_MAX_UNKNOWN)
 def _by_id(registry: Registry, schema_id: int) -> Schema:
     return _schema(registry, request(registry, "GET", f"/schemas/ids/{schema_id}"))
 
 
-@cached
+@partial(cached, max_failures=_MAX_UNKNOWN)
 def _by_guid(registry: Registry, guid: uuid.UUID) -> Schema:
     try:
         return _schema(registry, request(registry, "GET", f"/schemas/guids/{guid}"))

@@ -58,6 +58,7 @@ def registry_front(upstream: str | None = None, tls: ssl.SSLContext | None = Non
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # with connections that serve several requests
+        disable_nagle_algorithm = True  # or an answer waits 40 ms for the client's acknowledgement of its headers
 
         def setup(self) -> None:
             super().setup()

@@ -269,6 +269,27 @@ def test_long_arrays_of_few_values_are_left_to_be_read_one_by_one() -> None:
     assert column[1].as_py() == ["y"]
 
 
+NUMBERS = [{"name": f"f{nth}", "type": "long"} for nth in range(300)]
+SPARSE = {"type": "array", "items": ["null", {"type": "record", "name": "Wide", "fields": NUMBERS}]}
+SPARSE_TYPE = pa.list_(pa.struct([(each["name"], pa.int64()) for each in NUMBERS]))
+
+
+def test_arrays_far_larger_than_their_bytes_are_left_to_be_read_one_by_one() -> None:
+    row = dict.fromkeys(SPARSE_TYPE.value_type.names, -7)
+    nulls, some = encoded(SPARSE, [None] * 1_000), encoded(SPARSE, [row, None] * 20)
+    column, failed = in_columns(SPARSE, None, SPARSE_TYPE, [some] * 80)
+    assert not failed.any()
+    column, failed = in_columns(SPARSE, None, SPARSE_TYPE, [nulls, some, b"\0"] * 100)
+    assert failed.tolist() == [True, False, False] * 100  # 240 MB from 0.7 MB
+    assert column[-3:].to_pylist()[1:] == [[row, None] * 20, []]
+    inner = {"type": "array", "items": SPARSE}
+    column, failed = in_columns(inner, None, pa.list_(SPARSE_TYPE), [encoded(inner, [[None] * 1_000, [row]])] * 100)
+    assert failed.all()
+    few = encoded(SPARSE, [None] * 20)
+    column, failed = in_columns(SPARSE, None, SPARSE_TYPE, [few] * 1_000)  # 48 MB
+    assert not failed.any() and column[999].as_py() == [None] * 20
+
+
 def test_blocks_with_their_size_and_several_blocks_are_one_array() -> None:
     items = b"\2\4\6"
     value = encoded("long", -3) + encoded("long", len(items)) + items + encoded("long", 1) + b"\10" + b"\0"

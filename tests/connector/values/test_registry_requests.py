@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.protobuf.format import Protobuf
+from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.framing import header_values
 from pykafka_wire.values.registry.settings import registry_of
@@ -221,6 +223,32 @@ def test_threads_that_need_the_same_schema_ask_once(front: RegistryFront) -> Non
     with ThreadPoolExecutor(8) as threads:
         assert set(threads.map(ask, range(8))) == {ID_SCHEMA}
     assert len(front.asked) == 1
+
+
+def test_many_unknown_ids_are_asked_for_once_each(front: RegistryFront, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykafka_wire.values.registry.cache._FAILURES_KEPT_S", 3600)
+    rows = pa.array([b"\0" + schema_id.to_bytes(4, "big") + b"\2" for schema_id in range(10_000, 11_200)])
+    value_format = Avro(registry=Registry(front.url, timeout_s=6))
+    for _ in range(2):
+        assert len(read_column(value_format, ID_TYPE, rows).reasons) == len(rows)
+    assert len(front.asked) == len(rows)
+    front.answers["/schemas/ids/10000"] = schema_answer(ID_SCHEMA)
+    monkeypatch.setattr("pykafka_wire.values.registry.cache._FAILURES_KEPT_S", 1800)  # as when the time is over
+    assert read_column(value_format, ID_TYPE, rows[:2]).column.to_pylist() == [{"id": 1}, None]
+
+
+def test_the_failures_that_are_kept_are_bounded() -> None:
+    asked = []
+
+    @partial(cached, max_failures=3)
+    def look_up(number: int) -> int:
+        asked.append(number)
+        raise PoisonError(f"no {number}")
+
+    for number in (1, 2, 3, 3, 2, 1, 4, 4, 1):
+        with pytest.raises(PoisonError, match=f"no {number}"):
+            look_up(number)
+    assert asked == [1, 2, 3, 4, 1]  # the fourth took the place of all before
 
 
 def test_a_connection_serves_many_requests(front: RegistryFront) -> None:
