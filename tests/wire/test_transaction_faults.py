@@ -14,6 +14,7 @@ from pykafka_wire.wire.cluster.describe import describe_transaction
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
+    TransportError,
     WireError,
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
@@ -125,6 +126,29 @@ def test_in_the_first_protocol_a_lost_try_of_any_request_is_left_to_the_next_ini
             proxy.cut_answer_after(0)
             transaction.commit_offsets(own_id, {tp: CommittedOffset(1, metadata="x" * 5_000)})
         assert proxy.n_cuts == 1
+        found = describe_transaction(cluster, own_id)
+        assert found is not None and found.state == "Ongoing"
+        cluster.close()
+
+
+@described
+def test_in_the_first_protocol_none_is_left_open_behind_a_lost_answer(
+    kafka_tv1: Any, topic: Any, cluster_of: ClusterOf, own_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first AddPartitionsToTxn might arrive behind the commit that another process makes, and begin a transaction."""
+    tp = TopicPartition(topic(cluster=kafka_tv1), 0)
+    host, _, port = kafka_tv1.bootstrap_servers.split(",")[0].rpartition(":")
+    with CuttingProxy(host, int(port)) as proxy, monkeypatch.context() as patched:
+        proxy.stand_between(patched)
+        cluster = cluster_of(kafka_tv1, retry_backoff_ms=10)
+        with (
+            pytest.raises(TransportError, match=r"an answer .* was lost.*Write it again in a new transaction"),
+            Transaction.begin(cluster, own_id) as transaction,
+        ):
+            proxy.cut_answer_after(0)
+            transaction.produce({tp: encode(b"acknowledged")})
+            assert proxy.n_cuts == 1
+            transaction.leave_open()
         found = describe_transaction(cluster, own_id)
         assert found is not None and found.state == "Ongoing"
         cluster.close()

@@ -21,7 +21,13 @@ from typing import Final
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster import describe
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProducerFencedError, WireError
+from pykafka_wire.wire.errors import (
+    BrokerError,
+    DeadlineExceededError,
+    ProducerFencedError,
+    TransportError,
+    WireError,
+)
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
 from pykafka_wire.wire.produce.identity import ProducerIdentity, TransactionScope
 from pykafka_wire.wire.produce.producer import Producer
@@ -207,8 +213,20 @@ class Transaction:
         """The handle by which another process is to end it, and this one no longer; None if there is nothing to end.
 
         All must have been acknowledged (:meth:`flush`).
+
+        Raises:
+            TransportError: in TV1, where an answer of the coordinator was lost. The request may still arrive, after the commit,
+                and begin a transaction of the same epoch: its time-out would look as if this one had been aborted.
         """
         self._check_fork()
+        if self._requests.has_lost_answers and not self.version.end_changes_epoch:
+            raise TransportError(
+                f"an answer to a request about the transaction of {self.transactional_id!r} was lost. The request was repeated, "
+                "but its first copy may still arrive after the transaction has ended, and then it is unknown how it has ended.",
+                api="AddPartitionsToTxn",
+                remedy="Write it again in a new transaction, as Spark does when it repeats the task. Brokers with "
+                "transaction.version=2 (Kafka 4.0) do not need this.",
+            )
         self._ended = True
         return self.handle if self._touched else None
 

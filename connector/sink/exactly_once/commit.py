@@ -11,6 +11,7 @@ INSPECT       the state of the transactional id is read, for warnings and for mi
 FENCE         InitProducerId fences an earlier driver and ends the transaction that it left open
 READ_MARKER   the marker is read, require_stable, and decides: write, skip or refuse
 END_BEFORE    what a run with transactions=tasks has decided is ended; what was aborted instead is written
+CLEAN_UP      other transactions of such a run that are open are aborted, at a process's first commit that is not refused
 WRITE         the records are produced
 MARK          the marker is written, as an offset commit of the transaction
 COMMIT        EndTxn makes records and marker visible at once
@@ -63,6 +64,7 @@ class Step(Enum):
     FENCE = "fencing earlier producers"
     READ_MARKER = "reading the marker"
     END_BEFORE = "ending what an earlier run has decided"
+    CLEAN_UP = "aborting what an earlier run has left open"
     WRITE = "writing the records"
     MARK = "writing the marker"
     COMMIT = "committing the transaction"
@@ -94,11 +96,11 @@ class MicroBatchCommit:
             self._inspect(marker)
             with self._fence() as transaction:
                 found = self._read_marker()
-                for _ in _first_time(os.getpid(), self._cluster, self._options.transactional_id):
-                    clean_up(self._cluster, self._options, transaction.handle)
+                has_ended = False
                 if isinstance(found, Marker) and is_left(found, marker.query_id, self._batch_id):
-                    self._end_before(transaction, found, tasks)
+                    has_ended = self._end_before(transaction, found, tasks)
                 decision = self._decide(marker, found)
+                self._clean_up(transaction, claim_has_ended=has_ended)
                 if decision is Decision.WRITE:
                     self._write(transaction, tasks)
                     self._mark(transaction, marker)
@@ -135,7 +137,8 @@ class MicroBatchCommit:
 
     def _inspect(self, marker: Marker) -> None:
         """Warn of what a new process should know. Refuse micro-batch 0 if its marker is lost: the transactional id has
-        committed, which this query does only together with a marker. FENCE would change the id's state, so this is first.
+        committed, which this query does only together with a marker. FENCE would change the id's state, so this is first,
+        except that a marker's list is ended before anything is refused.
         """
         self.step = Step.INSPECT
         transactional_id = self._options.transactional_id
@@ -143,7 +146,9 @@ class MicroBatchCommit:
         if marker.batch_id == 0:
             state = last_known_state(self._cluster, transactional_id)
             if state is not None and state.state == "CompleteCommit":
-                self._decide(marker, self._read_marker(), id_has_committed=True)
+                found = self._read_marker()
+                if not is_left(found, marker.query_id, self._batch_id):
+                    self._decide(marker, found, id_has_committed=True)
 
     def _fence(self) -> Transaction:
         self.step = Step.FENCE
@@ -156,8 +161,9 @@ class MicroBatchCommit:
         self.step = Step.READ_MARKER
         return read_marker(self._cluster, self._options.transactional_id, self._options.marker_topic)
 
-    def _end_before(self, transaction: Transaction, found: Marker, tasks: Sequence[EncodedTask]) -> None:
-        """End the list of a marker of ``transactions=tasks``, and write the tasks whose transactions were aborted."""
+    def _end_before(self, transaction: Transaction, found: Marker, tasks: Sequence[EncodedTask]) -> bool:
+        """End the list of a marker of ``transactions=tasks``, and write the tasks whose transactions were aborted; whether this
+        has committed `transaction`."""
         self.step = Step.END_BEFORE
         strict = self._options.fail_on_missing_marker
         is_replay = found.batch_id == self._batch_id
@@ -167,6 +173,14 @@ class MicroBatchCommit:
             self._write(transaction, missing)
             self._mark(transaction, replace(found, pending=()))
             self._commit(transaction)
+        return is_replay
+
+    def _clean_up(self, transaction: Transaction, *, claim_has_ended: bool) -> None:
+        """Abort what tasks have left open, at a process's first commit. Only after a decision: where the marker is lost, what is
+        open may be decided."""
+        self.step = Step.CLEAN_UP
+        for _ in _first_time(os.getpid(), self._cluster, self._options.transactional_id):
+            clean_up(self._cluster, self._options, transaction.handle, claim_has_ended=claim_has_ended)
 
     def _decide(self, marker: Marker, found: FoundMarker, *, id_has_committed: bool = False) -> Decision:
         return decide(
