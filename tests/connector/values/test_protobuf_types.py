@@ -137,4 +137,4 @@ def test_every_field_can_be_read_as_its_type() -> None:
         {"paths": ["a.b"]},
         {"value": -5},
     )
-    assert (row["free"], row["colors"]) == ('{"k": [1.0, null]}', [(2**64 - 1, "GREEN")])
+    assert (row["free"], row["colors"]) == ('{"k":[1.0,null]}', [(2**64 - 1, "GREEN")])
