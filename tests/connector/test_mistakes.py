@@ -253,7 +253,8 @@ def test_wrong_column_types(kafka: Any) -> None:
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "orders"}
     text = told(lambda: source(options).writer(number, False))
     assert text == (
-        "[PYKAFKA_WIRE_SCHEMA] column 'value' is int and must be string or binary: cast it before the write."
+        "[PYKAFKA_WIRE_SCHEMA] column 'value' is int and must be string or binary: cast it before the write, or set valueFormat "
+        "(json, avro or protobuf)."
     )
     text = told(lambda: source(at(kafka.bootstrap_servers)).reader(StructType().add("value", "string")))
     assert text.startswith("[PYKAFKA_WIRE_SCHEMA] column 'value' is binary, not string")
