@@ -10,12 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pykafka_wire.errors import MisfitError
-from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow
-
-_NOTHING = binary_scalar(b"")
+from pykafka_wire.wire.records.arrays import to_arrow
 
 
 class ColumnWriter(Protocol):
@@ -41,18 +38,6 @@ class WritesColumns(Protocol):
             PoisonError: the schema is not valid.
             RegistryError: a schema that it refers to cannot be looked up.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class Prefixed:
-    """A writer with the same bytes before each of its values, such as a frame."""
-
-    writer: ColumnWriter
-    prefix: bytes
-
-    def write(self, column: Any) -> Any:
-        written = self.writer.write(column)
-        return pc.binary_join_element_wise(binary_scalar(self.prefix), written, _NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
