@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pykafka_wire.local import LocalCluster
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.settings import ClientSettings
 from tests.broker_features import BROKERS
+from tests.wire.transaction_records import ClusterOf
 
 TIMEOUT_S = 30.0
 
@@ -84,3 +88,18 @@ def await_state(
             return
         assert time.monotonic() < deadline, f"{name} did not get there"
         time.sleep(0.02)
+
+
+@pytest.fixture
+def cluster_of() -> Iterator[ClusterOf]:
+    """Makes a client of brokers: ``cluster_of(brokers, transaction_timeout_ms=1000)``."""
+    opened: list[Cluster] = []
+
+    def make(brokers: Any, **options: object) -> Cluster:
+        named = {name.replace("_", "."): str(value) for name, value in options.items()}
+        opened.append(Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers, **named})))
+        return opened[-1]
+
+    yield make
+    for cluster in opened:
+        cluster.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,6 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction
 from pykafka_wire.wire.errors import ProducerFencedError
 from pykafka_wire.wire.produce.identity import ProducerIdentity
-from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction
 from pykafka_wire.wire.transactions.many import End, abort_all, commit_all, end_of, list_open
@@ -24,21 +22,6 @@ from pykafka_wire.wire.transactions.versions import TransactionVersion
 from tests.wire.transaction_records import ClusterOf, committed_values, encode
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def cluster_of() -> Iterator[ClusterOf]:
-    """Makes a client of brokers: ``cluster_of(brokers, transaction_timeout_ms=1000)``."""
-    opened: list[Cluster] = []
-
-    def make(brokers: Any, **options: object) -> Cluster:
-        named = {name.replace("_", "."): str(value) for name, value in options.items()}
-        opened.append(Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers, **named})))
-        return opened[-1]
-
-    yield make
-    for cluster in opened:
-        cluster.close()
 
 
 @pytest.fixture

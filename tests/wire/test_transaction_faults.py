@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.local import LocalCluster
-from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.cluster import CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.describe import describe_transaction
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -30,27 +30,11 @@ from pykafka_wire.wire.protocol.messages.transaction_admin import (
     DescribeTransactionsResponse,
     TransactionState,
 )
-from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.wire.cutting_proxy import CuttingProxy
 from tests.wire.fake_broker import VERSIONS, FakeBroker, versions_response
 from tests.wire.transaction_records import DESCRIBED, ClusterOf, committed_values, described, encode
-
-
-@pytest.fixture
-def cluster_of() -> Iterator[ClusterOf]:
-    """Makes a client of brokers: ``cluster_of(brokers, transaction_timeout_ms=1000)``."""
-    opened: list[Cluster] = []
-
-    def make(brokers: Any, **options: object) -> Cluster:
-        named = {name.replace("_", "."): str(value) for name, value in options.items()}
-        opened.append(Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers, **named})))
-        return opened[-1]
-
-    yield make
-    for cluster in opened:
-        cluster.close()
 
 
 @pytest.fixture

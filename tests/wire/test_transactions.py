@@ -6,13 +6,11 @@ import pickle
 import re
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import describe_transaction, open_producers
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -21,27 +19,11 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
-from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionRequests
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.broker_features import lacking
 from tests.wire.transaction_records import DESCRIBED, ClusterOf, committed_values, described, encode
-
-
-@pytest.fixture
-def cluster_of() -> Iterator[ClusterOf]:
-    """Makes a client of brokers: ``cluster_of(brokers, transaction_timeout_ms=1000)``."""
-    opened: list[Cluster] = []
-
-    def make(brokers: Any, **options: object) -> Cluster:
-        named = {name.replace("_", "."): str(value) for name, value in options.items()}
-        opened.append(Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers, **named})))
-        return opened[-1]
-
-    yield make
-    for cluster in opened:
-        cluster.close()
 
 
 @pytest.fixture
