@@ -76,6 +76,8 @@ def common_properties(brokers: int) -> dict[str, str]:
         "group.initial.rebalance.delay.ms": "0",
         # 128 MiB by default, a third of the small heap.
         "log.cleaner.dedupe.buffer.size": "8388608",
+        # Records of any timestamp are kept; retention would delete old ones within five minutes.
+        "log.retention.ms": "-1",
         # A killed broker's partitions get new leaders after 6 s, not 9, and a slow follower leaves the ISR after 3 s, not 30.
         "broker.session.timeout.ms": "6000",
         "broker.heartbeat.interval.ms": "500",
