@@ -29,8 +29,12 @@ setup: $(VENV)/.installed  ## make the virtual environment
 demo: setup  ## the main job on a real local Kafka: topic -> stream -> Delta -> SQL -> lag
 	$(BIN)/python examples/demo.py $(if $(BOOTSTRAP),--bootstrap "$(BOOTSTRAP)") $(if $(TOPIC),--topic "$(TOPIC)")
 
-test: setup lint  ## all tests except the long ones, on real brokers
-	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+# A process per core runs a file of tests at a time, each with brokers and a Spark session of its own.
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test: setup lint  ## all tests except the long ones, on real brokers; WORKERS=0 in one process
+	$(BIN)/python -m pytest -m "not long" $(PARALLEL) $(PYTEST_ARGS)
 
 lint: setup  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .

@@ -67,7 +67,7 @@ class ClusterFactory(Protocol):
     def __call__(self, nodes: int = 1, properties: Mapping[str, str] | None = None, **more: Any) -> LocalCluster: ...
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if fixtures & BROKER_FIXTURES:
@@ -78,6 +78,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1_800))  # the first one downloads the registry
         if "secured_kafka" in fixtures:
             item.add_marker(pytest.mark.needs("SCRAM users before the first start"))
+    if hasattr(config, "workerinput"):
+        # pytest-xdist's workers take the files in this order: the longest first, so that all workers end at the same time.
+        files_with_spark = {item.path for item in items if item.get_closest_marker("spark")}
+        files_with_brokers = {item.path for item in items if item.get_closest_marker("broker")}
+        items.sort(key=lambda item: (item.path not in files_with_spark, item.path not in files_with_brokers))
 
 
 #: Why tests were left out -> how many.

@@ -35,16 +35,21 @@ def test_known_to_fail(): assert False
 
 
 @pytest.mark.parametrize(
-    ("ci", "summary"), [("true", "1 failed, 2 skipped, 1 xfailed, 1 error"), ("", "4 skipped, 1 xfailed")]
+    ("ci", "workers", "summary"),
+    [
+        ("true", "0", "1 failed, 2 skipped, 1 xfailed, 1 error"),
+        ("true", "2", "1 failed, 2 skipped, 1 xfailed, 1 error"),
+        ("", "0", "4 skipped, 1 xfailed"),
+    ],
 )
 def test_a_skipped_broker_test_is_a_failure_in_ci_but_for_the_docker_lane(
-    ci: str, summary: str, tmp_path: Path
+    ci: str, workers: str, summary: str, tmp_path: Path
 ) -> None:
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  broker\n  docker\n  spark\n  needs\n")
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", str(tmp_path)],
+        [sys.executable, "-m", "pytest", "-q", "-rf", "-n", workers, "-p", "no:cacheprovider", str(tmp_path)],
         env={**os.environ, "CI": ci, "PYTHONPATH": str(Path(__file__).parents[1])},
         cwd=tmp_path,
         capture_output=True,

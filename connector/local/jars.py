@@ -124,7 +124,7 @@ def resolve(name: str, coordinates: Sequence[Coordinate], *, transitive: bool) -
     folder = cache_dir() / "jars" / f"{name}-{wanted}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(cache_dir() / "resolve.lock"):
+        with downloading():
             if not folder.is_dir():
                 _download(folder, coordinates, transitive)
     return sorted(folder.glob("*.jar"))
@@ -214,9 +214,10 @@ def _ivy_xml(name: str, coordinates: Sequence[Coordinate], transitive: bool) -> 
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Held by one process at a time. The kernel releases it when its holder ends, even if it is killed."""
-    with path.open("w") as file:
+def downloading() -> Iterator[None]:
+    """Held by one process at a time: two of Apache Ivy would damage its cache. The kernel releases it when its holder ends, even
+    if it is killed."""
+    with (cache_dir() / "resolve.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from pykafka_wire.local import cache_dir, ensure_java
 from pykafka_wire.local.cluster import free_ports
-from pykafka_wire.local.jars import ivy_jar
+from pykafka_wire.local.jars import downloading, ivy_jar
 from pykafka_wire.local.process import SupervisedProcess, Watchdog
 
 _NAME: Final = "apicurio-registry-app"
@@ -68,27 +68,31 @@ def _answers(url: str) -> bool:
 
 
 def unpacked() -> Path:
+    """The registry's folder in the cache. Several processes may ask at the same time: one downloads, the others wait for it."""
     home = cache_dir() / "registry" / f"{_NAME}-{_VERSION}"
     if not home.is_dir():
-        print(f"Fetching the schema registry {_NAME} {_VERSION} (140 MB) …", file=sys.stderr, flush=True)
         home.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".download-", dir=home.parent))
-        try:
-            (scratch / "ivy.xml").write_text(_IVY, encoding="utf-8")
-            command = [str(ensure_java().executable), "-cp", str(ivy_jar()), "org.apache.ivy.Main"]
-            command += ["-cache", str(cache_dir() / "ivy"), "-ivy", str(scratch / "ivy.xml"), "-confs", "default"]
-            command += ["-types", "tar.gz", "-retrieve", f"{scratch}/[artifact]-[revision](-[classifier]).[ext]"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_TIMEOUT_S)
-            archive = scratch / f"{_NAME}-{_VERSION}-all.tar.gz"
-            assert archive.exists(), done.stdout[-3000:] + done.stderr[-3000:]
-            with tarfile.open(archive) as packed:
-                # The argument came with security releases of Python 3.10 and 3.11.
-                packed.extractall(scratch / "home", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
-            archive.unlink()
-            try:
-                (scratch / "home").rename(home)
-            except OSError:
-                assert home.is_dir()  # another process was first
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        with downloading():
+            if not home.is_dir():
+                _download(home)
     return home
+
+
+def _download(home: Path) -> None:
+    """Download into a scratch folder, then rename it to ``home``: a folder that exists is complete."""
+    print(f"Fetching the schema registry {_NAME} {_VERSION} (140 MB) …", file=sys.stderr, flush=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".download-", dir=home.parent))
+    try:
+        (scratch / "ivy.xml").write_text(_IVY, encoding="utf-8")
+        command = [str(ensure_java().executable), "-cp", str(ivy_jar()), "org.apache.ivy.Main"]
+        command += ["-cache", str(cache_dir() / "ivy"), "-ivy", str(scratch / "ivy.xml"), "-confs", "default"]
+        command += ["-types", "tar.gz", "-retrieve", f"{scratch}/[artifact]-[revision](-[classifier]).[ext]"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_TIMEOUT_S)
+        archive = scratch / f"{_NAME}-{_VERSION}-all.tar.gz"
+        assert archive.exists(), done.stdout[-3000:] + done.stderr[-3000:]
+        with tarfile.open(archive) as packed:
+            # The argument came with security releases of Python 3.10 and 3.11.
+            packed.extractall(scratch / "home", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        (scratch / "home").rename(home)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
