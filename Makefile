@@ -7,7 +7,7 @@ NODES ?= 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka fuzz mutants resets paused parity compat examples release-check planning setup clean
+.PHONY: docs docs-serve help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka fuzz mutants resets paused parity compat examples release-check planning setup clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,16 @@ lint: setup  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+$(VENV)/.docs: pyproject.toml $(VENV)/.installed
+	$(BIN)/python -m pip install -qq -e '.[docs]'
+	touch $@
+
+docs: setup $(VENV)/.docs  ## the documentation's site, built strictly into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+docs-serve: setup $(VENV)/.docs  ## the site on this machine, rebuilt while you write
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 bench: setup  ## compare speed with Spark's JVM connector, in one session
 	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from pykafka_wire import errors
+from website import generated_pages
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob(".github/*.md")])
+#: Pages that only the site has.
+GENERATED = {ROOT / "docs" / uri: text for uri, text in generated_pages.pages().items()}
 
 
 def anchor(heading: str) -> str:
@@ -25,9 +28,10 @@ def test_links_lead_somewhere(document: Path) -> None:
             continue
         name, _, fragment = target.partition("#")
         path = (document.parent / name) if name else document
-        assert path.exists(), f"{document.name}: {target}"
+        assert path.exists() or path in GENERATED, f"{document.name}: {target}"
         if fragment:
-            headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            text = GENERATED.get(path) or path.read_text(encoding="utf-8")
+            headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
             assert fragment in map(anchor, headings), f"{document.name}: {target}"
 
 

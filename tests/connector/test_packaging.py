@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.message
 import email.parser
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Where each package's files stand in the repository.
@@ -44,7 +46,16 @@ PACKAGES = {
     "pykafka_wire/wire/transactions": "wire/transactions",
     "pyspark_pykafka_wire": "connector/autoload",
 }
-PROJECT_FILES = ["pyproject.toml", "setup.cfg", "README.md", "LICENSE", "CHANGELOG.md", "DESIGN.md", "MANIFEST.in"]
+PROJECT_FILES = [
+    "pyproject.toml",
+    "setup.cfg",
+    "setup.py",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "DESIGN.md",
+    "MANIFEST.in",
+]
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +123,44 @@ def test_the_metadata_says_what_a_user_must_know(wheel: Path) -> None:
     assert found["Requires-Python"] == ">=3.10"
     assert found["Description-Content-Type"] == "text/markdown"
     assert len(found.get_payload()) > 500
+    assert found.get_all("Project-URL") == ["Documentation, https://pypi.org/project/pykafka-wire/"]
+
+
+def links(description: str) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", description)
+
+
+def test_no_link_of_the_long_description_is_dead_on_pypi(wheel: Path) -> None:
+    assert all(re.match("https?:", target) for target in links(metadata(wheel).get_payload()))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    made = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
+    released = made["long_description"](readme, "https://example.org/us/it", "v1")
+    assert len(links(released)) == len(links(readme)) > 10
+    inside = [
+        target.removeprefix("https://example.org/us/it/") for target in links(released) if "example.org" in target
+    ]
+    for target in inside:
+        _, ref, path = target.split("/", 2)
+        assert ref == "v1"
+        assert (ROOT / path.partition("#")[0]).exists(), target
+    assert set(made["project_urls"]("https://example.org/us/it", "v1")) == {
+        "Source",
+        "Documentation",
+        "Changelog",
+        "Issues",
+    }
+
+
+def test_the_conda_recipe_requires_what_the_wheel_requires(wheel: Path) -> None:
+    recipe = yaml.safe_load((ROOT / "conf" / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
+    found = metadata(wheel)
+    assert recipe["context"]["version"] == found["Version"]
+    assert f">={recipe['context']['python_min']}" == found["Requires-Python"]
+    assert recipe["about"]["license"] == found["License-Expression"]
+    required = {each for each in found.get_all("Requires-Dist") or [] if "extra ==" not in each}
+    as_conda_forge_names_them = {each.replace("isal>=", "python-isal>=") for each in required}
+    run = {each.replace(" ", "") for each in recipe["requirements"]["run"]}
+    assert run == as_conda_forge_names_them | {"python>=${{python_min}}"}
 
 
 def test_the_sdist_holds_the_sources_and_nothing_built(built: Path) -> None:
@@ -128,6 +177,13 @@ def test_twine_accepts_both(built: Path) -> None:
     files = [str(path) for path in sorted(built.iterdir())]
     assert len(files) == 2
     command = [sys.executable, "-m", "twine", "check", "--strict", *files]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_check_wheel_contents_finds_nothing(wheel: Path) -> None:
+    # W009: two top-level packages, the library and the module that Spark's lookup finds.
+    command = [str(Path(sys.executable).with_name("check-wheel-contents")), "--ignore", "W009", str(wheel)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
 

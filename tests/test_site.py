@@ -1,0 +1,69 @@
+"""The documentation's site, as far as it can be checked without building it: `make docs` builds it strictly."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from pykafka_wire.cli.app import commands
+from pykafka_wire.errors import ConnectorError, DataLossError, Loss
+from pykafka_wire.wire.error_codes import ERRORS
+from pykafka_wire.wire.errors import NoBrokerAvailableError
+from website import generated_pages, repository_files
+from website.roles import plain
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    found = re.findall(r": ([\w-]+\.md)$", text[text.index("\nnav:") :], re.MULTILINE)
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    generated = {*generated_pages.pages(), *repository_files.project_pages(ROOT)}
+    assert pages.isdisjoint(generated)
+    assert sorted(found) == sorted(pages | generated)
+
+
+def test_the_errors_page_has_every_code_of_the_connector_the_client_and_kafka() -> None:
+    page = generated_pages.errors_page()
+    codes = {each.code for each in ConnectorError.__subclasses__()} | {NoBrokerAvailableError().label}
+    assert DataLossError.code in codes
+    for code in codes:
+        assert f"### {code}\n" in page
+    assert page.count("**What to do**") >= len(codes)
+    for name in [*(info.name for info in ERRORS.values()), *(loss.name for loss in Loss)]:
+        assert f"| `{name}` |" in page
+
+
+def test_the_command_line_page_has_every_command() -> None:
+    page = generated_pages.command_line_page()
+    for name in ["pykafka-wire", *commands.commands]:
+        assert f"## {name}\n" in page
+    assert "--fail-above" in page
+
+
+def test_links_out_of_docs_lead_to_pages_of_the_site() -> None:
+    text = "[a](../examples/demo.py) [b](../DESIGN.md#map) [c](read.md) ```\n[d](../examples/demo.py)\n```"
+    assert repository_files.with_links_inside_the_site(text, "x.md", ROOT) == (
+        "[a](source/examples/demo.py.md) [b](design.md#map) [c](read.md) ```\n[d](../examples/demo.py)\n```"
+    )
+    pages = repository_files.source_pages(ROOT, {"x.md": text})
+    assert set(pages) == {"source/examples/demo.py.md"}
+
+
+def test_roles_become_code() -> None:
+    assert plain("see :class:`~pykafka_wire.wire.Consumer`, :data:`LATEST`") == "see `Consumer`, `LATEST`"
+
+
+def test_every_target_that_a_workflow_makes_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    used: set[str] = set()
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        text = path.read_text(encoding="utf-8")
+        used |= set(re.findall(r"run: make ([a-z-]+)$", text, re.MULTILINE))
+        for job in yaml.safe_load(text)["jobs"].values():
+            used |= set(job.get("strategy", {}).get("matrix", {}).get("target", []))
+    assert {"test", "lint", "docs", "chaos", "compat"} <= used <= targets

@@ -1,0 +1,152 @@
+"""Reference pages that are made from the code: errors, the command line, the Python API, examples."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+import pykafka_wire.values
+import pykafka_wire.wire
+from pykafka_wire import errors as connector_errors
+from pykafka_wire.cli.app import commands
+from pykafka_wire.wire import errors as wire_errors
+from pykafka_wire.wire.error_codes import ERRORS
+from website import plots
+from website.roles import plain
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+
+def pages() -> dict[str, str]:
+    """The generated pages, by their paths in docs/."""
+    return {
+        "errors.md": errors_page(),
+        "command-line.md": command_line_page(),
+        "python-api.md": python_api_page(),
+        "examples.md": examples_page(),
+        "measurements.md": plots.measurements_page(DOCS),
+    }
+
+
+def errors_page() -> str:
+    """Every stable code with its meaning, the causes of data loss, and Kafka's error codes."""
+    advice = _advice()
+    lines = [
+        "# Errors by code",
+        "",
+        "Every error begins with a code in brackets, such as `[PYKAFKA_WIRE_OPTION]`. It stays when the wording changes: "
+        "search for it, and let alerts match it. Spark wraps errors of a data source in its own text; look for the code inside.",
+        "",
+        "## Errors of the data source",
+        "",
+    ]
+    for each in _subclasses(connector_errors.ConnectorError):
+        means, remedy = advice.get(each.code, ("", ""))
+        lines += [f"### {each.code}", "", plain(inspect.getdoc(each) or "").split("\n\n")[0], ""]
+        if means:
+            lines += [f"**Means**: {means}.", "", f"**What to do**: {remedy}.", ""]
+        if each is connector_errors.DataLossError:
+            lines += ["| cause | what happened |", "|---|---|"]
+            lines += [
+                f"| `{loss.name}` | {advice.get(loss.name, (loss.value, ''))[0]} |" for loss in connector_errors.Loss
+            ]
+            lines.append("")
+    lines += [
+        "## Errors of the Kafka client",
+        "",
+        "`pykafka_wire.wire` raises these; in Spark they appear with the same codes.",
+        "",
+    ]
+    for wire_error in _subclasses(wire_errors.WireError):
+        label = wire_error.__new__(wire_error).label
+        means, remedy = advice.get(label, ("", ""))
+        retried = " The same call may succeed when it is repeated." if wire_error.retriable else ""
+        lines += [f"### {label}", "", plain(inspect.getdoc(wire_error) or "").split("\n\n")[0] + retried, ""]
+        if remedy:
+            lines += [f"**What to do**: {remedy}.", ""]
+    lines += [
+        "## Kafka's error codes",
+        "",
+        "What brokers answer, and what the client does: it retries within its time limit, or fails with this text.",
+        "",
+        "| code | name | meaning and remedy | the client |",
+        "|---|---|---|---|",
+    ]
+    for info in ERRORS.values():
+        meaning = f"{info.meaning} {info.remedy}".strip()
+        lines.append(f"| {info.code} | `{info.name}` | {meaning} | {info.action.value} |")
+    return "\n".join(lines) + "\n"
+
+
+def _subclasses(root: type) -> Iterator[type]:  # type: ignore[type-arg]
+    """The classes below `root` that its module defines, in the order of the module."""
+    for each in vars(inspect.getmodule(root)).values():
+        if isinstance(each, type) and issubclass(each, root) and each is not root:
+            yield each
+
+
+def _advice() -> dict[str, tuple[str, str]]:
+    """Code or cause -> its meaning and remedy, from the tables of docs/operations.md."""
+    text = (DOCS / "operations.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([A-Z_]+)` \| ([^|]+) \|(?: ([^|]+) \|)?$", text, re.MULTILINE)
+    return {code: (means.strip(), remedy.strip()) for code, means, remedy in rows}
+
+
+def command_line_page() -> str:
+    """The command `pykafka-wire` with all of its commands, as their `--help` explains them."""
+    lines = [
+        "# Command line",
+        "",
+        "`pip install 'pykafka-wire[cli]'` installs the command `pykafka-wire`. "
+        "[Find out what is wrong](diagnose.md) shows it at work.",
+        "",
+    ]
+    context = click.Context(commands, info_name="pykafka-wire", terminal_width=100, max_content_width=100)
+    lines += _help(commands, context, "pykafka-wire", 2)
+    for name, command in commands.commands.items():
+        inner = click.Context(command, info_name=name, parent=context, terminal_width=100, max_content_width=100)
+        lines += _help(command, inner, name, 2)
+    return "\n".join(lines) + "\n"
+
+
+def _help(command: click.Command, context: click.Context, title: str, level: int) -> list[str]:
+    return [f"{'#' * level} {title}", "", "```text", command.get_help(context), "```", ""]
+
+
+def python_api_page() -> str:
+    """The public names of each public module, each by its docstring."""
+    sections = [
+        ("pykafka_wire", ["LagListener", "PykafkaWireDataSource"], "The data source and its listener."),
+        ("pykafka_wire.lag_listener", ["QueryLag", "lags_of"], "What the listener reports."),
+        ("pykafka_wire.values", list(pykafka_wire.values.__all__), "Functions for values in columns."),
+        ("pykafka_wire.wire", list(pykafka_wire.wire.__all__), "The Kafka client, which needs no Spark."),
+        ("pykafka_wire.local", ["LocalCluster"], "A real Kafka on this machine, for tests."),
+        ("pykafka_wire.errors", ["ConnectorError", "DataLossError", "Loss"], "The errors of the data source."),
+    ]
+    lines = ["# Python API", "", "The names below are [public](public-api.md). All others may change at any time.", ""]
+    for module, names, sentence in sections:
+        lines += [f"## {module}", "", sentence, ""]
+        for name in names:
+            lines += [f"::: {module}.{name}", ""]
+    return "\n".join(lines) + "\n"
+
+
+def examples_page() -> str:
+    """The programs in examples/, each with the first sentence of its docstring."""
+    lines = [
+        "# Examples",
+        "",
+        "Complete programs. Each is run by the tests as its docstring says. "
+        "`make cluster TOPIC=orders:3` starts a Kafka to try them on.",
+        "",
+    ]
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        lines.append(f"- [{path.name}](../examples/{path.name}): {docstring.partition(chr(10))[0]}")
+    return "\n".join(lines) + "\n"

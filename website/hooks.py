@@ -1,0 +1,45 @@
+"""MkDocs calls these functions while it builds the site (``hooks`` in mkdocs.yml).
+
+They add the generated pages, and pages for the repository's files that the documentation links to.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+from mkdocs.utils import get_relative_url
+
+from website import generated_pages, mermaid_library, plots, repository_files
+
+ROOT = Path(__file__).resolve().parents[1]
+MERMAID = "assets/mermaid.min.js"
+
+
+def on_files(files: Files, config: Any) -> Files:  # Any: MkDocs' configuration, a dictionary of its own
+    """The files of docs/, the generated pages, pages of source text, plots, and Mermaid's library."""
+    pages = {**generated_pages.pages(), **repository_files.project_pages(ROOT)}
+    written = {file.src_uri: Path(file.abs_src_path or "") for file in files if file.is_documentation_page()}
+    texts = {uri: path.read_text(encoding="utf-8") for uri, path in written.items()} | pages
+    for uri, text in {**pages, **repository_files.source_pages(ROOT, texts)}.items():
+        files.append(File.generated(config, uri, content=text))
+    for uri, content in plots.drawn(ROOT / "docs").items():
+        files.append(File.generated(config, uri, content=content))
+    library = mermaid_library.library()
+    if library:
+        files.append(File.generated(config, MERMAID, abs_src_path=str(library)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Links to files outside of docs/ lead to their pages in the site."""
+    return repository_files.with_links_inside_the_site(markdown, page.file.src_uri, ROOT)
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Pages with diagrams load Mermaid's library from the site; without it, the theme loads it from a CDN."""
+    if 'class="mermaid"' not in output or not mermaid_library.library():
+        return output
+    script = f'<script src="{get_relative_url(MERMAID, page.url)}"></script>'
+    return output.replace("</head>", f"{script}</head>", 1)
