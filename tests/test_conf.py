@@ -28,6 +28,7 @@ TESTED = {
     "broker.properties",
     "client-secured.properties",
     "client.properties",
+    "conda",  # tests/connector/test_packaging.py
     "controller.properties",
     "databricks",
     "log4j2.properties",
