@@ -177,6 +177,29 @@ def test_rows_of_several_schemas_and_rows_left_come_back_in_order() -> None:
         Converter(format=Sizes(), type=pa.int64())(binary_array([b"no frame", encode_frame(1, b"!bad")]))
 
 
+def test_a_few_rows_that_are_missing_or_left_come_back_in_order() -> None:
+    """Whole runs of rows are copied: they are longer than 512 rows on average."""
+    special: dict[int, tuple[bytes | None, int | None]] = {
+        0: (None, None),
+        1: (encode_frame(1, b"!bad"), None),
+        2: (encode_frame(1, b"!!!"), 3),
+        500: (encode_frame(4, b"12"), 2),
+        501: (None, None),
+        502: (encode_frame(4, b"!"), 1),
+        9_999: (encode_frame(2, b""), None),
+    }
+    found = read_rows([special.get(nth, (encode_frame(1, b"x" * (nth % 13)), nth % 13)) for nth in range(10_000)])
+    assert found.keys() == {1, 9_999}
+
+
+def read_rows(rows: list[tuple[bytes | None, int | None]]) -> dict[int, str]:
+    """Reads (value, its size), and returns the reasons."""
+    found = read_column(Sizes(), pa.int64(), pa.array([value for value, _ in rows], pa.binary()))
+    found.column.validate(full=True)
+    assert found.column.to_pylist() == [size for _, size in rows]
+    return found.reasons
+
+
 @pytest.mark.parametrize("on_error", ["fail", "null", "divert"])
 def test_a_registry_that_does_not_answer_is_no_reason_of_a_row(on_error: Any) -> None:
     with pytest.raises(RegistryError):
