@@ -49,6 +49,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("basic.auth.credentials.source", "`USER_INFO`", "SBW", "`USER_INFO`, `URL` (`https://user:password@host`) or `SASL_INHERIT` (the user of `kafka.sasl.*`)"),
     OptionSpec("bearer.auth.token", "none", "SBW", "a token for the registry, or a reference to it"),
     OptionSpec("bearer.auth.credentials.source", "`STATIC_TOKEN`", "SBW", "`STATIC_TOKEN`, `OAUTHBEARER` (with `bearer.auth.issuer.endpoint.url`, `.client.id`, `.client.secret`, `.scope`) or `SASL_OAUTHBEARER_INHERIT`; Confluent Cloud also wants `bearer.auth.logical.cluster` and `bearer.auth.identity.pool.id`"),
+    OptionSpec("proxy.host", "of the environment", "SBW", "with `proxy.port`: the HTTP proxy to the registry; without them the environment's `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` apply"),
     OptionSpec("schema.registry.ssl.*", "Kafka's own", "SBW", "TLS to the registry, under the names of `kafka.ssl.*`"),
     OptionSpec("value.subject.name.strategy", "TopicNameStrategy", "SBW", "`TopicNameStrategy` (the subject is `<topic>-value`), `RecordNameStrategy` or `TopicRecordNameStrategy`"),
     OptionSpec("key.subject.name.strategy", "TopicNameStrategy", "SBW", "the same for keys"),

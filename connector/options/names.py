@@ -38,11 +38,12 @@ REFUSED_IN_SPARK: Final[dict[str, str]] = {
     "interceptor.classes": "interceptors are Java classes, and no Java client runs here",
 }
 
-#: Confluent's names of a registry's credentials, with the prefix ``schema.registry.`` or without.
-REGISTRY_CREDENTIALS: Final = frozenset(
+#: Confluent's names of a registry's credentials and proxy, with the prefix ``schema.registry.`` or without.
+REGISTRY_SETTINGS: Final = frozenset(
     {"basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token", "bearer.auth.credentials.source"}
     | {f"bearer.auth.{name}" for name in ("issuer.endpoint.url", "client.id", "client.secret", "scope")}
     | {f"bearer.auth.{name}" for name in ("logical.cluster", "identity.pool.id")}
+    | {"proxy.host", "proxy.port"}
 )
 REGISTRY_PREFIX: Final = "schema.registry."
 #: Confluent's serializers have these names for options of ours.
@@ -126,9 +127,9 @@ def check_names(options: Iterable[str], mode: Mode) -> list[str]:
 
 
 def _is_of_registry(lowered: str) -> bool:
-    """Whether a name is a registry's credential, or a setting of TLS to the registry."""
+    """Whether a name is a registry's credential or proxy, or a setting of TLS to the registry."""
     name = lowered.removeprefix(REGISTRY_PREFIX)
-    return name in REGISTRY_CREDENTIALS or (name != lowered and name in _settings_of(("TLS",)))
+    return name in REGISTRY_SETTINGS or (name != lowered and name in _settings_of(("TLS",)))
 
 
 def _of_another_mode(name: str, where: str, mode: Mode) -> str:
@@ -180,13 +181,13 @@ def _nearest(lowered: str, mode: Mode) -> str | None:
         return synonym
     where = ("all", "SASL", "TLS", *(_WRITE_SETTINGS if mode == "sink" else _READ_SETTINGS))
     candidates = {name: PREFIX + name for name in _settings_of(where) if name not in REFUSED_IN_SPARK} | applicable
-    candidates |= {name: name for name in REGISTRY_CREDENTIALS}
+    candidates |= {name: name for name in REGISTRY_SETTINGS}
     if lowered.startswith(REGISTRY_PREFIX):  # compared without the prefix, which makes any two names alike
         lowered = lowered.removeprefix(REGISTRY_PREFIX)
         candidates = {
             name.removeprefix(REGISTRY_PREFIX): shown for name, shown in applicable.items() if name[-1] != "*"
         }
-        candidates |= {name: REGISTRY_PREFIX + name for name in (*REGISTRY_CREDENTIALS, *_settings_of(("TLS",)))}
+        candidates |= {name: REGISTRY_PREFIX + name for name in (*REGISTRY_SETTINGS, *_settings_of(("TLS",)))}
     near = difflib.get_close_matches(lowered, candidates, n=1, cutoff=_SIMILAR)
     return candidates[near[0]] if near else None
 

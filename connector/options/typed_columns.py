@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options.names import ALIASES, REGISTRY_CREDENTIALS, REGISTRY_PREFIX
+from pykafka_wire.options.names import ALIASES, REGISTRY_PREFIX, REGISTRY_SETTINGS
 from pykafka_wire.options.parsing import OptionValues
 
 ColumnName = Literal["key", "value"]
@@ -188,7 +188,7 @@ def _registry_options(values: OptionValues) -> dict[str, str]:
     own = {
         name: value
         for name, value in values.given.items()
-        if name.startswith(REGISTRY_PREFIX) or name in REGISTRY_CREDENTIALS
+        if name.startswith(REGISTRY_PREFIX) or name in REGISTRY_SETTINGS
     }
     if values.text(_URL) is None:
         useless = sorted(name for name in own if name not in (_URL, *ALIASES.values()))

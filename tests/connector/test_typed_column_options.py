@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.options.names import REGISTRY_CREDENTIALS
+from pykafka_wire.options.names import REGISTRY_SETTINGS
 from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
 from tests.connector.parsed_options import BROKERS, ORDERS, batch, refusal, stream
@@ -110,7 +110,7 @@ def test_what_has_no_effect_is_warned_of() -> None:
     assert warning == "The option onValueError applies to reads, and a write ignores it"
 
 
-def test_names_of_credentials_have_the_prefix_or_not() -> None:
-    for name in REGISTRY_CREDENTIALS:
+def test_names_of_credentials_and_the_proxy_have_the_prefix_or_not() -> None:
+    for name in REGISTRY_SETTINGS:
         for option in (name, f"schema.registry.{name}"):
             assert batch(**REGISTRY, valueFormat="avro", **{option: "x"}).warnings == ()

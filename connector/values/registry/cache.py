@@ -16,6 +16,10 @@ ResultT = TypeVar("ResultT")
 _MAX_ENTRIES: Final = 1_000
 #: A topic may hold a hundred thousand values under a schema that is unknown, and it may be registered a little later.
 _FAILURES_KEPT_S: Final = 60
+#: A registry numbers its schemas in turn: ids so far above the largest known may be those of new schemas.
+_NEW_IDS: Final = 10_000
+#: Other ids that are asked for in vain within a minute, before the rest count as unknown without a request.
+_MAX_IN_VAIN: Final = 1_000
 
 
 def cached(function: Callable[..., ResultT], *, max_failures: int = _MAX_ENTRIES) -> Callable[..., ResultT]:
@@ -76,6 +80,40 @@ class _Failures:
             reasons = {}
             self._of_minute = (_minute(), reasons)
         reasons[arguments] = reason
+
+
+class IdsInVain:
+    """Which ids of schemas are worth a request: damaged values may name another unknown id each.
+
+    All are, until a thousand in a minute were asked for in vain; then only those that a new schema may have, or an older one than
+    the newest that was found.
+    """
+
+    __slots__ = ("_in_vain", "_largest")
+
+    def __init__(self) -> None:
+        self._largest = 0
+        self._in_vain = (0, 0)
+
+    def check(self, schema_id: int) -> None:
+        """Raises PoisonError for an id that is not worth a request."""
+        minute, n_in_vain = self._in_vain
+        if n_in_vain >= _MAX_IN_VAIN and minute == _minute() and not self._is_plausible(schema_id):
+            raise PoisonError(
+                f"its schema id was not looked up: this minute the registry was asked for {n_in_vain} other ids that it does not "
+                f"know, and the largest that it is known to have is {self._largest}"
+            )
+
+    def found(self, schema_id: int) -> None:
+        self._largest = max(self._largest, schema_id)
+
+    def missing(self, schema_id: int) -> None:
+        if not self._is_plausible(schema_id):
+            minute, n_in_vain = self._in_vain
+            self._in_vain = (_minute(), n_in_vain + 1 if minute == _minute() else 1)
+
+    def _is_plausible(self, schema_id: int) -> bool:
+        return 0 <= schema_id <= self._largest + _NEW_IDS
 
 
 def _minute() -> int:

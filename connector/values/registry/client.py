@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
-from pykafka_wire.values.registry.cache import cached
+from pykafka_wire.values.registry.cache import IdsInVain, cached
 from pykafka_wire.values.registry.rest import NotARegistryError, request
 from pykafka_wire.wire.settings import ClientSettings
 
-#: Ids and GUIDs that the registry lacks, of which every value of a topic may have another: more than are read at once
-#: (131,072). Each takes some 300 bytes.
-_MAX_UNKNOWN: Final = 150_000
+#: Ids and GUIDs that the registry lacks, of which every value of a topic may have another. Each takes some 300 bytes.
+_MAX_UNKNOWN: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +53,7 @@ class Registry:
         tls: the settings ``ssl.*`` of Kafka's clients, for trust stores, client certificates and protocols; instead of ``ca_file``.
         sasl: the settings ``sasl.*`` of Kafka's clients, whose user and password, or bearer tokens, the registry accepts too.
         extra_headers: names and values of further HTTP headers; none of them a secret.
+        proxy: ``http://host:port`` of an HTTP proxy; None for that of the environment, if any.
     """
 
     url: str
@@ -64,6 +64,7 @@ class Registry:
     tls: ClientSettings | None = field(default=None, kw_only=True)
     sasl: ClientSettings | None = field(default=None, kw_only=True)
     extra_headers: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
+    proxy: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for url in self.urls:
@@ -153,7 +154,21 @@ def _body(schema: Schema) -> dict[str, Any]:
 
 @partial(cached, max_failures=_MAX_UNKNOWN)
 def _by_id(registry: Registry, schema_id: int) -> Schema:
-    return _schema(registry, request(registry, "GET", f"/schemas/ids/{schema_id}"))
+    ids = _ids_in_vain(registry)
+    ids.check(schema_id)
+    try:
+        answer = request(registry, "GET", f"/schemas/ids/{schema_id}")
+    except PoisonError:
+        ids.missing(schema_id)
+        raise
+    ids.found(schema_id)
+    return _schema(registry, answer)
+
+
+@lru_cache(maxsize=16)
+def _ids_in_vain(registry: Registry) -> IdsInVain:
+    """Of this process, for a registry."""
+    return IdsInVain()
 
 
 @partial(cached, max_failures=_MAX_UNKNOWN)

@@ -6,13 +6,16 @@ refuses access, is a RegistryError and never a PoisonError: it says nothing abou
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
 import ssl
 import time
+import urllib.request
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
 
 from pykafka_wire.errors import PoisonError, RegistryError
 from pykafka_wire.values.optional_libraries import library
@@ -57,10 +60,13 @@ def _first_answer(registry: Registry, method: str, path: str, body: dict[str, An
     """URL, status and content of the first answer that is neither a server's error nor "too many requests"."""
     urllib3 = library("urllib3", "a schema registry")
     headers = {"Accept": _ACCEPT, **dict(registry.extra_headers), **authorization(registry)}
-    pool = _pool(os.getpid(), _tls_context(registry), registry.timeout_s)
+    context = _tls_context(registry)
     failed = []
     for url in registry.urls:
+        proxy = registry.proxy or environment_proxy(url)
+        through = "" if proxy is None else f" (through the proxy {_without_user(proxy)[0]})"
         try:
+            pool = _pool(os.getpid(), context, registry.timeout_s, proxy)
             answer = pool.request(method, url + path, json=body, headers=headers, preload_content=False)
             try:
                 content = _content(answer, time.monotonic() + registry.timeout_s)
@@ -69,11 +75,11 @@ def _first_answer(registry: Registry, method: str, path: str, body: dict[str, An
                 raise
             answer.release_conn()
         except (urllib3.exceptions.HTTPError, TimeoutError) as error:
-            failed.append(f"{url}: {_reason(error)}")
+            failed.append(f"{url}{through}: {_reason(error)}")
             continue
         if answer.status < 500 and answer.status != 429:
             return url + path, answer.status, content
-        failed.append(f"{url}: HTTP {answer.status}")
+        failed.append(f"{url}{through}: HTTP {answer.status}")
     raise RegistryError(
         f"the schema registry does not answer ({'; '.join(failed)}). Check its address from the driver and from executors; "
         "until it answers, no value counts as broken."
@@ -106,8 +112,8 @@ def _tls_context(registry: Registry) -> ssl.SSLContext:
 
 
 @lru_cache(maxsize=16)
-def _pool(pid: int, context: ssl.SSLContext, timeout_s: float) -> Any:
-    """This process's connections; a forked process has its own."""
+def _pool(pid: int, context: ssl.SSLContext, timeout_s: float, proxy: str | None) -> Any:
+    """This process's connections, through a proxy or straight; a forked process has its own."""
     urllib3 = library("urllib3", "a schema registry")
     retries = urllib3.Retry(
         total=2,
@@ -117,12 +123,40 @@ def _pool(pid: int, context: ssl.SSLContext, timeout_s: float) -> Any:
         raise_on_status=False,
         respect_retry_after_header=False,  # it may name an hour
     )
-    return urllib3.PoolManager(
-        ssl_context=context,
-        assert_hostname=None if context.check_hostname else False,
-        timeout=timeout_s,
-        retries=retries,
-    )
+    settings = {
+        "ssl_context": context,
+        "assert_hostname": None if context.check_hostname else False,
+        "timeout": timeout_s,
+        "retries": retries,
+    }
+    if proxy is None:
+        return urllib3.PoolManager(**settings)
+    url, user = _without_user(proxy)
+    headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
+    return urllib3.ProxyManager(url, proxy_headers=headers, **settings)
+
+
+def environment_proxy(url: str) -> str | None:
+    """The proxy that the environment names for a URL: ``HTTPS_PROXY`` or ``HTTP_PROXY``, also in lower case, but for what
+    ``NO_PROXY`` lists, and never for this machine."""
+    parts = urlsplit(url)
+    if _is_loopback(parts.hostname or "") or urllib.request.proxy_bypass(parts.netloc):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host == "localhost"
+
+
+def _without_user(proxy: str) -> tuple[str, str]:
+    """The URL of a proxy without its user, and ``user:password``; the scheme is http if it names none."""
+    scheme, found, rest = proxy.rpartition("://")
+    user, _, place = rest.rpartition("@")
+    return f"{scheme if found else 'http'}://{place}", unquote(user)
 
 
 def _checked(where: str, status: int, content: bytes) -> dict[str, Any]:

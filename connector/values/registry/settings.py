@@ -34,9 +34,10 @@ _CLOUD_HEADERS: Final[dict[str, str]] = {
     "bearer.auth.logical.cluster": "target-sr-cluster",
     "bearer.auth.identity.pool.id": "Confluent-Identity-Pool-Id",
 }
-#: The names of credentials. Each may have the prefix ``schema.registry.``.
-CREDENTIALS: Final = (
-    _USER_INFO, _USER_SOURCE, _TOKEN, _TOKEN_SOURCE, *_CLIENT_CREDENTIALS, *_CLOUD_HEADERS,
+_PROXY_HOST, _PROXY_PORT = "proxy.host", "proxy.port"
+#: The names that may have the prefix ``schema.registry.``.
+SETTINGS_OF_REGISTRY: Final = (
+    _USER_INFO, _USER_SOURCE, _TOKEN, _TOKEN_SOURCE, *_CLIENT_CREDENTIALS, *_CLOUD_HEADERS, _PROXY_HOST, _PROXY_PORT,
 )  # fmt: skip
 _TLS: Final = {f"{_PREFIX}{setting.name}": setting for setting in SETTINGS if setting.scope == "TLS"}
 #: Its empty value means something: no check of the host name.
@@ -54,7 +55,7 @@ def registry_of(options: Mapping[str, str]) -> Registry | None:
         OptionError: an option is malformed, not supported, or contradicts another one.
     """
     given = {name.lower(): value for name, value in options.items() if value.strip() or name.lower() == _HOST_CHECK}
-    values = {name: found for name in CREDENTIALS if (found := _credential(given, name)) is not None}
+    values = {name: found for name in SETTINGS_OF_REGISTRY if (found := _value(given, name)) is not None}
     tls = {setting.field: _parsed(name, given[name]) for name, setting in _TLS.items() if name in given}
     if _URL not in given:
         if values:
@@ -67,6 +68,7 @@ def registry_of(options: Mapping[str, str]) -> Registry | None:
         extra_headers=tuple(
             (header, values[name].strip()) for name, header in _CLOUD_HEADERS.items() if name in values
         ),
+        proxy=_proxy(values),
     )
     user_source = _source(values, _USER_SOURCE, _USER_SOURCES)
     token_source = _source(values, _TOKEN_SOURCE, _TOKEN_SOURCES) or ("STATIC_TOKEN" if _TOKEN in values else None)
@@ -79,7 +81,7 @@ def registry_of(options: Mapping[str, str]) -> Registry | None:
     return _with_user(registry, user_source, user_of_url, values, given)
 
 
-def _credential(given: Mapping[str, str], name: str) -> str | None:
+def _value(given: Mapping[str, str], name: str) -> str | None:
     """The value of a name, which may have the prefix."""
     found = {given[each] for each in (name, _PREFIX + name) if each in given}
     if len(found) > 1:
@@ -95,6 +97,30 @@ def _source(values: Mapping[str, str], name: str, supported: tuple[str, ...]) ->
             f"{name} is {source!r}: use {', '.join(supported[:-1])} or {supported[-1]}{token if name == _TOKEN_SOURCE else ''}."
         )
     return source or None
+
+
+def _proxy(values: Mapping[str, str]) -> str | None:
+    """The URL of the proxy that the options name."""
+    host, port = values.get(_PROXY_HOST), values.get(_PROXY_PORT)
+    if host is None and port is None:
+        return None
+    if host is None or port is None:
+        given, missing = (_PROXY_PORT, _PROXY_HOST) if host is None else (_PROXY_HOST, _PROXY_PORT)
+        raise OptionError(f"{given} is set and {missing} is not: set both, or remove {given}.")
+    url = f"http://{host.strip()}:{port.strip()}"
+    try:
+        parts = urlsplit(url)
+        is_valid = (
+            bool(parts.hostname) and bool(parts.port) and parts.netloc == url.removeprefix("http://") and "@" not in url
+        )
+    except ValueError:  # not a number, or above 65535
+        is_valid = False
+    if not is_valid:
+        raise OptionError(
+            f"{_PROXY_HOST} and {_PROXY_PORT} must be a host's name and a port, without http:// and without a user: a proxy that "
+            "needs one is named by the environment's HTTPS_PROXY (HTTP_PROXY for a registry without TLS)."
+        )
+    return url
 
 
 def _without_user(text: str) -> tuple[str, str | None]:

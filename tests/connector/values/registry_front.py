@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import ssl
 import threading
 import time
@@ -82,6 +84,20 @@ def registry_front(upstream: str | None = None, tls: ssl.SSLContext | None = Non
         def do_POST(self) -> None:
             self.do_GET()
 
+        def do_CONNECT(self) -> None:
+            """As an HTTP proxy does for TLS: passes bytes on in both directions."""
+            front.asked.append(f"{self.command} {self.path}")
+            front.headers.append(dict(self.headers))
+            host, _, port = self.path.rpartition(":")
+            with socket.create_connection((host, int(port)), timeout=30) as server:
+                self.send_response(200)
+                self.end_headers()
+                back = threading.Thread(target=_relay, args=(server, self.connection))
+                back.start()
+                _relay(self.connection, server)
+                back.join()
+            self.close_connection = True
+
         def _send(self, answer: Answer) -> None:
             front.over.wait(answer.delay_s)
             if answer.status is None:
@@ -122,6 +138,15 @@ def registry_front(upstream: str | None = None, tls: ssl.SSLContext | None = Non
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def _relay(source: socket.socket, target: socket.socket) -> None:
+    """Everything from one connection to the other, until its end."""
+    with contextlib.suppress(OSError):
+        while content := source.recv(65_536):
+            target.sendall(content)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
 
 
 def _passed_on(url: str, method: str, content: bytes | None) -> Answer:

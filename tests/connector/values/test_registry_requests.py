@@ -31,6 +31,7 @@ from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.framing import header_values
+from pykafka_wire.values.registry.rest import environment_proxy
 from pykafka_wire.values.registry.settings import registry_of
 from tests.connector.values.registry_front import Answer, RegistryFront, registry_front, schema_answer
 from tests.wire.secured import CLIENT_ID, CLIENT_SECRET, Issuer
@@ -133,6 +134,50 @@ def test_tls_that_fails_is_an_outage(certificates: Certificates) -> None:
         assert registry(front, **ca, **options, **unchecked).by_id(7).text == ID_SCHEMA
 
 
+# --- Proxies --------------------------------------------------------------------------------------------------------------
+
+
+def through(proxy: RegistryFront) -> dict[str, str]:
+    return {"proxy__host": "127.0.0.1", "schema__registry__proxy__port": proxy.url.rpartition(":")[2]}
+
+
+def test_requests_go_through_the_proxy_of_the_options(front: RegistryFront) -> None:
+    front.answers["http://registry.example:8081/schemas/ids/7"] = schema_answer(ID_SCHEMA)
+    found = registry_of(
+        {"schema.registry.url": "http://registry.example:8081"}
+        | {name.replace("__", "."): value for name, value in through(front).items()}
+    )
+    assert found is not None and found.by_id(7).text == ID_SCHEMA
+    assert front.asked == ["GET http://registry.example:8081/schemas/ids/7"]
+
+
+def test_tls_goes_through_the_proxy_untouched(certificates: Certificates, front: RegistryFront) -> None:
+    options = {
+        "schema__registry__ssl__truststore__location": str(certificates.ca),
+        "schema__registry__ssl__keystore__location": str(certificates.pem),
+    }
+    with registry_front(tls=certificates.server()) as behind:
+        behind.answers["/schemas/ids/7"] = schema_answer(ID_SCHEMA)
+        assert registry(behind, **through(front), **options).by_id(7).text == ID_SCHEMA
+        assert front.asked == [f"CONNECT {behind.url.removeprefix('https://')}"]
+
+
+def test_the_environments_proxy_and_its_user(front: RegistryFront, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", front.url.replace("//", "//me:s3%40cret@"))
+    monkeypatch.setenv("no_proxy", "internal.example")
+    front.answers["http://registry.example/schemas/ids/7"] = schema_answer(ID_SCHEMA)
+    assert Registry("http://registry.example").by_id(7).text == ID_SCHEMA
+    (headers,) = front.headers
+    assert headers["proxy-authorization"] == f"Basic {base64.b64encode(b'me:s3@cret').decode()}"
+    front.answers[""] = Answer(status=502)
+    with pytest.raises(RegistryError, match=r"through the proxy http://localhost:\d+\): HTTP 502") as refused:
+        Registry("http://registry.example").by_id(8)
+    assert "s3" not in str(refused.value)
+    for direct in ("http://registry.internal.example", "http://localhost:8081", "http://127.0.0.9", "http://[::1]:1"):
+        assert environment_proxy(direct) is None
+    assert environment_proxy("https://registry.example") is None
+
+
 # --- Credentials ---------------------------------------------------------------------------------------------------------
 
 
@@ -227,14 +272,36 @@ def test_threads_that_need_the_same_schema_ask_once(front: RegistryFront) -> Non
 
 def test_many_unknown_ids_are_asked_for_once_each(front: RegistryFront, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykafka_wire.values.registry.cache._FAILURES_KEPT_S", 3600)
-    rows = pa.array([b"\0" + schema_id.to_bytes(4, "big") + b"\2" for schema_id in range(10_000, 11_200)])
+    rows = pa.array([b"\0" + schema_id.to_bytes(4, "big") + b"\2" for schema_id in range(8_000, 9_200)])
     value_format = Avro(registry=Registry(front.url, timeout_s=6))
     for _ in range(2):
         assert len(read_column(value_format, ID_TYPE, rows).reasons) == len(rows)
     assert len(front.asked) == len(rows)
-    front.answers["/schemas/ids/10000"] = schema_answer(ID_SCHEMA)
+    front.answers["/schemas/ids/8000"] = schema_answer(ID_SCHEMA)
     monkeypatch.setattr("pykafka_wire.values.registry.cache._FAILURES_KEPT_S", 1800)  # as when the time is over
     assert read_column(value_format, ID_TYPE, rows[:2]).column.to_pylist() == [{"id": 1}, None]
+
+
+def test_requests_for_unknown_ids_are_bounded_but_never_those_of_a_new_schema(
+    front: RegistryFront, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pykafka_wire.values.registry.cache._FAILURES_KEPT_S", 3600)
+    monkeypatch.setattr("pykafka_wire.values.registry.cache._MAX_IN_VAIN", 20)
+    front.answers["/schemas/ids/1007"] = front.answers["/schemas/ids/7"]
+
+    def read(*schema_ids: int) -> dict[int, str]:
+        rows = [b"\0" + schema_id.to_bytes(4, "big", signed=True) + b"\2" for schema_id in schema_ids]
+        return read_column(value_format, ID_TYPE, pa.array(rows)).reasons
+
+    value_format = Avro(registry=Registry(front.url, timeout_s=8))
+    reasons = read(*range(-10, 0), *range(1_000_000, 1_000_050))
+    assert len(reasons) == 60 and len(front.asked) == 20
+    assert sum("20 other ids that it does not know" in reason for reason in reasons.values()) == 40
+    assert read(1007, 7) == {} and len(front.asked) == 22
+    assert len(read(1, 11_007, 11_008)) == 3
+    assert front.asked[22:] == ["GET /schemas/ids/1", "GET /schemas/ids/11007"]
+    monkeypatch.setattr("pykafka_wire.values.registry.cache._FAILURES_KEPT_S", 1800)  # as when the time is over
+    assert len(read(1_000_049)) == 1 and front.asked[-1] == "GET /schemas/ids/1000049"
 
 
 def test_the_failures_that_are_kept_are_bounded() -> None:

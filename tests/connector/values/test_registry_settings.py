@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from pykafka_wire.errors import OptionError, RegistryError
-from pykafka_wire.options.names import REGISTRY_CREDENTIALS
+from pykafka_wire.options.names import REGISTRY_SETTINGS
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.credentials import authorization
-from pykafka_wire.values.registry.settings import CREDENTIALS, registry_of
+from pykafka_wire.values.registry.settings import SETTINGS_OF_REGISTRY, registry_of
 
 URL = "https://registry:8081"
 
@@ -116,6 +116,12 @@ CLIENT = {
         ),
         ({"basic__auth__credentials__source": "USER_INFO"}, "and basic.auth.user.info is missing"),
         ({"basic__auth__user__info": "s3cret"}, "must be user:password"),
+        ({"proxy__host": "proxy"}, "proxy.host is set and proxy.port is not"),
+        ({"proxy__port": "3128"}, "proxy.port is set and proxy.host is not"),
+        ({"proxy__host": "http://proxy", "proxy__port": "3128"}, "must be a host's name and a port"),
+        ({"proxy__host": "me:s3cret@proxy", "proxy__port": "3128"}, "without a user"),
+        ({"proxy__host": "proxy", "proxy__port": "0"}, "must be a host's name and a port"),
+        ({"proxy__host": "proxy", "proxy__port": "99999"}, "must be a host's name and a port"),
         ({"schema__registry__url": "https://s3cret@a"}, "must be user:password"),
         ({"schema__registry__url": "https://a:s3cret@a,https://b:s3cret@b"}, "have different users"),
         (
@@ -212,8 +218,8 @@ def test_no_secret_is_shown_and_a_registry_travels(options: dict[str, str]) -> N
     assert b"s3cret" not in pickle.dumps(registry(**by_reference))
 
 
-def test_the_checks_of_names_know_every_credential() -> None:
-    assert set(CREDENTIALS) == REGISTRY_CREDENTIALS
+def test_the_checks_of_names_know_every_setting() -> None:
+    assert set(SETTINGS_OF_REGISTRY) == REGISTRY_SETTINGS
 
 
 #: The last warning is about schema.registry.url without a typed column.
