@@ -160,6 +160,11 @@ class RecordColumns:
     partition: Any
     timestamp_ms: npt.NDArray[np.int64]
 
+    @property
+    def n_bytes(self) -> int:
+        """Of keys, values and headers."""
+        return sum(each.nbytes for each in (self.key, self.value, self.headers) if each is not None)
+
     def take(self, indices: npt.NDArray[np.int64]) -> RecordColumns:
         """The records at ``indices``, in that order; copies."""
         wanted = to_arrow(indices)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from pykafka_wire.wire.records.batch_framing import RecordSlice
-from pykafka_wire.wire.records.batches import HEADER_BYTES, read_header, stamp_producer
+from pykafka_wire.wire.records.batches import HEADER_BYTES, EncodedBatch, read_header, stamp_producer
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns, decode
-from pykafka_wire.wire.records.encode import encode_batches
+from pykafka_wire.wire.records.encode import encode_batches, encode_parts
 from tests.wire.oracle import Record, decode_batches, encode_batch
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -133,6 +133,28 @@ def test_groups_of_batches_change_nothing(monkeypatch, group_bytes):
     whole = encode(rows, max_batch_bytes=2_000)
     monkeypatch.setattr("pykafka_wire.wire.records.encode._GROUP_BYTES", group_bytes)
     assert encode(rows, max_batch_bytes=2_000) == whole
+
+
+@pytest.mark.parametrize("group_rows", [1, 70, 10**6])
+def test_parts_are_encoded_together_as_each_alone(monkeypatch, group_rows):
+    monkeypatch.setattr("pykafka_wire.wire.records.encode._GROUP_ROWS", group_rows)
+    rows = [(b"k%d" % i, b"v" * (i % 90), [("h", b"%d" % i)], 1_700_000_000_000 + i) for i in range(400)]
+    sizes = [1, 130, 9, 200, 60]
+    columns = {
+        "key": pa.array([r[0] for r in rows], pa.binary()),
+        "value": pa.array([r[1] for r in rows], pa.binary()),
+        "headers": pa.array([[{"key": k, "value": v} for k, v in r[2]] for r in rows], HEADERS),
+    }
+    timestamp = np.array([r[3] for r in rows], dtype=np.int64)
+    together: list[list[EncodedBatch]] = [[] for _ in sizes]
+    limits = {"codec": Codec.NONE, "max_batch_bytes": 2_000}
+    for part, batches in encode_parts(**columns, timestamp=timestamp, part_sizes=sizes, **limits):
+        together[part] += batches
+    for batches, size, first in zip(together, sizes, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True):
+        found = [record for batch in batches for record in decode_batches(bytes(batch.data))]
+        assert [(r.key, r.value, r.headers, r.timestamp) for r in found] == rows[first : first + size]
+        assert [batch.first_row for batch in batches] == np.cumsum([0, *(b.n_records for b in batches)])[:-1].tolist()
+        assert max(len(batch.data) for batch in batches) <= 2_000
 
 
 def test_later_timestamps_may_lie_before_the_first():

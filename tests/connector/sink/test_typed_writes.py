@@ -208,6 +208,23 @@ def test_without_a_registry_values_are_plain(spark: Any, kafka: Any, topic: Any,
     assert by_id(found) == [order(n) for n in range(3)]
 
 
+def test_protobuf_is_registered_written_and_read_back(
+    spark: Any, kafka: Any, topic: Any, outside: Any, registry_url: str, confluent: SchemaRegistryClient
+) -> None:
+    name = topic()
+    options = {"valueFormat": "protobuf", "schema.registry.url": registry_url}
+    frame = spark.range(20).selectExpr(ORDERS).selectExpr("IF(value.id = 7, NULL, value) AS value")
+    write(frame, kafka, topic=name, **options, **{"schema.registry.auto.register": "true"})
+    registered = confluent.get_latest_version(f"{name}-value")
+    frames = {record.value[:6] for record in outside.consume(name) if record.value is not None}
+    assert frames == {b"\0" + registered.schema_id.to_bytes(4, "big") + b"\0"}
+    read = spark.read.format("pykafka-wire").options(**options, subscribe=name)
+    rows = read.option("kafka.bootstrap.servers", kafka.bootstrap_servers).load().select("value").collect()
+    values = [row.value.asDict() for row in rows if row.value is not None]
+    assert by_id(values) == [order(n) for n in range(20) if n != 7]
+    assert len(rows) == 20
+
+
 def test_json_is_the_columns_own(spark: Any, kafka: Any, topic: Any, outside: Any) -> None:
     name = topic()
     frame = spark.range(3).selectExpr("id AS key", ORDERS)
