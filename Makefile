@@ -36,6 +36,10 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: setup lint  ## all tests except the long ones, on real brokers; WORKERS=0 in one process
 	$(BIN)/python -m pytest -m "not long" $(PARALLEL) $(PYTEST_ARGS)
 
+.PHONY: check
+check: setup lint  ## before each commit: lint, types, and the tests that need neither Java nor brokers nor Spark
+	$(BIN)/python -m pytest -m unit $(PARALLEL) $(PYTEST_ARGS)
+
 lint: setup  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

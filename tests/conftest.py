@@ -45,6 +45,8 @@ hypothesis_settings.load_profile("no deadline")
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 BROKER_FIXTURES = {"kafka", "kafka_cluster", "kafka_tv1", "transaction_version_brokers", "topic"}
+#: A test with one of these markers is not for `make check`.
+NOT_UNIT = ("broker", "spark", "docker", "long")
 TOPIC_TIMEOUT_S = 30.0
 
 
@@ -67,22 +69,11 @@ class ClusterFactory(Protocol):
     def __call__(self, nodes: int = 1, properties: Mapping[str, str] | None = None, **more: Any) -> LocalCluster: ...
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        if fixtures & BROKER_FIXTURES:
-            item.add_marker("broker")
-        if "spark" in fixtures:
-            item.add_marker("spark")
-        if "registry_url" in fixtures:
-            item.add_marker(pytest.mark.timeout(1_800))  # the first one downloads the registry
-        if "secured_kafka" in fixtures:
-            item.add_marker(pytest.mark.needs("SCRAM users before the first start"))
-    if hasattr(config, "workerinput"):
-        # pytest-xdist's workers take the files in this order: the longest first, so that all workers end at the same time.
-        files_with_spark = {item.path for item in items if item.get_closest_marker("spark")}
-        files_with_brokers = {item.path for item in items if item.get_closest_marker("broker")}
-        items.sort(key=lambda item: (item.path not in files_with_spark, item.path not in files_with_brokers))
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None) and named_cluster() is not None:
+        raise pytest.UsageError(
+            "tests on named brokers share them, and some take topics of the same name: run them with WORKERS=0"
+        )
 
 
 #: Why tests were left out -> how many.
@@ -90,21 +81,57 @@ LEFT_OUT: pytest.StashKey[Counter[str]] = pytest.StashKey()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """After -m and -k have chosen: what they leave out is nobody's news."""
-    collected = yield
-    left_out = session.config.stash.setdefault(LEFT_OUT, Counter())
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, object, object]:
+    for item in items:
+        _add_markers(item)
+    chosen = yield  # -m and -k have chosen: what they leave out is nobody's news
+    _leave_out(config, items)
+    if hasattr(config, "workerinput"):
+        # pytest-xdist's workers take the files in this order: the longest first, so that all workers end at the same time.
+        files_with_spark = {item.path for item in items if item.get_closest_marker("spark")}
+        files_with_brokers = {item.path for item in items if item.get_closest_marker("broker")}
+        items.sort(key=lambda item: (item.path not in files_with_spark, item.path not in files_with_brokers))
+    return chosen
+
+
+def _add_markers(item: pytest.Item) -> None:
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if fixtures & BROKER_FIXTURES:
+        item.add_marker("broker")
+    if "spark" in fixtures:
+        item.add_marker("spark")
+    if "registry_url" in fixtures:
+        item.add_marker(pytest.mark.timeout(1_800))  # the first one downloads the registry
+    if "secured_kafka" in fixtures:
+        item.add_marker(pytest.mark.needs("SCRAM users before the first start"))
+    if "java" not in fixtures and not any(item.get_closest_marker(name) for name in NOT_UNIT):
+        item.add_marker("unit")
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Removes the tests that the brokers cannot serve."""
+    left_out = config.stash.setdefault(LEFT_OUT, Counter())
     kept = []
-    for item in session.items:
+    for item in items:
         needed = [feature for marker in item.iter_markers("needs") for feature in marker.args]
         reasons = lacking(needed)
         if reasons:
             left_out[reasons[0]] += 1
-            session.config.hook.pytest_deselected(items=[item])
+            config.hook.pytest_deselected(items=[item])
         else:
             kept.append(item)
-    session.items[:] = kept
-    return collected
+    items[:] = kept
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_testnodedown(node: Any) -> None:
+    # Each worker collects, and leaves out, the same.
+    node.config.stash[LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left out", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -145,7 +172,8 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaTools]:
         yield named
         return
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    cluster = LocalCluster(1, {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}, version=BROKERS)
+    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    cluster = LocalCluster(1, properties, version=BROKERS)
     try:
         with capture.global_and_fixture_disabled():
             cluster.start()
@@ -182,7 +210,7 @@ def transaction_version_brokers(request: pytest.FixtureRequest) -> tuple[str, Ka
 
 
 @pytest.fixture(scope="session")
-def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured_kafka(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """One broker with a listener for each way of securing one."""
     from tests.wire.secured import secured
 

@@ -47,7 +47,7 @@ def test_a_skipped_broker_test_is_a_failure_in_ci_but_for_the_docker_lane(
 ) -> None:
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_it.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  broker\n  docker\n  spark\n  needs\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  broker\n  docker\n  spark\n  needs\n  long\n  unit\n")
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rf", "-n", workers, "-p", "no:cacheprovider", str(tmp_path)],
         env={**os.environ, "CI": ci, "PYTHONPATH": str(Path(__file__).parents[1])},

@@ -49,7 +49,7 @@ def java_library() -> Iterator[Any]:
     folder = Path(spec.submodule_search_locations[0]) / "jars"
     jars = [jar for pattern in JARS for jar in folder.glob(f"{pattern}.jar")]
     process = subprocess.Popen(
-        [str(ensure_java().executable), "-Xmx512m", "-cp", classpath(jars), str(PROGRAM)],
+        [str(ensure_java().executable), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", classpath(jars), str(PROGRAM)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,  # slf4j has no logger

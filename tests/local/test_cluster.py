@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from pykafka_wire.local import LocalCluster, LocalClusterError, NamedCluster
 from pykafka_wire.local import cluster as cluster_module
 
+pytestmark = pytest.mark.broker
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 
 

@@ -10,6 +10,7 @@ import pytest
 from pykafka_wire.local import cache_dir, delta_jars
 from pykafka_wire.local.jars import Coordinate, JarResolutionError, ivy_jar, kafka_jars, release, resolve
 
+pytestmark = pytest.mark.usefixtures("java")
 WIDGET = Coordinate("example.org", "widget", "1.0")
 GADGET = Coordinate("example.org", "gadget", "2.0")
 

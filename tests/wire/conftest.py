@@ -23,7 +23,7 @@ TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="session")
-def _two_brokers() -> Iterator[LocalCluster]:
+def _two_brokers(java: None) -> Iterator[LocalCluster]:
     # The cleaner's pause is 15 s by default; sessions are short so that a killed broker is missed soon.
     properties = {"log.cleaner.backoff.ms": "200", "broker.session.timeout.ms": "3000"}
     with LocalCluster(2, properties, version=BROKERS) as cluster:

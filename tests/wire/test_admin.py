@@ -139,7 +139,7 @@ def test_a_topic_that_is_not_there_cannot_be_deleted_and_is_not_waited_for(clust
     delete_topics(cluster, ["never-was"], missing_ok=True)
     with pytest.raises(UnknownTopicError):
         delete_topics(cluster, ["never-was"])
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 5
 
 
 @pytest.mark.broker

@@ -119,7 +119,7 @@ def test_a_code_that_does_not_go_away_ends_at_the_deadline(
     started = time.monotonic()
     with pytest.raises(DeadlineExceededError) as raised:
         ends(cluster, T0, T1, ms=300)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 5
     assert (raised.value.topic, raised.value.partition) == ("t", 0)
     assert isinstance(raised.value.__cause__, BrokerError)
     # Pauses grow: hundreds of requests would be a storm.

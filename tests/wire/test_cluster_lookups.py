@@ -65,7 +65,7 @@ def test_a_topic_that_never_was_fails_after_a_grace(cluster: Cluster, monkeypatc
     started = time.monotonic()
     with pytest.raises(UnknownTopicError) as raised:
         cluster.topics(["t", "nope"])
-    assert 0.15 < time.monotonic() - started < 3
+    assert 0.15 < time.monotonic() - started < 5
     assert (raised.value.topic, raised.value.api) == ("nope", "Metadata")
 
 
@@ -239,7 +239,7 @@ def test_a_commit_for_a_deleted_topic_fails_after_a_grace(
     started = time.monotonic()
     with pytest.raises(UnknownTopicError):
         commit(cluster)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 5
 
 
 def test_no_coordinator_until_the_deadline_is_said(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:

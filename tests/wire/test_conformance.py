@@ -47,7 +47,7 @@ def encode(message: Message, version: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def oracle() -> Iterator[kafka.Oracle]:
+def oracle(java: None) -> Iterator[kafka.Oracle]:
     with kafka.Oracle() as running:
         yield running
 

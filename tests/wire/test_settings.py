@@ -98,10 +98,16 @@ def test_an_empty_value_is_none_given_except_where_it_opts_out() -> None:
 
 
 @pytest.fixture(scope="module")
-def java_settings() -> dict[str, list[tuple[str, str]]]:
+def java_settings(java: None) -> dict[str, list[tuple[str, str]]]:
     """Name -> (type, default) in Kafka's consumer, its producer, or both."""
     found: dict[str, list[tuple[str, str]]] = {}
-    command = [str(ensure_java().executable), "-cp", classpath(kafka_jars(KAFKA_VERSION)), str(CONFIGS)]
+    command = [
+        str(ensure_java().executable),
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        classpath(kafka_jars(KAFKA_VERSION)),
+        str(CONFIGS),
+    ]
     lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.splitlines()
     for line in lines:
         name, kind, default = line.split("\t")

@@ -166,10 +166,10 @@ def test_ten_thousand_topic_partitions_are_planned_in_no_time() -> None:
         OffsetRange(topic=f"t{p % 50}", partition=p // 50, start_offset=0, end_offset=1 + p * 37 % 5000)
         for p in range(10_000)
     ]
-    started = time.perf_counter()
+    started = time.process_time()
     pieces = split_ranges(many, max_records=100_000, min_partitions=16)
     pack_ranges(pieces, bytes_per_offset=lambda _: 500.0, max_records=100_000, min_partitions=16)
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0
 
 
 def test_nothing_to_read_is_no_input_partition() -> None:
