@@ -26,12 +26,13 @@ from pykafka_wire.options.source import parse_schema_options, parse_source_optio
 from pykafka_wire.options.typed_columns import FORMAT_OPTIONS
 from pykafka_wire.schema import source_schema
 from pykafka_wire.sink.encoding import Encoding
+from pykafka_wire.worker_pickling import ClassSentToWorkers
 
 if TYPE_CHECKING:
     from pykafka_wire.source.reader_schemas import ReaderSchemas
 
 
-class PykafkaWireDataSource(DataSource):
+class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
     """Kafka topics as a Spark data source, ``format("pykafka-wire")``: batch and streaming, reading and writing."""
 
     @classmethod

@@ -1,38 +1,78 @@
-"""Sends readers, writers and converters to Spark's Python workers.
+"""Sends the data source, readers, writers and converters to Spark's Python workers.
 
-Spark pickles them by reference to their modules, so that a worker without this package would fail with a bare ModuleNotFoundError.
-What inherits from :class:`SentToWorkers` is unpickled by a function that travels with its own code: it reports where the package is
-missing, and keeps what the worker has loaded out of its garbage collections.
+Spark pickles them by reference to their modules. A worker that has this package installed needs no more. A worker that got it as a
+wheel or zip (``--py-files``, ``addPyFile``, Connect's ``addArtifacts``) may not: Spark puts no ``.whl`` on the path, and gives the
+process of a stream's reader a files folder that does not exist (seen in 4.2 and 4.3). So what is pickled here is unpickled by
+functions that travel with their own code: they find the archive that the sender has loaded the package from, report where the
+package is missing, and keep what the worker has loaded out of its garbage collections.
 """
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import gc
+import hashlib
 import os
 import sys
+import zipimport
+from abc import ABCMeta
+from pathlib import Path
 from typing import Any, SupportsIndex
 
 
-def make_on_worker(module: str, name: str) -> object:
-    """A new instance of a class, without its state. It travels with its code: the worker may lack this module."""
+def load_on_worker(archive: tuple[str, str] | None, module: str, name: str) -> Any:  # Any: whatever the module has
+    """What a module has by a name. It travels with its code: the worker may lack this module.
+
+    Args:
+        archive: path, on the sender's machine, and SHA-256 of the wheel or zip that has the package; None where it is installed.
+            A file of that name is used only if it is the same: anybody may have put another one there.
+    """
+    import hashlib
     import importlib
     import importlib.util
+    import operator
     import sys
+    from pathlib import Path
 
+    if archive is not None and "pykafka_wire" not in sys.modules:
+        sent, digest = Path(archive[0]), archive[1]
+        # Spark's files folder is on the path. That of a stream's reader does not exist; the files are in its parent.
+        folders = [folder for entry in map(Path, sys.path) for folder in (entry, entry.parent)]
+        for place in [sent, *(folder / sent.name for folder in folders)]:
+            try:
+                same = hashlib.sha256(place.read_bytes()).hexdigest() == digest
+            except OSError:
+                continue
+            if same:
+                if str(place) not in sys.path:
+                    sys.path.insert(1, str(place))  # before an installed one, as Spark does with py-files
+                    importlib.invalidate_caches()
+                break
     if importlib.util.find_spec("pykafka_wire") is None:
         raise ModuleNotFoundError(
             "[PYKAFKA_WIRE_NOT_INSTALLED] The Python of this Spark worker has no package pykafka_wire: "
             f"{sys.executable}, version {sys.version.split()[0]}. Install pykafka-wire there, on every executor, or point "
-            "Spark to the environment that has it, with PYSPARK_PYTHON or spark.pyspark.python.",
+            "Spark to the environment that has it, with PYSPARK_PYTHON or spark.pyspark.python, or send its wheel with "
+            "--py-files.",
             name="pykafka_wire",
         )
-    cls = getattr(importlib.import_module(module), name)
-    freeze_garbage_collection = getattr(
-        importlib.import_module("pykafka_wire.worker_pickling"), "freeze_garbage_collection", None
-    )
-    if freeze_garbage_collection is not None:
-        freeze_garbage_collection()
+    return operator.attrgetter(name)(importlib.import_module(module))
+
+
+def make_on_worker(archive: tuple[str, str] | None, version: str, module: str, name: str) -> object:
+    """A new instance of a class, without its state. It travels with its code, and with that of :func:`load_on_worker`."""
+    import importlib
+    import sys
+
+    cls = load_on_worker(archive, module, name)
+    found = sys.modules["pykafka_wire"]
+    if found.__version__ != version:
+        raise RuntimeError(
+            f"[PYKAFKA_WIRE_VERSION_MISMATCH] The driver has pykafka-wire {version}, this Spark worker {found.__version__}, in "
+            f"{found.__file__}. Install the same version on the driver and on every executor."
+        )
+    importlib.import_module("pykafka_wire.worker_pickling").freeze_garbage_collection()
     return cls.__new__(cls)
 
 
@@ -47,13 +87,46 @@ def freeze_garbage_collection() -> None:
         gc.freeze()
 
 
+@functools.cache
+def package_archive() -> tuple[str, str] | None:
+    """Path and SHA-256 of the wheel or zip that this process has loaded the package from; None where it is installed, or where the
+    file is gone.
+    """
+    spec = sys.modules["pykafka_wire"].__spec__
+    loader: object = spec.loader if spec else None
+    if not isinstance(loader, zipimport.zipimporter) or loader.prefix:
+        return None
+    try:
+        return loader.archive, hashlib.sha256(Path(loader.archive).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def _travels_with_its_code() -> None:
+    """Let cloudpickle send this module's functions with their code."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+
+
 class SentToWorkers:
     """Base class of what Spark sends to workers: readers, writers, converters."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:  # Any: pickle's own protocol
-        from pyspark import cloudpickle
-
-        cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+        _travels_with_its_code()
         reduced = super().__reduce_ex__(2)
         assert isinstance(reduced, tuple)
-        return (make_on_worker, (type(self).__module__, type(self).__qualname__), *reduced[2:])
+        cls, version = type(self), sys.modules["pykafka_wire"].__version__
+        return (make_on_worker, (package_archive(), version, cls.__module__, cls.__qualname__), *reduced[2:])
+
+
+class ClassSentToWorkers(ABCMeta):
+    """Metaclass of a class that Spark itself sends to workers: the data source, which it pickles as a class and as an instance."""
+
+
+def _reduce_class(cls: ClassSentToWorkers) -> tuple[Any, ...]:  # Any: pickle's own protocol
+    _travels_with_its_code()
+    return (load_on_worker, (package_archive(), cls.__module__, cls.__qualname__))
+
+
+copyreg.pickle(ClassSentToWorkers, _reduce_class)

@@ -9,6 +9,8 @@ brokers cannot serve are left out, and the report says why.
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 import time
 import uuid
@@ -43,7 +45,8 @@ if TYPE_CHECKING:
 hypothesis_settings.register_profile("no deadline", deadline=None)
 hypothesis_settings.load_profile("no deadline")
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
+ROOT = Path(__file__).resolve().parent.parent
+CONF = ROOT / "conf"
 BROKER_FIXTURES = {"kafka", "kafka_cluster", "kafka_tv1", "transaction_version_brokers", "topic"}
 #: A test with one of these markers is not for `make check`.
 NOT_UNIT = ("broker", "spark", "docker", "long")
@@ -327,6 +330,55 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an sdist and the wheel that was built from it."""
+    source = tmp_path_factory.mktemp("source")
+    names = (
+        "pyproject.toml",
+        "setup.cfg",
+        "setup.py",
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "DESIGN.md",
+        "MANIFEST.in",
+    )
+    for name in names:
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, source / name)
+    for folder in ("connector", "wire"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    into = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(into), str(source)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    return into
+
+
+@pytest.fixture(scope="session")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has what this one has, but not pykafka-wire."""
+    from tests.connector.deployments.bare_python import bare_python
+
+    return bare_python(tmp_path_factory.mktemp("bare"))
+
+
+@pytest.fixture(scope="session")
+def standalone(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The master's URL of a Spark standalone cluster with two workers."""
+    from tests.connector.deployments.standalone import standalone_cluster
+
+    with standalone_cluster(tmp_path_factory.mktemp("standalone")) as url:
+        yield url
 
 
 def read_spark_conf(path: Path) -> dict[str, str]:

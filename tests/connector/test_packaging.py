@@ -6,7 +6,6 @@ import email.message
 import email.parser
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -46,38 +45,6 @@ PACKAGES = {
     "pykafka_wire/wire/transactions": "wire/transactions",
     "pyspark_pykafka_wire": "connector/autoload",
 }
-PROJECT_FILES = [
-    "pyproject.toml",
-    "setup.cfg",
-    "setup.py",
-    "README.md",
-    "LICENSE",
-    "CHANGELOG.md",
-    "DESIGN.md",
-    "MANIFEST.in",
-]
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an sdist and the wheel that was built from it."""
-    source = tmp_path_factory.mktemp("source")
-    for name in PROJECT_FILES:
-        if (ROOT / name).exists():
-            shutil.copy(ROOT / name, source / name)
-    for folder in ("connector", "wire"):
-        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    into = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(into), str(source)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert found.returncode == 0, found.stdout + found.stderr
-    return into
-
-
-@pytest.fixture(scope="module")
-def wheel(built: Path) -> Path:
-    (found,) = built.glob("*.whl")
-    return found
 
 
 def metadata(wheel: Path) -> email.message.Message:

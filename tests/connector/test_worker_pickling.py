@@ -1,13 +1,135 @@
-"""What happens in a Spark worker when it gets a reader of ours: its garbage collections are spared what is loaded by then."""
+"""What a Spark worker does with what Spark has pickled: it finds the package, and keeps it out of its garbage collections."""
 
 from __future__ import annotations
 
 import os
+import pickle
+import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+import pykafka_wire
+
+#: Writes the data source, as a class and as an instance, and a reader to files.
+SENDER = """
+import sys
+from pyspark import cloudpickle
+from pyspark.sql.types import BinaryType, StructField, StructType
+from pykafka_wire import PykafkaWireDataSource
+
+source = PykafkaWireDataSource({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"})
+reader = source.reader(StructType([StructField("value", BinaryType())]))
+for name, sent in {"class": PykafkaWireDataSource, "source": source, "reader": reader}.items():
+    with open(name, "wb") as file:
+        file.write(cloudpickle.dumps(sent))
+"""
+#: Loads one of them, with more folders on the path, and prints from where.
+RECEIVER = """
+import pickle, sys
+name, *folders = sys.argv[1:]
+sys.path[1:1] = folders
+found = pickle.load(open(name, "rb"))
+print(type(found).__name__, sys.modules["pykafka_wire"].__file__)
+"""
+KINDS = {"class": "ClassSentToWorkers", "source": "PykafkaWireDataSource", "reader": "KafkaBatchReader"}
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as a zip, without the metadata of a wheel."""
+    package = Path(pykafka_wire.__file__).parent
+    base = tmp_path_factory.mktemp("zipped") / "pykafka_wire"
+    return Path(shutil.make_archive(str(base), "zip", package.parent, package.name))
+
+
+def run(
+    python: Path, code: str, folder: Path, *arguments: object, path: object = ""
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(python), "-c", code, *map(str, arguments)],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(path)}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sent(archive: Path, bare_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what a Python has pickled that had the package from ``original/pykafka_wire.zip``; now it is in ``files``."""
+    folder = tmp_path_factory.mktemp("sent")
+    (folder / "original").mkdir()
+    done = run(bare_python, SENDER, folder, path=shutil.copy(archive, folder / "original"))
+    assert done.returncode == 0, done.stderr
+    (folder / "original").rename(folder / "files")
+    return folder
+
+
+@pytest.fixture
+def original(sent: Path) -> Iterator[Path]:
+    """The archive where it was when it was sent."""
+    (sent / "original").mkdir()
+    yield Path(shutil.copy(sent / "files" / "pykafka_wire.zip", sent / "original"))
+    shutil.rmtree(sent / "original")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sent_archive_is_found_where_it_was(kind: str, sent: Path, original: Path, bare_python: Path) -> None:
+    done = run(bare_python, RECEIVER, sent, kind)
+    assert done.stdout.startswith(f"{KINDS[kind]} {original}/"), done.stderr
+
+
+@pytest.mark.parametrize("folder", ["files", "files/streaming_job"])
+def test_a_sent_archive_is_found_in_sparks_files(folder: str, sent: Path, bare_python: Path) -> None:
+    """On another machine, in the folder that Spark puts on the path, or in its parent, if Spark's folder does not exist."""
+    done = run(bare_python, RECEIVER, sent, "source", sent / folder)
+    assert f"{sent}/files/pykafka_wire.zip/" in done.stdout, done.stderr
+
+
+def test_another_file_of_that_name_is_not_used(sent: Path, original: Path, bare_python: Path) -> None:
+    with original.open("ab") as file:
+        file.write(b"more")
+    done = run(bare_python, RECEIVER, sent, "source")
+    assert "[PYKAFKA_WIRE_NOT_INSTALLED] The Python of this Spark worker has no package pykafka_wire" in done.stderr
+    assert str(bare_python) in done.stderr and "--py-files" in done.stderr
+
+
+def test_a_sent_archive_comes_before_an_installed_package(sent: Path, original: Path) -> None:
+    done = run(Path(sys.executable), RECEIVER, sent, "reader")
+    assert f"{original}/" in done.stdout, done.stderr
+
+
+def test_an_installed_package_does_where_the_archive_is_missing(sent: Path) -> None:
+    done = run(Path(sys.executable), RECEIVER, sent, "reader")
+    assert pykafka_wire.__file__ in done.stdout, done.stderr
+
+
+def test_a_worker_with_another_version_is_reported(sent: Path, bare_python: Path, tmp_path: Path) -> None:
+    package = shutil.copytree(Path(pykafka_wire.__file__).parent, tmp_path / "pykafka_wire")
+    module = package / "__init__.py"
+    text = module.read_text().replace(f'"{pykafka_wire.__version__}"', '"0.0.9"')
+    module.write_text(text)
+    done = run(bare_python, RECEIVER, sent, "reader", path=tmp_path)
+    assert f"[PYKAFKA_WIRE_VERSION_MISMATCH] The driver has pykafka-wire {pykafka_wire.__version__}" in done.stderr
+    assert f"this Spark worker 0.0.9, in {module}" in done.stderr
+    assert run(bare_python, RECEIVER, sent, "class", path=tmp_path).returncode == 0, (
+        "a name and options are of any version"
+    )
+
+
+def test_a_class_of_a_users_own_is_sent_as_any_other() -> None:
+    from pyspark import cloudpickle
+
+    from pykafka_wire import PykafkaWireDataSource
+
+    class Orders(PykafkaWireDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "orders"
+
+    assert pickle.loads(cloudpickle.dumps(Orders)).name() == "orders"
 
 
 @pytest.mark.parametrize("kept", ["1", ""])
