@@ -11,7 +11,7 @@ from pykafka_wire.cli.app import commands
 from pykafka_wire.errors import ConnectorError, DataLossError, Loss
 from pykafka_wire.wire.error_codes import ERRORS
 from pykafka_wire.wire.errors import NoBrokerAvailableError
-from website import generated_pages, repository_files
+from website import generated_pages, repository_files, tables
 from website.roles import plain
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,3 +67,10 @@ def test_every_target_that_a_workflow_makes_exists() -> None:
         for job in yaml.safe_load(text)["jobs"].values():
             used |= set(job.get("strategy", {}).get("matrix", {}).get("target", []))
     assert {"test", "lint", "docs", "chaos", "compat"} <= used <= targets
+
+
+def test_cells_know_their_columns_heading() -> None:
+    head = "<thead><tr><th>a</th><th>b <code>c</code></th><th></th></tr></thead>"
+    html = f"<table>{head}<tbody><tr><td>1</td><td>2</td><td>3</td></tr></tbody></table>"
+    row = '<tr><td>1</td><td data-label="b c">2</td><td>3</td></tr>'
+    assert tables.labelled(html) == re.sub("<tr><td>.*</tr>", row, html)

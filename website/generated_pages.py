@@ -48,9 +48,9 @@ def errors_page() -> str:
     ]
     for each in _subclasses(connector_errors.ConnectorError):
         means, remedy = advice.get(each.code, ("", ""))
-        lines += [f"### {each.code}", "", plain(inspect.getdoc(each) or "").split("\n\n")[0], ""]
-        if means:
-            lines += [f"**Means**: {means}.", "", f"**What to do**: {remedy}.", ""]
+        lines += [f"### {each.code}", "", _sentence(means) or _first_paragraph(each), ""]
+        if remedy:
+            lines += [f"**What to do**: {remedy}.", ""]
         if each is connector_errors.DataLossError:
             lines += ["| cause | what happened |", "|---|---|"]
             lines += [
@@ -65,9 +65,9 @@ def errors_page() -> str:
     ]
     for wire_error in _subclasses(wire_errors.WireError):
         label = wire_error.__new__(wire_error).label
-        means, remedy = advice.get(label, ("", ""))
+        _, remedy = advice.get(label, ("", ""))
         retried = " The same call may succeed when it is repeated." if wire_error.retriable else ""
-        lines += [f"### {label}", "", plain(inspect.getdoc(wire_error) or "").split("\n\n")[0] + retried, ""]
+        lines += [f"### {label}", "", _first_paragraph(wire_error) + retried, ""]
         if remedy:
             lines += [f"**What to do**: {remedy}.", ""]
     lines += [
@@ -82,6 +82,14 @@ def errors_page() -> str:
         meaning = f"{info.meaning} {info.remedy}".strip()
         lines.append(f"| {info.code} | `{info.name}` | {meaning} | {info.action.value} |")
     return "\n".join(lines) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def _first_paragraph(documented: object) -> str:
+    return plain(inspect.getdoc(documented) or "").split("\n\n")[0]
 
 
 def _subclasses(root: type) -> Iterator[type]:  # type: ignore[type-arg]

@@ -11,10 +11,11 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 from mkdocs.utils import get_relative_url
 
-from website import generated_pages, mermaid_library, plots, repository_files
+from website import generated_pages, mermaid_library, plots, repository_files, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 MERMAID = "assets/mermaid.min.js"
+MERMAID_THEME = "assets/mermaid-theme.js"
 
 
 def on_files(files: Files, config: Any) -> Files:  # Any: MkDocs' configuration, a dictionary of its own
@@ -37,9 +38,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     return repository_files.with_links_inside_the_site(markdown, page.file.src_uri, ROOT)
 
 
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Cells know their column's heading: narrow screens show a row as a list."""
+    return tables.labelled(html)
+
+
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """Pages with diagrams load Mermaid's library from the site; without it, the theme loads it from a CDN."""
     if 'class="mermaid"' not in output or not mermaid_library.library():
         return output
-    script = f'<script src="{get_relative_url(MERMAID, page.url)}"></script>'
-    return output.replace("</head>", f"{script}</head>", 1)
+    urls = [get_relative_url(name, page.url) for name in (MERMAID, MERMAID_THEME)]
+    scripts = "".join(f'<script src="{url}"></script>' for url in urls)
+    return output.replace("</head>", f"{scripts}</head>", 1)
