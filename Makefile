@@ -134,10 +134,14 @@ parity: setup  ## every scenario through both connectors, side by side
 	  tests/connector/source/test_data_loss.py $(PYTEST_ARGS)
 	@sed -n '/^[0-9]* scenarios:/,/^## /{/^##/!p}' docs/parity.md
 
-compat: setup  ## the essential tests on Spark 4.0 to 4.3, classic and Connect
+compat: setup  ## the essential tests on Spark 4.0 to 4.3, classic and Connect, with README's Delta, Java and Python
 	$(BIN)/python -m pytest -m long tests/connector/compat -s $(PYTEST_ARGS)
 
-release-check: setup  ## sdist and wheel, installed into empty environments, by --py-files, as a Connect artifact
+.PHONY: deployments
+deployments: setup  ## the ways of docs/deployment.md: a sent wheel on a standalone cluster, Databricks' bundle
+	$(BIN)/python -m pytest -m "long or not long" tests/connector/deployments -s $(PYTEST_ARGS)
+
+release-check: setup  ## sdist and wheel, installed into empty environments
 	$(BIN)/python -m pytest -m long tests/release -s $(PYTEST_ARGS)
 
 examples: setup  ## README's code, and the examples that `make test` runs in one session, each as a program of its own

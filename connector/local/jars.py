@@ -54,11 +54,8 @@ class Coordinate(NamedTuple):
         return ":".join(self)
 
 
-# Delta for Spark 4.2: these two alone. Transitively they would bring Hadoop, log4j and Jackson a second time.
-DELTA = (
-    Coordinate("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
-    Coordinate("io.delta", "delta-storage", "4.4.0"),
-)
+# The newest Delta whose jars are on Maven Central: of 4.4.1 there is only the Python package. As the extra `delta` has it.
+DELTA_VERSION = "4.4.0"
 # Spark's own JVM connector, for comparison only. 4.0.0 is the newest token provider on Maven Central.
 JVM_CONNECTOR = (
     Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
@@ -96,9 +93,13 @@ def kafka_jars(version: str = KAFKA_VERSION) -> list[Path]:
     return resolve(f"kafka-{version}", coordinates, transitive=True)
 
 
-def delta_jars() -> list[Path]:
-    """The jars that Spark 4.2 needs for ``format("delta")``."""
-    return resolve(f"delta-{DELTA[0].version}", DELTA, transitive=False)
+def delta_jars(spark: str = "4.2") -> list[Path]:
+    """The two jars that a Spark needs for ``format("delta")``: transitively they would bring Hadoop, log4j and Jackson again."""
+    coordinates = [
+        Coordinate("io.delta", f"delta-spark_{spark}_2.13", DELTA_VERSION),
+        Coordinate("io.delta", "delta-storage", DELTA_VERSION),
+    ]
+    return resolve(f"delta-{DELTA_VERSION}", coordinates, transitive=False)
 
 
 def jvm_connector_jars() -> list[Path]:

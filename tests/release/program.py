@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from pyspark.sql import SparkSession
 
-SERVERS, TOPIC, KIND, WHEEL = sys.argv[1:]
+SERVERS, TOPIC, KIND = sys.argv[1:]
 
-
-def session() -> Any:
-    if KIND == "artifact":
-        spark = SparkSession.builder.remote("local[2]").getOrCreate()
-        sys.path.insert(0, WHEEL)  # here, on the client
-        spark.addArtifacts(WHEEL, pyfile=True)  # on the server
-        return spark
-    return SparkSession.builder.getOrCreate()
-
-
-spark = session()
-if KIND != "installed":  # Spark's lookup sees installed packages only
+spark = SparkSession.builder.getOrCreate()
+if KIND == "registered":
     from pykafka_wire import PykafkaWireDataSource
 
     spark.dataSource.register(PykafkaWireDataSource)

@@ -1,4 +1,4 @@
-"""A release as users meet it: sdist and wheel, in empty environments, by --py-files, as a Connect artifact. `make release-check`.
+"""A release as users meet it: sdist and wheel, in empty environments. `make release-check`; `make deployments` sends the wheel.
 
 What an environment gets comes from the package index, so this takes minutes.
 """
@@ -6,16 +6,15 @@ What an environment gets comes from the package index, so this takes minutes.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pykafka_wire.local import java as javas
+from tests.connector.deployments.run import environment_with
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -47,23 +46,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def environment(folder: Path, *requirements: str) -> Path:
-    """The Python of a new environment."""
-    venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", *requirements)
-    return python
-
-
 @pytest.fixture(scope="module")
 def with_spark(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return environment(tmp_path_factory.mktemp("with-spark"), f"{wheel}[spark]")
+    return environment_with(tmp_path_factory.mktemp("with-spark"), f"{wheel}[spark]")
 
 
 @pytest.fixture(scope="module")
 def spark_alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Spark and what the package depends on, without the package."""
-    python = environment(tmp_path_factory.mktemp("spark-alone"), f"{wheel}[spark]", "pyspark[connect]")
+    python = environment_with(tmp_path_factory.mktemp("spark-alone"), f"{wheel}[spark]", "pyspark[connect]")
     run(python, "-m", "pip", "uninstall", "-q", "-y", "pykafka-wire")
     run(python, "-c", "import pykafka_wire", code=1, cwd=python.parent)
     return python
@@ -71,26 +62,24 @@ def spark_alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def without_extras(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return environment(tmp_path_factory.mktemp("without-extras"), str(wheel))
+    return environment_with(tmp_path_factory.mktemp("without-extras"), str(wheel))
 
 
-def test_installed_with_spark_it_is_found_by_its_name(
-    with_spark: Path, wheel: Path, kafka: Any, topic: Any, tmp_path: Path
-) -> None:
-    arguments = [kafka.bootstrap_servers, topic(2), "installed", wheel]
+def test_installed_with_spark_it_is_found_by_its_name(with_spark: Path, kafka: Any, topic: Any, tmp_path: Path) -> None:
+    arguments = [kafka.bootstrap_servers, topic(2), "installed"]
     printed = run(with_spark, PROGRAM, *arguments, cwd=tmp_path, env=clean_environment(with_spark))
     assert "DONE 100" in printed
 
 
 @pytest.mark.parametrize("home", sorted(javas.LINUX_JVMS.glob("*")) or [None], ids=lambda home: home and home.name)
 def test_on_every_java_that_is_installed(
-    home: Path | None, with_spark: Path, wheel: Path, kafka: Any, topic: Any, tmp_path: Path
+    home: Path | None, with_spark: Path, kafka: Any, topic: Any, tmp_path: Path
 ) -> None:
     found = home and not home.is_symlink() and javas.probe(home, "here")
     if not found or found.version < javas.MINIMUM:
         pytest.skip("no Java of its own, or too old for Spark 4")
     print(f"Java {found.version}")
-    arguments = [kafka.bootstrap_servers, topic(2), "installed", wheel]
+    arguments = [kafka.bootstrap_servers, topic(2), "installed"]
     printed = run(with_spark, PROGRAM, *arguments, cwd=tmp_path, env=clean_environment(with_spark, JAVA_HOME=str(home)))
     assert "DONE 100" in printed
 
@@ -101,26 +90,9 @@ def test_a_pyspark_python_without_the_package_is_told_by_spark(
     """As docs/operations.md says. Spark looks data sources up, and builds them, in a process of that Python."""
     settings = {"cwd": tmp_path, "env": clean_environment(with_spark, PYSPARK_PYTHON=str(spark_alone)), "code": 1}
     arguments = [kafka.bootstrap_servers, topic()]
-    assert "DATA_SOURCE_NOT_FOUND" in run(with_spark, PROGRAM, *arguments, "installed", wheel, **settings)
-    registered = run(with_spark, PROGRAM, *arguments, "registered", wheel, **settings)
-    assert "No module named 'pykafka_wire'" in registered
-
-
-def test_sent_by_py_files_to_a_cluster_whose_executors_lack_it(
-    spark_alone: Path, wheel: Path, kafka: Any, topic: Any, tmp_path: Path
-) -> None:
-    zipped = shutil.copy(wheel, tmp_path / "pykafka_wire.zip")  # Spark puts no file that ends with .whl on the path
-    submit = [spark_alone.with_name("spark-submit"), "--master", "local-cluster[2,1,1024]", "--py-files", zipped]
-    arguments = [PROGRAM, kafka.bootstrap_servers, topic(2), "py-files", zipped]
-    assert "DONE 100" in run(*submit, *arguments, cwd=tmp_path, env=clean_environment(spark_alone))
-
-
-def test_sent_to_a_connect_server_as_an_artifact(
-    spark_alone: Path, wheel: Path, kafka: Any, topic: Any, tmp_path: Path
-) -> None:
-    zipped = shutil.copy(wheel, tmp_path / "pykafka_wire.zip")
-    arguments = [kafka.bootstrap_servers, topic(2), "artifact", zipped]
-    assert "DONE 100" in run(spark_alone, PROGRAM, *arguments, cwd=tmp_path, env=clean_environment(spark_alone))
+    assert "DATA_SOURCE_NOT_FOUND" in run(with_spark, PROGRAM, *arguments, "installed", **settings)
+    registered = run(with_spark, PROGRAM, *arguments, "registered", **settings)
+    assert "[PYKAFKA_WIRE_NOT_INSTALLED]" in registered and str(spark_alone) in registered
 
 
 def test_without_extras_the_client_works_and_what_is_missing_is_told(
@@ -155,7 +127,7 @@ except Exception as error:
 def test_with_the_extras_what_they_bring_works(
     without_extras: Path, wheel: Path, kafka: Any, topic: Any, tmp_path: Path
 ) -> None:
-    python = environment(tmp_path / "extras", f"{wheel}[cli,pkcs12,values]")
+    python = environment_with(tmp_path / "extras", f"{wheel}[cli,pkcs12,values]")
     settings = {"cwd": tmp_path, "env": clean_environment(python)}
     name = topic(3)
     assert name in run(python.with_name("pykafka-wire"), "topics", "--bootstrap", kafka.bootstrap_servers, **settings)

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from pykafka_wire.local import cache_dir
+from pykafka_wire.local import JarResolutionError, cache_dir, delta_jars
+from pykafka_wire.local import java as javas
+from tests.conftest import CONF, read_spark_conf
 from tests.connect_server import connect_server
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("program.py")
+DELTA_PROGRAM = Path(__file__).with_name("delta_program.py")
 #: The newest release of each; PySpark 4.3 asks for Python 3.11.
 VERSIONS = {"4.0.5": (3, 10), "4.1.4": (3, 10), "4.2.0": (3, 10), "4.3.0": (3, 11)}
 KINDS = ("classic", "connect")
@@ -34,14 +38,6 @@ def run(*command: str | Path, timeout_s: int = _PIP_TIMEOUT_S, **more: Any) -> s
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=timeout_s, **more)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout
-
-
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
-    (built,) = folder.glob("*.whl")
-    return built
 
 
 @pytest.fixture(scope="session", params=VERSIONS)
@@ -60,20 +56,74 @@ def python(request: pytest.FixtureRequest, wheel: Path) -> Path:
     return found
 
 
+class Row(NamedTuple):
+    """A row of README's table of versions."""
+
+    delta: str
+    javas: list[int]
+    python: tuple[int, ...]
+
+
+def readme_row(spark: str) -> Row:
+    (row,) = re.findall(rf"^\| {spark} \|(.*)\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    delta, java, python = (cell.strip(" `") for cell in row.split("|"))
+    return Row(
+        delta, [int(each) for each in java.split(",")], tuple(int(each) for each in python.strip("+").split("."))
+    )
+
+
+def environment_of(python: Path, **more: str) -> dict[str, str]:
+    environment = os.environ | {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
+    for inherited in ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYTHONPATH"):
+        environment.pop(inherited, None)
+    return environment | {"SPARK_LOCAL_IP": "127.0.0.1"} | more
+
+
+def installed_javas() -> dict[int, Path]:
+    found = [javas.probe(home, "here") for home in sorted(javas.LINUX_JVMS.glob("*")) if not home.is_symlink()]
+    return {each.version: each.home for each in found if each is not None}
+
+
+def test_readme_says_which_delta_java_and_python(
+    python: Path, java: None, kafka: Any, topic: Any, outside: Any, tmp_path: Path
+) -> None:
+    """From a topic into a Delta table, on each Java that README has for this Spark and that is installed here."""
+    version = run(python, "-c", "import pyspark; print(pyspark.__version__)").strip()
+    spark = version.rpartition(".")[0]
+    row = readme_row(spark)
+    assert row.python == VERSIONS[version]
+    if row.delta == "none yet":
+        with pytest.raises(JarResolutionError, match="could not get"):  # else: try it, and tell README
+            delta_jars(spark)
+        jars = ""
+    else:
+        found = delta_jars(spark)
+        assert row.delta.split(":")[1:] == found[0].name.removesuffix(".jar").rsplit("-", 1)
+        jars = ",".join(map(str, found))
+    name = topic(1)
+    outside.fill(name, [15])
+    homes = installed_javas()
+    tried = [each for each in row.javas if each in homes] or [None]
+    for number in tried:
+        more = {} if number is None else {"JAVA_HOME": str(homes[number])}
+        settings = json.dumps({"spark.jars": jars, **read_spark_conf(CONF / "spark-delta.conf")} if jars else {})
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        printed = run(
+            python, DELTA_PROGRAM, kafka.bootstrap_servers, name, folder, settings,
+            cwd=folder, env=environment_of(python, **more), timeout_s=300,
+        )  # fmt: skip
+        assert "RESULT 15" in printed
+        print(f"Spark {version}, Java {number}, {row.delta}")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_essentials(
     kind: str, python: Path, java: None, kafka: Any, topic: Any, outside: Any, tmp_path: Path
 ) -> None:
     source, target = topic(2), topic(1)
     outside.fill(source, [15, 15])
-    environment = os.environ | {
-        "PYSPARK_PYTHON": str(python),
-        "PYSPARK_DRIVER_PYTHON": str(python),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "TZ": "America/New_York",  # timestamps must not depend on it
-    }
-    for inherited in ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYTHONPATH"):
-        environment.pop(inherited, None)
+    environment = environment_of(python, TZ="America/New_York")  # timestamps must not depend on it
     (home,) = python.parent.parent.glob("lib/python*/site-packages/pyspark")
     server = connect_server(tmp_path, home=home, python=python) if kind == "connect" else nullcontext("")
     with server as url:

@@ -1,0 +1,63 @@
+"""What a program does on any deployment: batch write and read, a stream, the sink in both guarantees. Prints RESULT and JSON.
+
+Arguments: how the package gets there (installed; registered; py-files; artifact and the wheel), servers, four topics, a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+WAY, WHEEL, SERVERS, SOURCE, PLAIN, ONCE, TASKS, FOLDER = sys.argv[1:]
+BROKERS = {"kafka.bootstrap.servers": SERVERS}
+N_ROWS = 100
+
+
+def session() -> Any:
+    spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    if WAY == "artifact":  # on the server, and here on the client
+        spark.addArtifacts(WHEEL, pyfile=True)
+    if WAY != "installed":  # Spark's lookup sees installed packages only
+        from pykafka_wire import PykafkaWireDataSource
+
+        spark.dataSource.register(PykafkaWireDataSource)
+    return spark
+
+
+def count(spark: Any, topic: str) -> int:
+    """Committed records: those of exactly-once writes are read as their readers must."""
+    options = {**BROKERS, "subscribe": topic, "kafka.isolation.level": "read_committed", "minPartitions": "4"}
+    return int(spark.read.format("pykafka-wire").options(**options).load().where("value IS NOT NULL").count())
+
+
+def copy(spark: Any, topic: str, **options: str) -> int:
+    """A stream from SOURCE to a topic; returns how many records the topic has afterwards."""
+    stream = spark.readStream.format("pykafka-wire").options(**BROKERS, subscribe=SOURCE, startingOffsets="earliest")
+    sink = stream.load().select("key", "value").writeStream.format("pykafka-wire").options(**BROKERS, **options)
+    query = (
+        sink.option("topic", topic).option("checkpointLocation", f"{FOLDER}/{topic}").trigger(availableNow=True).start()
+    )
+    assert query.awaitTermination(120), "the query did not end"
+    return count(spark, topic)
+
+
+def main() -> None:
+    spark = session()
+    rows = spark.range(N_ROWS).selectExpr("CAST(id AS STRING) AS key", "to_json(struct(id)) AS value")
+    rows.write.format("pykafka-wire").mode("append").options(**BROKERS, topic=SOURCE).save()
+    once = {"deliveryGuarantee": "exactly-once"}
+    found = {
+        "batch": count(spark, SOURCE),
+        "at-least-once": copy(spark, PLAIN),
+        "exactly-once": copy(spark, ONCE, **once, **{"kafka.transactional.id": ONCE}),
+        "through the tasks": copy(spark, TASKS, **once, **{"kafka.transactional.id": TASKS, "transactions": "tasks"}),
+    }
+    spark.stop()
+    print("RESULT " + json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
