@@ -64,7 +64,7 @@ picture: setup  ## measure and redraw docs/batch-read.png; the machine should be
 	$(BIN)/python benchmarks/bench.py --items read-none-16k-noop read-none-256k-noop read-ceiling --into docs/batch-read.json
 
 .PHONY: typed
-typed: setup  ## measure typed topics, into docs/typed-topics.json and README's table; the machine should be idle
+typed: setup  ## measure typed topics, into docs/typed-topics.json and the documents' table; the machine should be idle
 	$(BIN)/python benchmarks/bench.py --items typed --into benchmarks/results/typed.json
 	$(BIN)/python benchmarks/typed_table.py benchmarks/results/typed.json
 

@@ -25,7 +25,7 @@ from typed_reads import (
     Way,
     read_typed,
 )
-from typed_writes import JVM_TO_AVRO, AvroWrite
+from typed_writes import JVM_TO_AVRO, LIMITED_BY_ROWS, AvroWrite
 
 
 def typed_items(n_records: int) -> Iterator[Item]:
@@ -74,14 +74,19 @@ def typed_items(n_records: int) -> Iterator[Item]:
         goals={TYPED.name: 1.3},
         seconds=30,
     )
-    yield Item(
-        name="typed-avro-write",
-        title="typed write, Avro",
-        unit=Unit.RATE,
-        work=AvroWrite(dataset=TypedDataset(n_records=n_records, order=FLAT)),
-        goals={JVM_TO_AVRO: 1.0},
-        seconds=90,
-    )
+    for name, title, conf in (
+        ("typed-avro-write", "typed write, Avro", {}),
+        ("typed-avro-write-rows", "typed write, Avro, Arrow batches limited by rows alone", LIMITED_BY_ROWS),
+    ):
+        yield Item(
+            name=name,
+            title=title,
+            unit=Unit.RATE,
+            work=AvroWrite(dataset=TypedDataset(n_records=n_records, order=FLAT)),
+            goals={JVM_TO_AVRO: 1.0},
+            conf=conf,
+            seconds=90,
+        )
     for dataset, what in ((avro, "Avro"), (json, "JSON"), (protobuf, "Protobuf"), (nested, "nested Avro")):
         yield Item(
             name=f"typed-memory-{what.lower().replace(' ', '-')}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from connectors import JVM_TUNED, OURS, Connector, connector_named
@@ -22,6 +22,9 @@ from typed_reads import spark_avro
 from pykafka_wire.values import Registry, Schema
 
 JVM_TO_AVRO = f"{JVM_TUNED}, to_avro"
+#: Where this is the largest number that it takes, Spark (4.2) does not add up the bytes of all columns after each row that it hands
+#: to Python, and a batch has 10,000 rows, whatever their size.
+LIMITED_BY_ROWS: Mapping[str, str] = {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}
 
 _numbers = itertools.count()
 

@@ -110,6 +110,34 @@ def typed(spark: Any) -> None:
     assert sorted((row.value, row.valueError) for row in rows) == [(n, None) for n in range(N_RECORDS)]
 
 
+def typed_writes(spark: Any) -> None:
+    """Structs as Avro without a registry, in a batch and in a stream, and read back."""
+    record = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+    record["fields"] += [{"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]}]
+    avro = {**BROKERS, "valueFormat": "avro", "valueSchema": json.dumps(record)}
+    copy = spark.read.format("pykafka-wire").options(**BROKERS, subscribe=TARGET)
+    begin = copy.load().count()
+    rows = spark.range(10).selectExpr("struct(id, timestamp_micros(id * 1000001) AS at) AS value")
+    rows.write.format("pykafka-wire").options(**avro, topic=TARGET).mode("append").save()
+    values = {
+        **BROKERS,
+        "subscribe": SOURCE,
+        "startingOffsets": "earliest",
+        "valueFormat": "json",
+        "valueSchema": "BIGINT",
+    }
+    stream = spark.readStream.format("pykafka-wire").options(**values).load()
+    structs = stream.selectExpr("struct(value AS id, timestamp_micros(value * 1000001) AS at) AS value")
+    writer = structs.writeStream.format("pykafka-wire").options(**avro, topic=TARGET)
+    query = writer.option("checkpointLocation", f"{FOLDER}/typed-copy").trigger(availableNow=True).start()
+    assert query.awaitTermination(DEADLINE_S), "the query did not end"
+    starting = json.dumps({TARGET: {"0": begin}})
+    read = spark.read.format("pykafka-wire").options(**avro, subscribe=TARGET, startingOffsets=starting).load()
+    found = read.selectExpr("value.id", "unix_micros(value.at) AS at").collect()
+    expected = [*range(10), *range(N_RECORDS)]
+    assert sorted((row.id, row.at) for row in found) == sorted((n, n * 1000001) for n in expected)
+
+
 def limits(spark: Any) -> str:
     """Refused where Spark has no admission control, kept to where it has."""
     frame = spark.readStream.format("pykafka-wire").options(**BROKERS, subscribe=SOURCE, startingOffsets="earliest")
@@ -202,6 +230,7 @@ def main() -> None:
     write(spark)
     stream(spark)
     typed(spark)
+    typed_writes(spark)
     result = {"spark": pyspark.__version__, "limits": limits(spark)}
     commits(spark)
     result["batches behind after a short run"] = restarts(spark)

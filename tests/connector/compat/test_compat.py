@@ -48,10 +48,10 @@ def python(request: pytest.FixtureRequest, wheel: Path) -> Path:
         pytest.skip(f"PySpark {version} needs Python {'.'.join(map(str, VERSIONS[version]))}")
     folder = cache_dir() / "compat" / f"pyspark-{version}-python{sys.version_info[0]}.{sys.version_info[1]}"
     found = folder / "bin" / "python"
-    if not (folder / "complete").exists():
+    if not (folder / "complete-with-values").exists():
         venv.create(folder, with_pip=True, clear=True)
-        run(found, "-m", "pip", "install", "-q", f"pyspark[connect]=={version}", wheel)
-        (folder / "complete").touch()
+        run(found, "-m", "pip", "install", "-q", f"pyspark[connect]=={version}", f"{wheel}[values]")
+        (folder / "complete-with-values").touch()
     run(found, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", wheel)
     return found
 
