@@ -302,6 +302,9 @@ def test_requests_for_unknown_ids_are_bounded_but_never_those_of_a_new_schema(
     assert front.asked[22:] == ["GET /schemas/ids/1", "GET /schemas/ids/11007"]
     monkeypatch.setattr("pykafka_wire.values.registry.cache._FAILURES_KEPT_S", 1800)  # as when the time is over
     assert len(read(1_000_049)) == 1 and front.asked[-1] == "GET /schemas/ids/1000049"
+    front.answers["/schemas/ids/500000"] = front.answers["/schemas/ids/7"]
+    value_format = Avro(registry=Registry(front.url, timeout_s=9))  # of a new process, which knows no id
+    assert len(read(*range(-50, 0), 500_000, 500_000, *range(1_000_000, 1_000_050))) == 100
 
 
 def test_the_failures_that_are_kept_are_bounded() -> None:
