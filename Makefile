@@ -147,8 +147,12 @@ release-check: setup  ## sdist and wheel, installed into empty environments
 examples: setup  ## README's code, and the examples that `make test` runs in one session, each as a program of its own
 	$(BIN)/python -m pytest -m long tests/test_examples.py tests/connector/test_readme.py $(PYTEST_ARGS)
 
-cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2 TOPIC=orders:3
-	$(BIN)/python -m pykafka_wire.local --nodes $(NODES) $(if $(TOPIC),--topic "$(TOPIC)")
+cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2 TOPIC=orders:3; SECURED=1 for TLS, SCRAM and ACLs
+	$(BIN)/python -m pykafka_wire.local --nodes $(NODES) $(if $(TOPIC),--topic "$(TOPIC)") $(if $(SECURED),--secured)
+
+.PHONY: conformance-msk
+conformance-msk: setup  ## a thousand signed requests of MSK IAM, beside those of Amazon's Java library
+	CONFORMANCE_MSK=1000 $(BIN)/python -m pytest tests/wire/test_msk_iam_conformance.py -s $(PYTEST_ARGS)
 
 .PHONY: canary
 canary: setup  ## secrets in options are never shown, with the documented redaction and at Spark's defaults

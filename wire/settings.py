@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 
+from pykafka_wire.wire import cloud_settings
 from pykafka_wire.wire import setting_parsers as parsers
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
@@ -36,7 +37,9 @@ def _row(parse: Callable[[str], Any], scope: str, meaning: str, *, secret: bool 
 _MS: Final = parsers.whole(0)
 _BYTES: Final = parsers.whole(1)
 _SECURITY: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", cloud_settings.MSK_IAM)
+#: What of the credentials can be read from the network where there is no TLS.
+_READABLE: Final = {"PLAIN": "the password", "OAUTHBEARER": "the token", cloud_settings.MSK_IAM: "the signed request"}
 _STORES: Final = parsers.one_of("PEM", "PKCS12", "JKS")
 
 
@@ -97,11 +100,15 @@ class ClientSettings:
     auto_offset_reset: str = field(default="latest", metadata=_row(parsers.one_of("earliest", "latest", "none"), "groups", "where to start if the group has committed no offset"))
     enable_auto_commit: bool = field(default=True, metadata=_row(parsers.boolean, "groups", "commit positions while polling"))
     auto_commit_interval_ms: int = field(default=5_000, metadata=_row(_MS, "groups", "time between such commits, in ms"))
-    sasl_mechanism: str | None = field(default=None, metadata=_row(parsers.one_of(*_MECHANISMS), "SASL", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER` or `GSSAPI`"))
+    # Not a setting of Kafka's: short for security.protocol, sasl.mechanism and the source of the credentials.
+    auth: str | None = field(default=None, metadata=_row(cloud_settings.parse_auth, "SASL", "`aws-msk-iam`, `azure`, `google`, or `databricks:NAME` for a service credential: the cloud's own credentials, found where its libraries look for them; sets `security.protocol` and `sasl.mechanism` (see docs/clouds.md)"))
+    sasl_mechanism: str | None = field(default=None, metadata=_row(parsers.one_of(*_MECHANISMS), "SASL", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`, `GSSAPI` or `AWS_MSK_IAM`"))
     sasl_jaas_config: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "a login module with its options, in the syntax of Java's clients", secret=True))
     sasl_username: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the user, for PLAIN and SCRAM; overrides the JAAS line's"))
     sasl_password: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "its password", secret=True))
     sasl_kerberos_service_name: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the first part of the brokers' principal; `kafka` by default"))
+    sasl_client_callback_handler_class: str | None = field(default=None, metadata=_row(cloud_settings.parse_handler, "SASL", "Java's `IAMClientCallbackHandler` (Amazon MSK), with any package; other classes are rejected"))
+    sasl_login_callback_handler_class: str | None = field(default=None, metadata=_row(cloud_settings.parse_handler, "SASL", "Java's `OAuthBearerLoginCallbackHandler`, `IAMOAuthBearerLoginCallbackHandler` (Amazon MSK), `GcpLoginCallbackHandler` (Google) or `KafkaOAuth2AuthenticateCallbackHandler` (Azure), with any package; other classes are rejected"))
     sasl_oauthbearer_token_provider: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "`module:function` that returns a token, or a token and its expiry time"))
     sasl_oauthbearer_config: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the argument of the token provider, a text", secret=True))
     sasl_oauthbearer_token_endpoint_url: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the endpoint that issues tokens for client credentials (`https:`), or a file that holds a token (`file:`)", secret=True))
@@ -143,8 +150,8 @@ class ClientSettings:
         values: dict[str, Any] = {}
         unknown: list[str] = []
         ignored: list[str] = []
-        for given, raw in sorted(options.items()):
-            name = given.lower()
+        for written, raw in sorted(options.items()):
+            name = written.lower()
             setting = _BY_NAME.get(name)
             if setting is not None:
                 text = raw if setting.secret else raw.strip()  # a blank may be part of a password
@@ -154,12 +161,14 @@ class ClientSettings:
                 _reject(name, raw.strip())
             else:
                 (ignored if name in IGNORED else unknown).append(name)
+        given = set(values)
         if "bootstrap_servers" not in values:
             raise SettingsError(
                 "bootstrap.servers is missing.", setting="bootstrap.servers", remedy="Name at least one broker."
             )
+        cloud_settings.complete(values)
         settings = cls(**values, unknown=tuple(unknown), ignored=tuple(ignored))
-        settings._check(set(values))
+        settings._check(given)
         return settings
 
     def _check(self, given: set[str]) -> None:
@@ -171,7 +180,7 @@ class ClientSettings:
                     setting=name,
                     remedy="Change one of the two.",
                 )
-        if self.uses_sasl and self.sasl_mechanism is None and self.sasl_jaas_config is None:
+        if self.uses_sasl and self.sasl_mechanism is None and self.sasl_jaas_config is None and self.auth is None:
             raise SettingsError(
                 f"security.protocol is {self.security_protocol} and sasl.mechanism is missing.",
                 setting="sasl.mechanism",
@@ -195,6 +204,12 @@ class ClientSettings:
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     @property
+    def cloud(self) -> cloud_settings.Cloud | None:
+        """The cloud whose credentials authenticate this client; None for credentials of another kind."""
+        handlers = (self.sasl_client_callback_handler_class, self.sasl_login_callback_handler_class)
+        return cloud_settings.cloud_of(self.auth, self.sasl_mechanism, handlers)
+
+    @property
     def compression_level(self) -> int | None:
         """The level for ``compression.type``, None for the codec's own (KIP-390)."""
         levels = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}
@@ -206,8 +221,8 @@ class ClientSettings:
     def warnings(self) -> tuple[str, ...]:
         """Warnings about these settings, one sentence each; the client logs them once."""
         found = []
-        if self.sasl_mechanism in ("PLAIN", "OAUTHBEARER") and self.security_protocol == "SASL_PLAINTEXT":
-            what = "the password" if self.sasl_mechanism == "PLAIN" else "the token"
+        if self.sasl_mechanism in _READABLE and self.security_protocol == "SASL_PLAINTEXT":
+            what = _READABLE[self.sasl_mechanism]
             found.append(
                 f"sasl.mechanism={self.sasl_mechanism} without TLS: anyone who can read the network traffic can read {what}"
             )

@@ -89,8 +89,6 @@ _ASSERTION: Final = (
 
 #: Settings that cannot be ignored safely. A value is accepted if it ends with one of ``accepted_values``.
 REJECTED: Final[dict[str, RejectedSetting]] = {
-    "sasl.client.callback.handler.class": RejectedSetting(_TOKEN_PROVIDER, ("oauthbearer.internals.OAuthBearerSaslClientCallbackHandler",)),
-    "sasl.login.callback.handler.class": RejectedSetting(_TOKEN_PROVIDER, ("oauthbearer.OAuthBearerLoginCallbackHandler", "oauthbearer.secured.OAuthBearerLoginCallbackHandler")),
     "sasl.login.class": RejectedSetting(_TOKEN_PROVIDER),
     "sasl.oauthbearer.jwt.retriever.class": RejectedSetting(_TOKEN_PROVIDER, ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever")),
     "sasl.oauthbearer.assertion.algorithm": RejectedSetting(_ASSERTION),

@@ -68,7 +68,8 @@ def walkthrough() -> None:
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def cluster(arguments: tuple[str, ...]) -> None:
-    """Run a real Kafka on this machine until Ctrl-C: --nodes 1 to 3, --topic NAME:PARTITIONS, --version, --property NAME=VALUE."""
+    """Run a real Kafka on this machine until Ctrl-C: --nodes 1 to 3, --topic NAME:PARTITIONS, --secured, --client-properties FILE,
+    --version, --property NAME=VALUE."""
     from pykafka_wire.local.__main__ import main
 
     sys.exit(main(list(arguments), program="pykafka-wire cluster"))

@@ -189,7 +189,10 @@ def _versions(settings: ClientSettings, host: str, port: int, address: str) -> C
         features = ", ".join(f"{name} {level}" for name, level in sorted(protocol.finalized_features.items()))
         found = f"{len(protocol.broker_versions)} APIs" + (f"; {features}" if features else "")
         if settings.uses_sasl:
-            found = f"authenticated by {settings.sasl_mechanism or 'the JAAS line'}; {found}"
+            by = settings.sasl_mechanism or settings.auth or "the JAAS line"
+            session_s = protocol.session_lifetime_ms // 1000
+            session = f" for {session_s} s, then again" if session_s else ""
+            found = f"authenticated by {by}{session}; {found}"
             return Check(name="sasl", where=address, result="ok", found=found)
         refused = _refusal_without_sasl(connection)
         if refused is not None and (mechanisms := _mechanisms(settings, host, port)):

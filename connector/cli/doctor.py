@@ -16,6 +16,7 @@ from rich.text import Text
 
 from pykafka_wire.cli.checks import Check, advertised, check_addresses, failed_check, timed
 from pykafka_wire.cli.connection import connection_options, output, settings
+from pykafka_wire.cli.identity_check import identity_check
 from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import Operation, describe_group, describe_transaction, topic_operations
@@ -55,6 +56,8 @@ def doctor(topics: tuple[str, ...], purpose: str, group: str | None, transaction
     report = _Report()
     for warning in chosen.warnings:
         report.add(Check(name="settings", where="", result="warn", found=warning))
+    if quick.uses_sasl:
+        report.add(timed(lambda: identity_check(quick)))
     steps = check_addresses(quick, quick.bootstrap_servers)
     for each in steps:
         for check in each:

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 from pykafka_wire.local.cluster import LocalCluster
-from pykafka_wire.local.jars import KAFKA_VERSION, JarResolutionError
+from pykafka_wire.local.jars import KAFKA_VERSION, JarResolutionError, release
 from pykafka_wire.local.java import JavaNotFoundError
 from pykafka_wire.local.process import LocalClusterError
+from pykafka_wire.local.secured import OLDEST_RELEASE, USER, SecuredListener
+from pykafka_wire.local.settings import render
 from pykafka_wire.wire.cluster.admin import create_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
@@ -33,7 +37,20 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m py
     parser.add_argument(
         "--topic", action="append", default=[], metavar="NAME[:PARTITIONS]", help="make this topic; may be repeated"
     )
+    parser.add_argument("--secured", action="store_true", help="demand TLS, a SCRAM user and permissions")
+    parser.add_argument(
+        "--client-properties", type=Path, metavar="FILE",
+        help="with --secured: where to write the client's settings, until the end (default: the cluster's folder)",
+    )  # fmt: skip
     options = parser.parse_args(arguments)
+    if options.client_properties and not options.secured:
+        parser.error("--client-properties needs --secured")
+    if options.client_properties and options.client_properties.exists():
+        parser.error(
+            f"--client-properties {options.client_properties}: the file exists; name another one, or delete it"
+        )
+    if options.secured and release(options.version) < OLDEST_RELEASE:
+        parser.error(f"--secured needs Kafka 4.0 or newer, not {options.version}")
     for each in options.property:
         if "=" not in each:
             parser.error(f"--property {each}: use NAME=VALUE")
@@ -47,24 +64,45 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m py
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    secured = SecuredListener() if options.secured else None
+    make = secured.cluster if secured is not None else LocalCluster
+    written: Path | None = None
     try:
-        with LocalCluster(nodes=options.nodes, properties=properties, version=options.version) as cluster:
+        with make(nodes=options.nodes, properties=properties, version=options.version) as cluster:
             if topics:
                 with Cluster(ClientSettings.from_options({"bootstrap.servers": cluster.bootstrap_servers})) as client:
                     create_topics(client, topics)
             brokers = "1 broker" if options.nodes == 1 else f"{options.nodes} brokers"
             print(f"Apache Kafka {cluster.version}, {brokers}, logs in {cluster.folder}")
-            print(f"bootstrap servers: {cluster.bootstrap_servers}")
-            print(f"external listener: {cluster.external_bootstrap_servers}")
+            if secured is None:
+                print(f"bootstrap servers: {cluster.bootstrap_servers}")
+                print(f"external listener: {cluster.external_bootstrap_servers}")
+            else:
+                secured.allow(cluster)
+                written = _write(options.client_properties or cluster.folder / "client.properties", secured, cluster)
+                print(f"bootstrap servers: {cluster.external_bootstrap_servers} (SASL_SSL, user {USER})")
+                print(f"client settings: {written}")
             print("running until interrupted (Ctrl-C)", flush=True)
             while True:
                 signal.pause()
     except KeyboardInterrupt:
         print("stopped; all processes ended, data deleted", flush=True)
         return 0
-    except (LocalClusterError, JavaNotFoundError, JarResolutionError, WireError) as error:
+    except (LocalClusterError, JavaNotFoundError, JarResolutionError, WireError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
+    finally:
+        if written is not None:
+            written.unlink(missing_ok=True)
+
+
+def _write(path: Path, secured: SecuredListener, cluster: LocalCluster) -> Path:
+    """The properties file, which only this user can read: it has the password."""
+    path = path.absolute()
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(f"# {USER}'s, of the cluster in {cluster.folder}: it ends, and this file with it\n")
+        file.write(render(secured.client_settings(cluster)))
+    return path
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

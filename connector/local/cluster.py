@@ -68,6 +68,7 @@ class LocalCluster(KafkaTools):
         listeners: further listeners by name, each with its security protocol, such as {"MTLS": "SSL"}; see `bootstrap`.
         format_arguments: for ``StorageTool format``, such as ["--feature", "transaction.version=1"].
         jvm_options: for the brokers and the controller, such as ["-Djava.security.krb5.conf=…"].
+        prepare: called with the cluster's folder before a process starts; returns further broker settings.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class LocalCluster(KafkaTools):
         listeners: Mapping[str, str] | None = None,
         format_arguments: Sequence[str] = (),
         jvm_options: Sequence[str] = (),
+        prepare: Callable[[Path], Mapping[str, str]] | None = None,
     ) -> None:
         if not 1 <= nodes <= 3:
             raise ValueError(f"a local cluster has 1 to 3 brokers, not {nodes}")
@@ -91,6 +93,7 @@ class LocalCluster(KafkaTools):
         self._listeners = {INTERNAL: "PLAINTEXT", EXTERNAL: "PLAINTEXT", **(listeners or {})}
         self._format_arguments = list(format_arguments)
         self._jvm_options = list(jvm_options)
+        self._prepare = prepare
         self._folder: Path | None = None
         self._watchdog: Watchdog | None = None
         self._launcher: JavaLauncher | None = None
@@ -201,7 +204,7 @@ class LocalCluster(KafkaTools):
                 ]
                 for node_id in range(1, self._size + 1)
             },
-            properties=self._properties,
+            properties={**(self._prepare(folder) if self._prepare is not None else {}), **self._properties},
         )
         kraft = launcher.is_kraft
         self.cluster_id = random_cluster_id() if kraft else ""

@@ -51,6 +51,8 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("bearer.auth.credentials.source", "`STATIC_TOKEN`", "SBW", "`STATIC_TOKEN`, `OAUTHBEARER` (with `bearer.auth.issuer.endpoint.url`, `.client.id`, `.client.secret`, `.scope`) or `SASL_OAUTHBEARER_INHERIT`; Confluent Cloud also wants `bearer.auth.logical.cluster` and `bearer.auth.identity.pool.id`"),
     OptionSpec("proxy.host", "of the environment", "SBW", "with `proxy.port`: the HTTP proxy to the registry; without them the environment's `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` apply"),
     OptionSpec("schema.registry.ssl.*", "Kafka's own", "SBW", "TLS to the registry, under the names of `kafka.ssl.*`"),
+    OptionSpec("databricks.serviceCredential", "none", "SBW", "a service credential of Unity Catalog, as for Databricks' own connector; the same as `kafka.auth=databricks:NAME` (see [Clouds](docs/clouds.md))"),
+    OptionSpec("databricks.serviceCredential.scope", "the service's", "SBW", "the scope of its tokens; the same as `kafka.sasl.oauthbearer.scope`"),
     OptionSpec("value.subject.name.strategy", "TopicNameStrategy", "SBW", "`TopicNameStrategy` (the subject is `<topic>-value`), `RecordNameStrategy` or `TopicRecordNameStrategy`"),
     OptionSpec("key.subject.name.strategy", "TopicNameStrategy", "SBW", "the same for keys"),
     OptionSpec("schema.registry.auto.register", "false", "W", "register a schema that the subject does not have: `valueSchema`, or one derived from the column; Confluent's name `auto.register.schemas` means the same"),

@@ -36,8 +36,9 @@ _SETTING_NAMES: Final = re.compile(
         for name in sorted([*(each.name for each in SETTINGS), *IGNORED, *REJECTED], key=len, reverse=True)
         if "." in name
     )
-    + r"|(?:ssl|sasl)(?:\.\w+)*\.\*)(?!\.?\w)"
+    + r"|(?:ssl|sasl)(?:\.\w+)*\.\*|auth(?= is |=))(?!\.?\w)"
 )
+_SERVICE_CREDENTIAL: Final = "databricks.serviceCredential"
 
 
 class OptionValues:
@@ -93,6 +94,7 @@ class OptionValues:
         settings = {name[len(PREFIX) :]: value for name, value in self.given.items() if name.startswith(PREFIX)}
         if not settings.get("bootstrap.servers", "").strip():
             raise OptionError(_no_brokers(self.given))
+        self._add_service_credential(settings)
         try:
             client = ClientSettings.from_options(settings)
         except SettingsError as error:
@@ -105,6 +107,16 @@ class OptionValues:
         for name in client.ignored:
             _log.info("kafka.%s has no effect: %s", name, IGNORED[name])
         return client
+
+    def _add_service_credential(self, settings: dict[str, str]) -> None:
+        """Databricks' own names for ``kafka.auth`` and the scope."""
+        credential, scope = self.text(_SERVICE_CREDENTIAL), self.text(f"{_SERVICE_CREDENTIAL}.scope")
+        given = {"auth": f"databricks:{credential}" if credential else None, "sasl.oauthbearer.scope": scope}
+        for name, value in given.items():
+            if value is not None and settings.setdefault(name, value) != value:
+                raise OptionError(
+                    f"{_SERVICE_CREDENTIAL} contradicts {PREFIX}{name}={settings[name]}: leave out one of the two."
+                )
 
 
 def _no_brokers(given: Mapping[str, str]) -> str:

@@ -43,6 +43,51 @@ def test_no_module_of_the_client_loads_pyspark() -> None:
     )
 
 
+def test_no_module_of_the_client_loads_a_clouds_library() -> None:
+    assert (
+        run("""
+        import importlib, pkgutil, sys
+        import pykafka_wire.wire
+        names = [m.name for m in pkgutil.walk_packages(pykafka_wire.wire.__path__, "pykafka_wire.wire.")]
+        for name in names:
+            importlib.import_module(name)
+        assert "pykafka_wire.wire.security.clouds.aws" in names
+        libraries = ("botocore", "boto3", "azure", "msal", "google.auth", "requests", "databricks")
+        print([m for m in sys.modules if m.startswith(libraries)])
+        """)
+        == "[]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("auth", "blocked", "remedy"),
+    [
+        ("aws-msk-iam", "botocore", "pip install 'pykafka-wire[aws]'"),
+        ("azure", "azure", "pip install 'pykafka-wire[azure]'"),
+        ("google", "google.auth", "pip install 'pykafka-wire[google]'"),
+    ],
+)
+def test_a_clouds_library_that_is_missing_is_an_error_with_what_to_install(
+    auth: str, blocked: str, remedy: str
+) -> None:
+    assert remedy in run(f"""
+        import sys
+        class Blocker:
+            def find_spec(self, name, path=None, target=None):
+                if name == {blocked!r} or name.startswith({blocked!r} + "."):
+                    raise ImportError(name)
+        sys.meta_path.insert(0, Blocker())
+        from pykafka_wire.wire.errors import SettingsError
+        from pykafka_wire.wire.security import sasl
+        from pykafka_wire.wire.settings import ClientSettings
+        made = ClientSettings.from_options({{"bootstrap.servers": "b:1", "auth": {auth!r}}})
+        try:
+            sasl.mechanism(made, "b")
+        except SettingsError as error:
+            print(error)
+        """)
+
+
 def test_the_data_source_is_loaded_when_it_is_asked_for() -> None:
     assert run("from pykafka_wire import PykafkaWireDataSource as s; print(s.name())") == "pykafka-wire"
     assert run("import pykafka_wire; print(pykafka_wire.__version__)").count(".") == 2

@@ -309,6 +309,15 @@ def test_settings_that_contradict_each_other_have_their_prefix_in_the_error() ->
     assert "kafka.security.protocol is SASL_SSL and kafka.sasl.mechanism is missing." in text
 
 
+def test_databricks_own_name_of_a_service_credential() -> None:
+    options = {"databricks.serviceCredential": "Reader", "databricks.serviceCredential.scope": "api://kafka/.default"}
+    for client in (stream(**options).client, parse_sink_options(BROKERS | options | {"topic": "t"}).client):
+        assert (client.auth, client.cloud) == ("databricks:Reader", "databricks")
+        assert client.sasl_oauthbearer_scope == "api://kafka/.default"
+    text = refusal(ORDERS | options | {"kafka.auth": "azure"})
+    assert "databricks.serviceCredential contradicts kafka.auth=azure: leave out one of the two." in text
+
+
 def test_isolation_levels() -> None:
     for level in ("read_committed", "read_uncommitted"):
         assert stream(**{"kafka.isolation.level": level}).client.isolation_level == level

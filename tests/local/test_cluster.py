@@ -284,15 +284,21 @@ def command(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_command_runs_until_interrupted_and_leaves_nothing(number: signal.Signals) -> None:
-    running = command("--nodes", "1", "--property", "message.max.bytes=2000", "--topic", "orders:2")
+def printed(running: subprocess.Popen[str]) -> dict[str, str]:
+    """What the command prints when the cluster runs, by the words before the colon."""
     assert running.stdout is not None
     lines = {}
     for line in running.stdout:
         lines[line.split(":")[0]] = line.strip()
         if line.startswith("running until interrupted"):
             break
+    return lines
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_command_runs_until_interrupted_and_leaves_nothing(number: signal.Signals) -> None:
+    running = command("--nodes", "1", "--property", "message.max.bytes=2000", "--topic", "orders:2")
+    lines = printed(running)
     folder = Path(next(line for line in lines.values() if "logs in" in line).split("logs in ")[1])
     internal = lines["bootstrap servers"].split(": ")[1]
     external = lines["external listener"].split(": ")[1]

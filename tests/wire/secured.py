@@ -11,7 +11,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +23,8 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from pykafka_wire.local import LocalCluster
+from pykafka_wire.wire import Consumer, RecordProducer
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.broker_features import BROKERS
 
 PASSWORDS = {"alice": "alice-secret", "bob": "bob=secret,with;marks"}
@@ -32,6 +34,26 @@ CLIENT_ID, CLIENT_SECRET = "the-client", "client-secret-4711"
 AUDIENCE = "kafka"
 REAUTH_MS = 3_000
 _LOGIN = "org.apache.kafka.common.security"
+
+
+def records_flow_until(
+    done: Callable[[], bool], options: Mapping[str, str], topic: str
+) -> tuple[list[bytes], list[bytes | None]]:
+    """What one client writes to partition 0 until `done`, and what another reads meanwhile and after."""
+    written: list[bytes] = []
+    read: list[bytes | None] = []
+    deadline = time.monotonic() + 60
+    with RecordProducer(options) as producer, Consumer(options) as consumer:
+        consumer.assign({TopicPartition(topic, 0): 0})
+        while not done():
+            assert time.monotonic() < deadline
+            written.append(b"%d" % len(written))
+            producer.send(topic, written[-1], partition=0)
+            producer.flush()
+            read += [record.value for record in consumer.poll(20)]
+        while len(read) < len(written) and time.monotonic() < deadline:
+            read += [record.value for record in consumer.poll(500)]
+    return written, read
 
 
 class Certificates:
@@ -217,6 +239,7 @@ def secured(folder: Path) -> Iterator[Secured]:
         "listener.name.elsewhere.ssl.keystore.location": str(certificates.elsewhere_path),
         "listener.name.expired.ssl.keystore.type": "PEM",
         "listener.name.expired.ssl.keystore.location": str(certificates.expired_path),
+        "delegation.token.secret.key": "the-key-of-delegation-tokens",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "listener.name.reauth.plain.connections.max.reauth.ms": str(REAUTH_MS),
         "listener.name.reauth.scram-sha-512.connections.max.reauth.ms": str(REAUTH_MS),

@@ -13,6 +13,7 @@ from pykafka_wire.wire import WireError
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
 from pykafka_wire.wire.security.tls import context
+from tests.wire.cloud_stubs import CloudStub, point_here
 from tests.wire.effects import TIMEOUT_S, Rig, row, seconds
 from tests.wire.secured import CLIENT_ID, CLIENT_SECRET, PASSWORDS, unsecured_token
 
@@ -42,6 +43,39 @@ def login_row(name: str) -> None:
 
 login_row("sasl.username")
 login_row("sasl.password")
+
+
+@row("auth")
+def _(rig: Rig, silent: str) -> None:
+    with CloudStub().serving() as stub, pytest.MonkeyPatch.context() as patch:
+        point_here(patch, rig.path.parent, stub.environment_of_a_managed_identity())
+        stub.access_token = lambda _: rig.secured.issuer.token()
+        options = {"auth": "azure", "sasl.oauthbearer.scope": "api://kafka/.default"}
+        assert rig.cluster(options, "OAUTHJ").brokers()
+        assert stub.issued == ["azure"]
+
+
+@row("sasl.client.callback.handler.class")
+def _(rig: Rig, silent: str) -> None:
+    name = "sasl.client.callback.handler.class"
+    options = {"sasl.mechanism": "AWS_MSK_IAM", name: "software.amazon.msk.auth.iam.IAMClientCallbackHandler"}
+    assert rig.settings(options, "SASLTLS").cloud == "aws"
+    with pytest.raises(SettingsError, match="names a Java class"):
+        rig.settings({**options, name: "com.example.Mine"}, "SASLTLS")
+
+
+@row("sasl.login.callback.handler.class")
+def _(rig: Rig, silent: str) -> None:
+    with CloudStub().serving() as stub, pytest.MonkeyPatch.context() as patch:
+        point_here(patch, rig.path.parent, stub.environment_of_a_managed_identity())
+        stub.access_token = lambda _: rig.secured.issuer.token()
+        options = {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.scope": "api://kafka/.default",
+            "sasl.login.callback.handler.class": "com.azure.spring.KafkaOAuth2AuthenticateCallbackHandler",
+        }
+        assert rig.cluster(options, "OAUTHJ").brokers()
+        assert stub.issued == ["azure"]
 
 
 def given_token(config: str) -> str:

@@ -25,6 +25,7 @@ _MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
     "Krb5LoginModule": ("GSSAPI",),
+    "IAMLoginModule": ("AWS_MSK_IAM",),
 }
 
 

@@ -1,7 +1,8 @@
 """Bearer tokens for OAUTHBEARER: their sources, and their cache.
 
 Owns token providers named by import path, the client-credentials flow (RFC 6749, section 4.4), tokens in files, and the cache
-of the current token, one for each process and settings. It checks no signature: brokers do.
+of the current token, one for each process and settings. Tokens of clouds come from :mod:`~pykafka_wire.wire.security.clouds`.
+It checks no signature: brokers do.
 
 - ``sasl.oauthbearer.token.provider=module:function``: called with ``sasl.oauthbearer.config`` if that is set, else without
   arguments. It returns the token, or ``(token, expires_at)``, or ``(token, expires_at, extensions)``; ``expires_at`` is in
@@ -33,13 +34,15 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError, WireError
 from pykafka_wire.wire.security import jaas
 from pykafka_wire.wire.security.secret_references import load_callable, resolve
+from pykafka_wire.wire.security.token import UNKNOWN, Identity, Token, jwt_claims, printable_line
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
@@ -53,15 +56,8 @@ _RETRIABLE_STATUSES: Final = frozenset({408, 425, 429})
 _PROVIDER: Final = "sasl.oauthbearer.token.provider"
 _ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 _EXTENSIONS: Final = "sasl.oauthbearer.extensions"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
-    """A bearer token, its lifetime in seconds from its receipt (None if unknown), and SASL extensions."""
-
-    value: str = field(repr=False)
-    lifetime_s: float | None = None
-    extensions: Mapping[str, str] = field(default_factory=dict)
+#: Claims that name whose token it is, the most telling first: people, then clients (RFC 9068), then any subject.
+_NAMES: Final = ("preferred_username", "upn", "email", "client_id", "azp", "appid", "sub")
 
 
 class TokenSource:
@@ -137,6 +133,11 @@ def fetch_token(settings: ClientSettings) -> Token:
     extensions = {
         name.removeprefix("extension_"): value for name, value in options.items() if name.startswith("extension_")
     } | _extensions(settings.sasl_oauthbearer_extensions or "")
+    if settings.cloud is not None:
+        from pykafka_wire.wire.security.clouds.providers import provider
+
+        host, _ = settings.bootstrap_servers[0]
+        return replace(provider(settings, options).token(host), extensions=extensions)
     if settings.sasl_oauthbearer_token_provider:
         token = _from_provider(settings)
         return replace(token, extensions={**extensions, **token.extensions})
@@ -145,12 +146,26 @@ def fetch_token(settings: ClientSettings) -> Token:
         raise SettingsError(
             "OAUTHBEARER needs a token, and no source of tokens is set.",
             setting=_PROVIDER,
-            remedy=f"Set {_PROVIDER} to module:function, or {_ENDPOINT} with the client's id and secret.",
+            remedy=f"Set {_PROVIDER} to module:function, {_ENDPOINT} with the client's id and secret, "
+            "or a cloud: auth=azure or auth=google.",
         )
     if urllib.parse.urlsplit(url).scheme == "file":
         value = resolve(f"file:{urllib.parse.unquote(urllib.parse.urlsplit(url).path)}", _ENDPOINT).strip()
-        return Token(value=value, lifetime_s=_lifetime(value), extensions=extensions)
+        return _token(value, None, source="a token file", extensions=extensions)
     return replace(_by_client_credentials(settings, options, url), extensions=extensions)
+
+
+def _token(
+    value: str, lifetime_s: float | None, *, source: str, extensions: Mapping[str, str] = MappingProxyType({})
+) -> Token:
+    """A token with what its own claims tell: its lifetime, unless that is known, and whose it is."""
+    claims = jwt_claims(value)
+    if lifetime_s is None and isinstance(claims.get("exp"), int | float):
+        lifetime_s = claims["exp"] - time.time()  # RFC 7519, section 4.1.4
+    name = next((str(claims[name]) for name in _NAMES if claims.get(name)), UNKNOWN.name)
+    expires_at = None if lifetime_s is None else time.time() + lifetime_s
+    identity = Identity(name=printable_line(name), source=source, expires_at=expires_at)
+    return Token(value=value, lifetime_s=lifetime_s, extensions=extensions, identity=identity)
 
 
 def _from_provider(settings: ClientSettings) -> Token:
@@ -181,10 +196,10 @@ def _from_provider(settings: ClientSettings) -> Token:
         )
     if not isinstance(extensions, Mapping):
         raise SettingsError(f"{_PROVIDER}: {path} returned extensions that are not a mapping.", setting=_PROVIDER)
-    if expires_at is None:
-        return Token(value=value, lifetime_s=_lifetime(value), extensions=dict(extensions))
-    seconds = expires_at / 1000 if expires_at > _MILLISECONDS_FROM else expires_at
-    return Token(value=value, lifetime_s=seconds - time.time(), extensions=dict(extensions))
+    lifetime_s = None
+    if expires_at is not None:
+        lifetime_s = (expires_at / 1000 if expires_at > _MILLISECONDS_FROM else expires_at) - time.time()
+    return _token(value, lifetime_s, source=f"the token provider {path}", extensions=dict(extensions))
 
 
 def _by_client_credentials(settings: ClientSettings, options: Mapping[str, str], url: str) -> Token:
@@ -223,7 +238,8 @@ def _by_client_credentials(settings: ClientSettings, options: Mapping[str, str],
     if isinstance(expires_in, str) and expires_in.isascii() and expires_in.isdigit():
         expires_in = int(expires_in)  # some endpoints send the number as text
     known = isinstance(expires_in, int | float) and not isinstance(expires_in, bool)
-    return Token(value=value, lifetime_s=float(expires_in) if known else _lifetime(value))  # type: ignore[arg-type]
+    lifetime_s = float(expires_in) if known else None  # type: ignore[arg-type]
+    return _token(value, lifetime_s, source=f"the token endpoint {urllib.parse.urlsplit(url).netloc}")
 
 
 def _check_url(url: str, settings: ClientSettings) -> None:
@@ -333,17 +349,6 @@ def _error_description(error: urllib.error.HTTPError) -> str:
         return ""
     shown = [re.sub(r"[^\x20-\x7e]", " ", part)[:200] for part in parts if isinstance(part, str)]
     return f" ({': '.join(shown)})" if shown else ""
-
-
-def _lifetime(token: str) -> float | None:
-    """Seconds until a JWT's expiry time (RFC 7519, section 4.1.4); None for a token without one."""
-    parts = token.split(".")
-    try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        expiry = claims["exp"]
-    except (IndexError, ValueError, KeyError, TypeError):
-        return None
-    return expiry - time.time() if isinstance(expiry, int | float) else None
 
 
 def _extensions(text: str) -> dict[str, str]:

@@ -1,9 +1,10 @@
 """SASL mechanisms as generators: each yields a token for the broker and receives the broker's token, until both sides agree.
 
 Owns the choice of the mechanism and its credentials, and the mechanisms PLAIN (RFC 4616) and OAUTHBEARER (RFC 7628). SCRAM is
-in :mod:`~pykafka_wire.wire.security.scram`, GSSAPI in :mod:`~pykafka_wire.wire.security.kerberos`, and bearer tokens come from
-:mod:`~pykafka_wire.wire.security.oauth`. This module knows no connection: :mod:`~pykafka_wire.wire.connection.state_machine`
-sends the tokens. https://kafka.apache.org/documentation/#security_sasl
+in :mod:`~pykafka_wire.wire.security.scram`, GSSAPI in :mod:`~pykafka_wire.wire.security.kerberos`, AWS_MSK_IAM in
+:mod:`~pykafka_wire.wire.security.msk_iam`, and bearer tokens come from :mod:`~pykafka_wire.wire.security.oauth`. This module
+knows no connection: :mod:`~pykafka_wire.wire.connection.state_machine` sends the tokens.
+https://kafka.apache.org/documentation/#security_sasl
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from pykafka_wire.wire.cloud_settings import MSK_IAM
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
 from pykafka_wire.wire.security import jaas
+from pykafka_wire.wire.security.login import Login, login
 from pykafka_wire.wire.security.mechanism import SaslMechanism
 from pykafka_wire.wire.security.scram import HASHES, Scram
 from pykafka_wire.wire.security.secret_references import resolve
@@ -39,32 +42,26 @@ def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
         AuthenticationError: the token endpoint rejected the client.
         TransportError: the token endpoint could not be reached.
     """
-    line = settings.sasl_jaas_config
-    module = jaas.parse_jaas(resolve(line, jaas.SETTING)) if line else None
-    name = settings.sasl_mechanism or (module.mechanisms[0] if module and len(module.mechanisms) == 1 else "")
-    if not name:
-        raise SettingsError(
-            "sasl.mechanism is missing.", setting="sasl.mechanism", remedy="Set it, as in SCRAM-SHA-512."
-        )
-    if module is not None and name not in module.mechanisms:
-        raise SettingsError(
-            f"{jaas.SETTING} names {module.name}, which is not for sasl.mechanism={name}.",
-            setting=jaas.SETTING,
-            remedy=f"Name the login module of {name}, or set sasl.username and sasl.password instead.",
-        )
-    options: Mapping[str, str] = module.options if module is not None else {}
+    found = login(settings)
+    name, options = found.mechanism, found.options
     if name == "GSSAPI":
         from pykafka_wire.wire.security.kerberos import Kerberos
 
         service = settings.sasl_kerberos_service_name or options.get("serviceName") or _DEFAULT_SERVICE
         return Kerberos.from_options(service, host, options)
+    if name == MSK_IAM:
+        from pykafka_wire.wire.security.clouds.providers import forget, provider
+        from pykafka_wire.wire.security.msk_iam import MskIamExchange
+
+        request = provider(found.settings, options).token(host).value
+        return MskIamExchange(signed_request=request, on_rejected=forget)
     if name == "OAUTHBEARER":
         from pykafka_wire.wire.security import oauth
 
         source = oauth.token_source(settings)
         token = source.token()
         return OAuthBearer(token=token.value, extensions=token.extensions, on_rejected=lambda: source.invalidate(token))
-    username, password = _credentials(settings, options)
+    username, password = found.user_and_password()
     if name in HASHES:
         is_token = options.get("tokenauth", "").lower() == "true"
         return Scram(name=name, username=username, password=password, is_token=is_token)
@@ -78,21 +75,8 @@ def user_and_password(settings: ClientSettings) -> tuple[str, str]:
         SettingsError: one of them is missing or cannot be read, or the JAAS line is malformed.
     """
     line = settings.sasl_jaas_config
-    return _credentials(settings, jaas.parse_jaas(resolve(line, jaas.SETTING)).options if line else {})
-
-
-def _credentials(settings: ClientSettings, options: Mapping[str, str]) -> tuple[str, str]:
-    """User and password: ``sasl.username`` and ``sasl.password`` override the JAAS line's."""
-    username = settings.sasl_username or options.get("username")
-    password = settings.sasl_password or options.get("password")
-    if not username or not password:
-        missing = "sasl.username" if not username else "sasl.password"
-        raise SettingsError(
-            f"{settings.sasl_mechanism or 'SASL'} needs a user and a password, and {missing} is missing.",
-            setting=missing,
-            remedy="Set sasl.username and sasl.password, or sasl.jaas.config with a login module that names both.",
-        )
-    return resolve(username, "sasl.username"), resolve(password, "sasl.password")
+    options = jaas.parse_jaas(resolve(line, jaas.SETTING)).options if line else {}
+    return Login(mechanism=settings.sasl_mechanism or "", settings=settings, options=options).user_and_password()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

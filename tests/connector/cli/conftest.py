@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
 import pty
 import re
@@ -12,9 +13,11 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,3 +70,21 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., subprocess.Complet
         return done
 
     return run
+
+
+@pytest.fixture
+def doctor(command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """`doctor(options, "--topic", t, code=1)`: the report, its failed checks by name under "failed"."""
+
+    def look(options: dict[str, str], *arguments: str, code: int = 0) -> dict[str, Any]:
+        file = tmp_path / "client.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
+        started = time.monotonic()
+        report = json.loads(command("--json", "doctor", "--config", str(file), *arguments, code=code).stdout)
+        assert time.monotonic() - started < 60  # some seconds, on a machine that is not busy
+        assert report["ok"] is (code == 0)
+        report["failed"] = {check["name"]: check for check in report["checks"] if check["result"] == "fail"}
+        report["by_name"] = {check["name"]: check for check in report["checks"]}
+        return report  # type: ignore[no-any-return]
+
+    return look

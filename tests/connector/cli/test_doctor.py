@@ -9,10 +9,8 @@ import socket
 import socketserver
 import subprocess
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,24 +40,6 @@ def web_server() -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"127.0.0.1:{server.server_address[1]}"
         server.shutdown()
-
-
-@pytest.fixture
-def doctor(command: Command, tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """`doctor(options, "--topic", t, code=1)`: the report, its failed checks by name under "failed"."""
-
-    def look(options: dict[str, str], *arguments: str, code: int = 0) -> dict[str, Any]:
-        file = tmp_path / "client.properties"
-        file.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
-        started = time.monotonic()
-        report = json.loads(command("--json", "doctor", "--config", str(file), *arguments, code=code).stdout)
-        assert time.monotonic() - started < 60  # some seconds, on a machine that is not busy
-        assert report["ok"] is (code == 0)
-        report["failed"] = {check["name"]: check for check in report["checks"] if check["result"] == "fail"}
-        report["by_name"] = {check["name"]: check for check in report["checks"]}
-        return report  # type: ignore[no-any-return]
-
-    return look
 
 
 def test_a_cluster_that_is_well(
@@ -105,6 +85,7 @@ def test_secured_listeners_that_are_well(doctor: Callable[..., dict[str, Any]], 
     assert "TLSv1.3; the certificate names localhost, 127.0.0.1 and expires" in report["by_name"]["tls"]["found"]
     credentials = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice", "sasl_password": PASSWORDS["alice"]}
     report = doctor(secured_kafka.options("SASLTLS", **credentials))
+    assert report["by_name"]["identity"]["found"] == "alice, from sasl.username"
     assert report["by_name"]["sasl"]["found"].startswith("authenticated by SCRAM-SHA-512")
     assert PASSWORDS["alice"] not in json.dumps(report)
 
