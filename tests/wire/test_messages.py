@@ -89,11 +89,20 @@ def test_the_response_header_of_api_versions_never_has_tags(version: int) -> Non
 def test_a_response_with_bytes_left_over_or_too_few_names_its_api() -> None:
     frame = b"\0\0\0\x07\0" + b"".join(MetadataResponse().encode(9))
     with pytest.raises(ProtocolError, match=r"MetadataResponse ends at byte \d+ of \d+ \[Metadata v9\]"):
-        frames.decode_response(MetadataRequest, 9, frame + b"\0")
+        frames.decode_response(MetadataRequest, 9, frame + b"\x01")
+    with pytest.raises(ProtocolError, match=r"MetadataResponse ends at byte \d+ of \d+ \[Metadata v9\]"):
+        frames.decode_response(MetadataRequest, 9, frame + b"\0\0")
+    with pytest.raises(ProtocolError, match=r"MetadataResponse ends at byte \d+ of \d+ \[Metadata v8\]"):
+        frames.decode_response(MetadataRequest, 8, b"\0\0\0\x07" + b"".join(MetadataResponse().encode(8)) + b"\0")
     with pytest.raises(ProtocolError, match=r"\[Metadata v9\]"):
         frames.decode_response(MetadataRequest, 9, frame[:-1])
     with pytest.raises(ProtocolError, match="is incomplete"):
         frames.decode_response(MetadataRequest, 9, b"\0\0")
+
+
+def test_a_second_tag_section_as_librdkafkas_mock_brokers_write_it_is_accepted() -> None:
+    frame = b"\0\0\0\x07\0" + b"".join(MetadataResponse().encode(9)) + b"\0"
+    assert frames.decode_response(MetadataRequest, 9, frame) == (7, MetadataResponse())
 
 
 def test_records_of_a_response_are_views_of_its_frame() -> None:

@@ -132,6 +132,15 @@ def test_a_broker_that_declares_nothing_is_asked_again_in_version_zero() -> None
     assert connection.version_of(MetadataRequest) == 5
 
 
+def test_a_refused_version_whose_list_of_versions_cannot_be_read_is_asked_again_in_version_zero() -> None:
+    connection = opened()
+    list(connection.handshake_log())
+    mock_broker = bytes.fromhex("00000011 00000000 0023 01 0012 0000 0002 00000000")  # librdkafka 2.16.0
+    assert feed(connection, mock_broker) == []
+    answer(connection, versions_response({3: (0, 5)}))
+    assert connection.state is State.READY
+
+
 def test_a_broker_that_refuses_every_version_fails_the_connection() -> None:
     connection = opened()
     answer(connection, versions_response({}, error_code=35), version=0)
@@ -272,7 +281,7 @@ def test_a_body_that_does_not_fit_its_message_ends_the_connection(change: str) -
     connection = ready()
     sent = connection.send(MetadataRequest(topics=[]))
     body = frame(sent, MetadataResponse())[4:]
-    body = body + b"\0" if change == "a byte more" else body[:-1]
+    body = body + b"\x01" if change == "a byte more" else body[:-1]
     with pytest.raises(ProtocolError) as raised:
         feed(connection, struct.pack(">i", len(body)) + body)
     assert (raised.value.api, raised.value.version) == ("Metadata", sent.version)

@@ -6,6 +6,7 @@ and matches answers with requests. https://kafka.apache.org/protocol#protocol_me
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, cast
 
 from pykafka_wire.wire.errors import ProtocolError
@@ -15,6 +16,8 @@ from pykafka_wire.wire.protocol.primitives import MAX_INT32, Piece, Pieces, enco
 from pykafka_wire.wire.protocol.writing import segments
 
 _API_VERSIONS_KEY: Final = 18
+#: A tag section without tags (KIP-482).
+_NO_TAGS: Final = 0
 
 
 def request_header_version(request: type[Request[ResponseT]], version: int) -> int:
@@ -52,9 +55,17 @@ def decode_response(
 ) -> tuple[int, ResponseT]:
     """The correlation id and the response that a frame holds, its length stripped. Record batches are views of `frame`.
 
-    Raises ProtocolError for malformed bytes and for bytes left over.
+    Raises ProtocolError for malformed bytes and for bytes left over, except for one byte: librdkafka's mock brokers end
+    responses of flexible versions with a second, empty tag section.
     """
     view = memoryview(frame)
     header, position = ResponseHeader.read(view, response_header_version(request, version))
-    response = cast("type[ResponseT]", request.response).decode(view[position:], version)
-    return header.correlation_id, response
+    body = cast("type[ResponseT]", request.response)
+    try:
+        return header.correlation_id, body.decode(view[position:], version)
+    except ProtocolError:
+        if not (request.is_flexible(version) and view[-1] == _NO_TAGS):
+            raise
+        with suppress(ProtocolError):
+            return header.correlation_id, body.decode(view[position:-1], version)
+        raise

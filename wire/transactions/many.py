@@ -157,7 +157,8 @@ def list_open(cluster: Cluster, prefix: str, *, deadline: Deadline | None = None
     for node in cluster.brokers(deadline=deadline):
         pattern = None
         if cluster.supports(node, ListTransactionsRequest, _FIRST_PATTERN, deadline=deadline):
-            pattern = "".join(c if c.isalnum() or c == "_" else f"\\{c}" for c in prefix) + ".*"
+            # Only ASCII is escaped: kfake's regular expressions, which are Go's, allow no backslash before other characters.
+            pattern = "".join(c if c.isalnum() or c == "_" or not c.isascii() else f"\\{c}" for c in prefix) + ".*"
         request = ListTransactionsRequest(state_filters=list(_OPEN_STATES), transactional_id_pattern=pattern)
         response = cluster.request(node, request, deadline=deadline)
         if response.error_code:
