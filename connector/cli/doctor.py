@@ -18,6 +18,7 @@ from pykafka_wire.cli.checks import Check, advertised, check_addresses, failed_c
 from pykafka_wire.cli.connection import connection_options, output, settings
 from pykafka_wire.cli.identity_check import identity_check
 from pykafka_wire.cli.output import console, counted, printable
+from pykafka_wire.cli.tiers import tiers_check
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import Operation, describe_group, describe_transaction, topic_operations
 from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
@@ -85,6 +86,8 @@ def _cluster_checks(
         yield timed(lambda: _leaders({name: all_topics[name] for name in topics or all_topics if name in all_topics}))
         for topic in topics:
             yield timed(lambda topic=topic: _topic(cluster, topic, wanted, all_topics))  # type: ignore[misc]
+            if topic in all_topics:
+                yield from _tiers(cluster, all_topics[topic])
         if group is not None:
             yield timed(lambda: _run_check("group", group, lambda: _group(cluster, group)))
         if transaction is not None:
@@ -131,6 +134,18 @@ def _topic(cluster: Cluster, topic: str, wanted: set[Operation], all_topics: Col
         return _allowed("topic", topic, found, wanted)
 
     return _run_check("topic", topic, run)
+
+
+def _tiers(cluster: Cluster, topic: TopicMetadata) -> Iterator[Check]:
+    try:
+        led = [number for number, partition in topic.partitions.items() if partition.leader >= 0]
+        found = tiers_check(cluster, topic.name, led, deadline=Deadline.after_ms(_CLUSTER_MS))
+    except WireError as error:
+        # Whether the topic can be read, the check before this one has said.
+        yield replace(failed_check("tiered storage", topic.name, error), result="warn")
+        return
+    if found is not None:
+        yield found
 
 
 def _group(cluster: Cluster, group: str) -> Check:

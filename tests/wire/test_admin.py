@@ -12,7 +12,9 @@ import pytest
 
 from pykafka_wire.wire.cluster.admin import (
     EARLIEST,
+    EARLIEST_LOCAL,
     LATEST,
+    LATEST_TIERED,
     MAX_TIMESTAMP,
     ListedOffset,
     create_partitions,
@@ -157,11 +159,21 @@ def test_a_brokers_settings_are_read(cluster: Cluster) -> None:
     assert found == {"auto.create.topics.enable": "false"}
 
 
-def test_the_highest_timestamp_is_not_asked_of_a_broker_that_would_misread_it() -> None:
-    """Before ListOffsets version 7 (KIP-734) -3 is a time like any other."""
+@pytest.mark.parametrize(
+    ("special", "last_version", "what"),
+    [
+        (MAX_TIMESTAMP, 6, "highest timestamp"),
+        (EARLIEST_LOCAL, 7, "tiered storage"),
+        (LATEST_TIERED, 8, "tiered storage"),
+    ],
+)
+def test_no_special_offset_is_asked_of_a_broker_that_would_misread_it(
+    special: int, last_version: int, what: str
+) -> None:
+    """Before ListOffsets version 7 (KIP-734) -3 is a time like any other; so are -4 before 8 (KIP-405), -5 before 9 (KIP-1005)."""
     with FakeBroker(1) as old:
         old.topics = {"t": {0: (1, 0)}}
-        old.on[ApiVersionsRequest] = lambda request, version: versions_response({**VERSIONS, 2: (1, 6)})
+        old.on[ApiVersionsRequest] = lambda request, version: versions_response({**VERSIONS, 2: (1, last_version)})
         settings = ClientSettings(bootstrap_servers=(("127.0.0.1", old.port),))
-        with Cluster(settings) as cluster, pytest.raises(UnsupportedVersionError, match="highest timestamp"):
-            list_offsets(cluster, {TopicPartition("t", 0): MAX_TIMESTAMP})
+        with Cluster(settings) as cluster, pytest.raises(UnsupportedVersionError, match=what):
+            list_offsets(cluster, {TopicPartition("t", 0): special})

@@ -34,16 +34,20 @@ from pykafka_wire.wire.protocol.messages.topics import (
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: In place of a timestamp: the end of the log (with read_committed its last stable offset), its first offset that still
-#: exists, and the record with the highest timestamp (KIP-734).
+#: exists, the record with the highest timestamp (KIP-734), the first offset on the leader's own disk (KIP-405), and the last
+#: offset in tiered storage (KIP-1005).
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
 
 _CONSUMER_REPLICA: Final = -1
 _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
-#: The first ListOffsets that knows MAX_TIMESTAMP: an older broker would take it for a time, and answer something else.
-_FIRST_MAX_TIMESTAMP: Final = 7
+#: The first ListOffsets that knows what stands for a timestamp, and its release: an older broker would take it for a time, and
+#: answer something else.
+_SINCE: Final = {MAX_TIMESTAMP: (7, "3.0"), EARLIEST_LOCAL: (8, "3.4"), LATEST_TIERED: (9, "3.9")}
 _TOPIC_EXISTS: Final = 36
 _UNKNOWN_TOPIC: Final = 3
 _FIRST_DELETE_BY_ID: Final = 6
@@ -68,20 +72,23 @@ def list_offsets(
     """For each topic-partition the first offset whose record is at least as late as its timestamp.
 
     Args:
-        timestamps: milliseconds since the epoch, or :data:`LATEST`, :data:`EARLIEST`, :data:`MAX_TIMESTAMP`.
+        timestamps: milliseconds since the epoch, or :data:`LATEST`, :data:`EARLIEST`, :data:`MAX_TIMESTAMP`,
+            :data:`EARLIEST_LOCAL`, :data:`LATEST_TIERED`.
 
     Raises:
-        UnsupportedVersionError: a leader is older than Kafka 3.0 and does not know :data:`MAX_TIMESTAMP`.
+        UnsupportedVersionError: a leader is too old for :data:`MAX_TIMESTAMP`, :data:`EARLIEST_LOCAL` or :data:`LATEST_TIERED`.
         WireError: as :meth:`Cluster.by_leader`.
     """
 
     def build(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
-        if any(timestamps[tp] == MAX_TIMESTAMP for tp in partitions):
+        for special in {timestamps[tp] for tp in partitions} & _SINCE.keys():
+            version, release = _SINCE[special]
             node = cluster.leader(partitions[0])[0]
-            if not cluster.supports(node, ListOffsetsRequest, _FIRST_MAX_TIMESTAMP):
+            if not cluster.supports(node, ListOffsetsRequest, version):
+                what = "the highest timestamp" if special == MAX_TIMESTAMP else "which offsets are in tiered storage"
                 raise UnsupportedVersionError(
-                    "the broker cannot look up the highest timestamp", broker=node, api="ListOffsets",
-                    remedy="It needs Kafka 3.0 or newer.",
+                    f"the broker cannot look up {what}", broker=node, api="ListOffsets",
+                    remedy=f"It needs Kafka {release} or newer.",
                 )  # fmt: skip
         return ListOffsetsRequest(
             replica_id=_CONSUMER_REPLICA,
