@@ -126,6 +126,23 @@ matrix: setup  ## the client's tests on old and new brokers; tests of missing fe
 	    || failed="$$failed $$version"; \
 	done; test -z "$$failed" || { echo "failed on Kafka$$failed"; exit 1; }
 
+# Brokers that are not Apache Kafka: franz-go's kfake, which needs Go, and librdkafka's mock cluster, which is in confluent-kafka.
+KFAKE_TESTS := $(addprefix tests/wire/test_,$(addsuffix .py,admin cluster_on_brokers committed_offsets consumer forks many_transactions \
+  process_clients produce_refusals producer range_read record_producer transactions)) \
+  $(addprefix tests/connector/,cli/test_doctor.py cli/test_commands.py source/test_batch.py source/test_stream.py source/test_stream_reader.py \
+  source/test_group_commits.py source/test_data_loss.py source/test_static_member.py sink/test_writer.py sink/test_exactly_once.py)
+MOCK_TESTS := $(addprefix tests/wire/test_,$(addsuffix .py,committed_offsets forks process_clients producer range_read record_producer))
+.PHONY: brokers
+brokers: setup  ## brokers that are not Apache Kafka (needs Go): the essential tests, and every error code on every API
+	$(BIN)/python -m tests.brokers.kfake
+	PYKAFKA_WIRE_TEST_KAFKA=kfake $(BIN)/python -m pytest -m "broker and not long and not docker" $(KFAKE_TESTS) $(PYTEST_ARGS)
+	PYKAFKA_WIRE_TEST_KAFKA=librdkafka $(BIN)/python -m pytest -m "broker and not long and not docker" $(MOCK_TESTS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m long tests/brokers/test_injected_faults.py $(PYTEST_ARGS)
+
+.PHONY: tiered
+tiered: setup  ## topics in tiered storage (Apache Kafka's own plugin for tests): the same rows, and the rates beside local topics
+	$(BIN)/python -m pytest -m long tests/connector/source/test_tiered_storage.py -s $(PYTEST_ARGS)
+
 mutants: setup  ## the tests must fail when a check of the client is switched off, one at a time
 	$(BIN)/python -m pytest -m long tests/mutants $(PYTEST_ARGS)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from pykafka_wire.local.jars import KAFKA_VERSION, release
 
-#: The release that the tests' own brokers are of.
+#: The release of Kafka that the tests' own brokers are of, or the name of another kind of broker (tests/brokers/lacks.py).
 BROKERS: Final = os.environ.get("PYKAFKA_WIRE_TEST_KAFKA", KAFKA_VERSION)
 
 #: Feature -> the first release that has it.
@@ -30,9 +30,10 @@ SINCE: Final[dict[str, tuple[int, ...]]] = {
 
 
 def lacking(needed: Iterable[str], version: str = BROKERS) -> list[str]:
-    """A sentence for each of the features that brokers of this version lack. KeyError for one that is not listed."""
+    """A sentence for each of the features that brokers of this version lack; none for brokers that are not Apache Kafka, of which
+    tests/brokers/lacks.py lists the tests. KeyError for a feature that is not listed."""
     return [
         f"{feature}: Kafka {'.'.join(map(str, SINCE[feature]))} and newer"
         for feature in needed
-        if release(version) < SINCE[feature]
+        if release(version) < SINCE[feature] and version[0].isdigit()
     ]

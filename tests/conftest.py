@@ -2,8 +2,8 @@
 
 Brokers: those that PYKAFKA_WIRE_TEST_BOOTSTRAP names, else a local cluster, else a container where Docker runs and no
 Java can be had. In CI (CI=true) a broker test that is skipped fails; only those marked `docker` may be.
-Local brokers are of the newest release, or of that which PYKAFKA_WIRE_TEST_KAFKA names (`make matrix`); tests that such
-brokers cannot serve are left out, and the report says why.
+Local brokers are of the newest release, or of that which PYKAFKA_WIRE_TEST_KAFKA names (`make matrix`), which may also be a
+broker that is not Apache Kafka (`make brokers`); tests that such brokers cannot serve are left out, and the report says why.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ from pykafka_wire.local import (
     spark_avro_jars,
 )
 from tests.broker_features import BROKERS, lacking
+from tests.brokers.kfake import kfake
+from tests.brokers.lacks import fails_for
+from tests.brokers.mock_cluster import MockCluster, mock_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +54,8 @@ BROKER_FIXTURES = {"kafka", "kafka_cluster", "kafka_tv1", "transaction_version_b
 #: A test with one of these markers is not for `make check`.
 NOT_UNIT = ("broker", "spark", "docker", "long")
 TOPIC_TIMEOUT_S = 30.0
+#: Brokers that are not Apache Kafka, by the name that PYKAFKA_WIRE_TEST_KAFKA has for them.
+OTHER_BROKERS = {"kfake": kfake, "librdkafka": mock_cluster}
 
 
 class TopicFactory(Protocol):
@@ -118,6 +123,8 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         needed = [feature for marker in item.iter_markers("needs") for feature in marker.args]
         reasons = lacking(needed)
+        other = fails_for(BROKERS, item.nodeid, getattr(item, "fixturenames", ()))
+        reasons += [other] if other else []
         if reasons:
             left_out[reasons[0]] += 1
             config.hook.pytest_deselected(items=[item])
@@ -140,7 +147,9 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     left_out = config.stash.get(LEFT_OUT, Counter())
     if left_out:
-        terminalreporter.section(f"left out on brokers of Kafka {BROKERS}")
+        terminalreporter.section(
+            f"left out on {BROKERS if BROKERS in OTHER_BROKERS else f'brokers of Kafka {BROKERS}'}"
+        )
         for reason, n_tests in sorted(left_out.items()):
             terminalreporter.line(f"{n_tests:4} tests need {reason}")
 
@@ -173,6 +182,10 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaTools]:
     named = named_cluster()
     if named is not None:
         yield named
+        return
+    if BROKERS in OTHER_BROKERS:
+        with OTHER_BROKERS[BROKERS]() as others:
+            yield others
         return
     capture = request.config.pluginmanager.getplugin("capturemanager")
     properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
@@ -265,6 +278,10 @@ def topic(request: pytest.FixtureRequest) -> Iterator[TopicFactory]:
         from confluent_kafka.admin import AdminClient, NewTopic
 
         brokers = cluster if cluster is not None else request.getfixturevalue("kafka")
+        if isinstance(brokers, MockCluster):
+            chosen = name or f"t-{uuid.uuid4().hex[:12]}"
+            brokers.create(chosen, partitions)
+            return chosen
         admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
         chosen = name or f"t-{uuid.uuid4().hex[:12]}"
         wanted = NewTopic(chosen, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))

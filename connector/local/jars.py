@@ -44,14 +44,20 @@ class JarResolutionError(RuntimeError):
 
 
 class Coordinate(NamedTuple):
-    """A Maven coordinate."""
+    """A Maven coordinate; a classifier names another jar of the same artifact, such as ``test``."""
 
     group: str
     artifact: str
     version: str
+    classifier: str = ""
 
     def __str__(self) -> str:
-        return ":".join(self)
+        return ":".join(filter(None, self))
+
+    @property
+    def file_name(self) -> str:
+        """The jar's name in the cache."""
+        return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + ".jar"
 
 
 # The newest Delta whose jars are on Maven Central: of 4.4.1 there is only the Python package. As the extra `delta` has it.
@@ -182,7 +188,7 @@ def _download(folder: Path, coordinates: Sequence[Coordinate], transitive: bool)
             ivy = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             raise JarResolutionError(f"Ivy did not download {coordinates[0]} within {RESOLVE_TIMEOUT_S} s") from error
-        if ivy.returncode != 0 or not all((jars / f"{c.artifact}-{c.version}.jar").exists() for c in coordinates):
+        if ivy.returncode != 0 or not all((jars / c.file_name).exists() for c in coordinates):
             raise JarResolutionError(_failure(coordinates, ivy.stdout + ivy.stderr))
         jars.rename(folder)
     finally:
@@ -203,15 +209,18 @@ def _failure(coordinates: Sequence[Coordinate], printed: str) -> str:
 
 
 def _ivy_xml(name: str, coordinates: Sequence[Coordinate], transitive: bool) -> str:
-    dependencies = "\n".join(
-        f"    <dependency org={quoteattr(c.group)} name={quoteattr(c.artifact)} rev={quoteattr(c.version)}"
-        f' conf="default->default" transitive="{str(transitive).lower()}"/>'
-        for c in coordinates
-    )
+    def dependency(c: Coordinate) -> str:
+        other_jar = f'<artifact name={quoteattr(c.artifact)} type="jar" m:classifier={quoteattr(c.classifier)}/>'
+        return (
+            f"    <dependency org={quoteattr(c.group)} name={quoteattr(c.artifact)} rev={quoteattr(c.version)}"
+            f' conf="default->default" transitive="{str(transitive).lower()}">{other_jar if c.classifier else ""}</dependency>'
+        )
+
+    dependencies = "\n".join(map(dependency, coordinates))
     excludes = "\n".join(
         f'    <exclude org="org.apache.kafka" module="{artifact}" matcher="regexp"/>' for artifact in EXCLUDED
     )
-    return f"""<ivy-module version="2.0">
+    return f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="pykafka-wire" module={quoteattr(name)}/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
