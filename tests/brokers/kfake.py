@@ -67,11 +67,6 @@ class KfakeCluster(NamedCluster):
         number: int = self._call("POST", "/faults", asdict(fault))["id"]
         return number
 
-    def hits(self, fault: int) -> int:
-        """How many requests a fault has answered."""
-        number: int = self._call("GET", f"/faults/{fault}")["hits"]
-        return number
-
     def end(self, fault: int) -> int:
         """End a fault; returns how many requests it has answered."""
         number: int = self._call("DELETE", f"/faults/{fault}")["hits"]

@@ -10,7 +10,7 @@ import ctypes
 import importlib.metadata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from pykafka_wire.local.external_cluster import NamedCluster
 
@@ -48,11 +48,12 @@ def _library() -> ctypes.CDLL:
     import confluent_kafka.cimpl
 
     for file in importlib.metadata.files("confluent-kafka") or ():
-        if file.name.startswith("librdkafka") and "mock" not in file.name:
+        if file.name.startswith("librdkafka"):
             library = ctypes.CDLL(str(file.locate()))
             break
     else:
         library = ctypes.CDLL(confluent_kafka.cimpl.__file__)  # linked into the module
+    library.rd_kafka_conf_new.restype = ctypes.c_void_p
     library.rd_kafka_new.restype = ctypes.c_void_p
     library.rd_kafka_mock_cluster_new.restype = ctypes.c_void_p
     library.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
@@ -64,7 +65,9 @@ def mock_cluster(brokers: int = 1) -> Iterator[MockCluster]:
     """A cluster of its own, on ports that were free; it ends with the block."""
     library = _library()
     reason = ctypes.create_string_buffer(512)
-    client: Any = ctypes.c_void_p(library.rd_kafka_new(_PRODUCER, None, reason, len(reason)))
+    quiet = ctypes.c_void_p(library.rd_kafka_conf_new())
+    library.rd_kafka_conf_set(quiet, b"log_level", b"0", reason, ctypes.c_size_t(len(reason)))
+    client = ctypes.c_void_p(library.rd_kafka_new(_PRODUCER, quiet, reason, ctypes.c_size_t(len(reason))))
     assert client.value, reason.value.decode()
     cluster = ctypes.c_void_p(library.rd_kafka_mock_cluster_new(client, brokers))
     try:

@@ -7,6 +7,7 @@ Retriable codes: the session ends as if there had been none, nothing is lost or 
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any, Final
@@ -19,6 +20,7 @@ from pykafka_wire.wire.error_codes import ERRORS, Action
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.protocol.message import Request
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetFetchRequest
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.protocol.messages.transactions import AddPartitionsToTxnRequest
 from pykafka_wire.wire.settings import ClientSettings
 from tests.brokers.kfake import Fault, KfakeCluster, kfake
@@ -145,3 +147,27 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__
+
+
+@pytest.mark.parametrize("name", ["write", "read", "commit", "transact"])
+def test_leaders_and_coordinators_that_keep_moving_lose_and_double_nothing(
+    clusters: dict[str, KfakeCluster], name: str
+) -> None:
+    brokers = clusters[""]
+    runs = Faulty(brokers, SESSIONS[name])
+    stop = threading.Event()
+
+    def move() -> None:
+        while not stop.wait(0.02):
+            brokers.move_leaders()
+            brokers.move_coordinators()
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        for _ in range(5):
+            runs.run(Fault(api=MetadataRequest.api_key, code=0))
+    finally:
+        stop.set()
+        mover.join()
+        runs.observer.close()

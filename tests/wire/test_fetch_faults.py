@@ -375,3 +375,45 @@ def test_a_leader_hint_that_is_not_newer_is_followed_by_a_pause(brokers: tuple[F
         (chunk,) = fetch_ranges(cluster, [range_of(0)], columns=VALUES)
     assert chunk.records.n_records == N_RECORDS
     assert leader.count(FetchRequest) < 20
+
+
+@pytest.mark.parametrize("times_out", [False, True])
+def test_a_broker_that_serves_one_remote_partition_of_each_request_is_asked_for_all_of_them_in_turn(
+    times_out: bool,
+) -> None:
+    """As brokers without KAFKA-14915 do with ranges in tiered storage; a read of the remote store may also end in nothing."""
+    n_partitions, n_batches = 6, 4
+    end = n_batches * N_RECORDS
+    served: list[int] = []
+    waits = {0} if times_out else set()
+
+    def one_partition(request: FetchRequest, version: int) -> FetchResponse:
+        asked = request.topics[0].partitions
+        first = asked[0].partition
+        given = -1 if first in waits else first
+        waits.discard(first)
+        if given >= 0:
+            served.append(given)
+        parts = [
+            PartitionData(
+                partition_index=each.partition,
+                high_watermark=end,
+                last_stable_offset=end,
+                records=batch_at(each.fetch_offset) if each.partition == given else memoryview(b""),
+            )
+            for each in asked
+        ]
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=parts)])
+
+    with FakeBroker(1) as broker:
+        broker.topics = {"t": dict.fromkeys(range(n_partitions), (1, 0))}
+        broker.on[FetchRequest] = one_partition
+        ranges = [range_of(partition, end) for partition in range(n_partitions)]
+        with client(broker) as cluster:
+            n_read = sum(chunk.records.n_records for chunk in fetch_ranges(cluster, ranges, columns=VALUES))
+        n_requests = broker.count(FetchRequest)
+    assert n_read == n_partitions * end
+    assert n_requests == n_partitions * n_batches + times_out  # none was in vain
+    for n in range(1, len(served) + 1):
+        counts = [served[:n].count(partition) for partition in range(n_partitions)]
+        assert max(counts) - min(counts) <= 1 + times_out, served

@@ -4,8 +4,7 @@
 // so that it never outlives the tests. What the tests do to it (tests/brokers/kfake.py is the client):
 //
 //	POST   /faults         answer matching requests with an error code (0: only count them); the body is a fault, the response {"id": N}
-//	GET    /faults/{id}    {"hits": how many requests it has answered}
-//	DELETE /faults/{id}    the same, and the fault ends
+//	DELETE /faults/{id}    the fault ends; {"hits": how many requests it has answered}
 //	POST   /leaders        move the leaders of all partitions
 //	POST   /coordinators   move the coordinators of all groups and transactional ids
 package main
@@ -90,7 +89,7 @@ func after(skip int) func(kmsg.Request) bool {
 	}
 }
 
-func (c *control) hits(w http.ResponseWriter, r *http.Request) {
+func (c *control) end(w http.ResponseWriter, r *http.Request) {
 	id, _ := strconv.Atoi(r.PathValue("id"))
 	c.mutex.Lock()
 	handle := c.faults[id]
@@ -99,9 +98,7 @@ func (c *control) hits(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	if r.Method == http.MethodDelete {
-		handle.Remove()
-	}
+	handle.Remove()
 	answer(w, map[string]int{"hits": handle.Hits()})
 }
 
@@ -135,8 +132,7 @@ func main() {
 	}
 	c := &control{cluster: cluster, faults: map[int]*kfake.FaultHandle{}}
 	http.HandleFunc("POST /faults", c.inject)
-	http.HandleFunc("GET /faults/{id}", c.hits)
-	http.HandleFunc("DELETE /faults/{id}", c.hits)
+	http.HandleFunc("DELETE /faults/{id}", c.end)
 	http.HandleFunc("POST /leaders", func(w http.ResponseWriter, _ *http.Request) {
 		cluster.ShufflePartitionLeaders()
 		answer(w, map[string]int{})
