@@ -16,11 +16,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pykafka_wire.checkpoints.spark_files import checkpoint_position
     from pykafka_wire.datasource import PykafkaWireDataSource
     from pykafka_wire.lag_listener import LagListener
 
 __version__ = "0.1.0"
-__all__ = ["LagListener", "PykafkaWireDataSource", "__version__"]
+__all__ = ["LagListener", "PykafkaWireDataSource", "__version__", "checkpoint_position"]
 
 
 def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
@@ -36,6 +37,10 @@ def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
         from pykafka_wire.lag_listener import LagListener
 
         return LagListener
+    if name == "checkpoint_position":
+        from pykafka_wire.checkpoints.spark_files import checkpoint_position
+
+        return checkpoint_position
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

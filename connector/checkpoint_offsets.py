@@ -92,7 +92,7 @@ class QueryOffsets:
         Raises:
             OffsetsError: it is not ours, is damaged, or was written by a newer version.
         """
-        if not isinstance(found, dict) or "version" not in found or "offsets" not in found:
+        if not is_source_offset(found):
             raise OffsetsError(
                 "the checkpoint holds offsets of another source: start this query with a checkpoint of its own, and "
                 "startingOffsets to say where it begins."
@@ -124,6 +124,11 @@ class QueryOffsets:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise OffsetsError(f"the checkpoint's offsets are damaged ({error}): {str(found)[:200]}") from error
+
+
+def is_source_offset(found: Any) -> bool:  # Any: a checkpoint may hold anything
+    """Whether the JSON is an offset of this package's, of any version; a topic of the JVM connector's may be called ``version``."""
+    return isinstance(found, dict) and "offsets" in found and not isinstance(found.get("version", {}), dict)
 
 
 def nest_by_topic(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

@@ -56,7 +56,7 @@ _APPLIES_TO: Final = {"SB": "reads", "S": "streaming reads", "B": "batch reads",
 _READ_SETTINGS, _WRITE_SETTINGS = ("reads", "groups"), ("writes",)
 
 #: Refused rather than ignored: without them the query would do something else.
-_NO_END: Final = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
+_NO_END: Final = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp", "microbatch")
 #: Names from other connectors and Kafka's tools that are too far from ours to be found by their letters.
 _SYNONYMS: Final[dict[str, str]] = {
     "brokers": "kafka.bootstrap.servers",

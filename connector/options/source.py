@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from pykafka_wire.checkpoints.reference import CheckpointReference, parse_reference
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.definitions import default_of
 from pykafka_wire.options.parsing import OptionValues
@@ -22,11 +23,14 @@ from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
+_BOUNDS: Final = tuple(
+    f"{which}{name}" for which in ("starting", "ending") for name in ("Offsets", "OffsetsByTimestamp", "Timestamp")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Which topic-partitions a query reads: exactly one of the three is set."""
+    """Which topic-partitions a query reads: exactly one of the three is set; none for all of a micro-batch."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -36,12 +40,21 @@ class Subscription:
         """Whether the pattern is found in a topic's name (a search, as in Spark's own connector)."""
         return re.search(self.pattern, topic) is not None
 
+    def names(self, topic_partition: TopicPartition) -> bool:
+        """Whether a topic-partition is one of those that are read, where it exists."""
+        if self.pattern:
+            return self.matches(topic_partition.topic)
+        if self.assigned:
+            return topic_partition in self.assigned
+        return not self.topics or topic_partition.topic in self.topics
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """Options of a read; picklable, and its repr contains no secret.
 
     Attributes:
+        micro_batch: the micro-batch that a batch read reads again; ``starting_offsets`` and ``ending_offsets`` are then unused.
         warnings: options that have no effect or are not safe, for :func:`~pykafka_wire.options.parsing.log_warnings`.
     """
 
@@ -49,6 +62,7 @@ class SourceOptions:
     subscription: Subscription
     starting_offsets: OffsetSpec
     ending_offsets: OffsetSpec
+    micro_batch: CheckpointReference | None
     include_headers: bool
     filter_pushdown: bool
     fail_on_data_loss: bool
@@ -76,6 +90,7 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
     """
     values = OptionValues(options, mode)
     client = values.client_settings()
+    micro_batch = _micro_batch(values)
     subscription = _subscription(values)
     stream = mode == "stream"
     starting = _offsets(values, "starting", "latest" if stream else "earliest")
@@ -108,6 +123,7 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
         subscription=subscription,
         starting_offsets=starting,
         ending_offsets=ending,
+        micro_batch=micro_batch,
         include_headers=values.boolean("includeHeaders"),
         filter_pushdown=values.boolean("filterPushdown"),
         fail_on_data_loss=fail_on_data_loss,
@@ -149,13 +165,26 @@ def parse_schema_options(options: Mapping[str, str]) -> SchemaOptions:
     """
     values = OptionValues(options, "batch")  # which refuses no option of a stream
     topic = values.text("topic")
-    is_read = any(name.lower() in values.given for name in _SUBSCRIPTIONS)
+    is_read = any(name.lower() in values.given for name in (*_SUBSCRIPTIONS, "microBatch"))
     return SchemaOptions(
         client=values.client_settings(),
         subscription=_subscription(values) if is_read or topic is None else Subscription(topics=(topic,)),
         include_headers=values.boolean("includeHeaders"),
         typed_columns=parse_typed_columns(values),
     )
+
+
+def _micro_batch(values: OptionValues) -> CheckpointReference | None:
+    value = values.text("microBatch")
+    if value is None:
+        return None
+    bounds = [name for name in _BOUNDS if name.lower() in values.given]
+    if bounds:
+        raise OptionError(
+            f"microBatch is given beside {' and '.join(bounds)}: a micro-batch has a start and an end of its own, so leave out the "
+            "other options."
+        )
+    return parse_reference(value, "microBatch", needs_batch=True)
 
 
 def _static_membership(values: OptionValues, client: ClientSettings, commits: bool) -> bool:
@@ -175,6 +204,8 @@ def _static_membership(values: OptionValues, client: ClientSettings, commits: bo
 
 def _subscription(values: OptionValues) -> Subscription:
     names = [name for name in _SUBSCRIPTIONS if name.lower() in values.given]
+    if not names and "microbatch" in values.given:
+        return Subscription()
     if len(names) != 1:
         found = f"{' and '.join(names)} are given" if names else "no topic is named"
         hint = ", in place of topic, which applies to writes" if not names and "topic" in values.given else ""

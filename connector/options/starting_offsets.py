@@ -1,4 +1,4 @@
-"""Where a read starts and ends, as the user wrote it: earliest, latest, offsets, timestamps or the group's offsets.
+"""Where a read starts and ends, as the user wrote it: earliest, latest, offsets, timestamps, the group's offsets or a checkpoint's.
 
 Owns the parsing of those option values; :mod:`pykafka_wire.source.planning.offset_lookups` looks them up at the brokers.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
+from pykafka_wire.checkpoints.reference import PREFIX, CheckpointReference, parse_reference
 from pykafka_wire.errors import OptionError
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -34,14 +35,15 @@ class OffsetSpec:
 
     Attributes:
         kind: ``offsets`` uses ``by_partition`` (offsets, -1 latest, -2 earliest); ``timestamp`` uses ``timestamp_ms``
-            for every partition, ``timestamps`` uses ``by_partition`` in ms.
+            for every partition, ``timestamps`` uses ``by_partition`` in ms; ``checkpoint`` uses ``checkpoint``.
         on_missing: what to do if no record is at or after the timestamp, or the group has committed nothing.
     """
 
-    kind: Literal["earliest", "latest", "offsets", "timestamp", "timestamps", "group"]
+    kind: Literal["earliest", "latest", "offsets", "timestamp", "timestamps", "group", "checkpoint"]
     by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp_ms: int = 0
     on_missing: str = "error"
+    checkpoint: CheckpointReference | None = None
 
     def refuse(self, special: int, option: str, reason: str) -> None:
         """Raise OptionError where this end is, or names for any partition, ``special`` (-1 latest, -2 earliest)."""
@@ -55,7 +57,7 @@ class OffsetSpec:
 
 
 def parse_offset_spec(value: str, option: str, words: Sequence[str] = ("earliest", "latest", "group")) -> OffsetSpec:
-    """``earliest``, ``latest``, ``group`` (whatever the case) or JSON of offsets.
+    """``earliest``, ``latest``, ``group`` (whatever the case), ``checkpoint:PATH`` or JSON of offsets.
 
     Args:
         words: those that make sense for the option, which the error lists.
@@ -67,11 +69,14 @@ def parse_offset_spec(value: str, option: str, words: Sequence[str] = ("earliest
         return OffsetSpec(kind="latest")
     if word == "group":
         return OffsetSpec(kind="group")
+    if word.startswith(PREFIX):
+        return OffsetSpec(kind="checkpoint", checkpoint=parse_reference(value, option))
     example = '{"topic":{"0":23,"1":-2}}, where -2 is earliest and -1 is latest'
     if not word.startswith("{"):
-        near = difflib.get_close_matches(word, words, n=1)
-        meant = f"did you mean {near[0]}? U" if near else "u"
-        raise OptionError(f"{option} is {value!r}: {meant}se {', '.join(words)}, or JSON such as {example}.")
+        choices = {**dict(zip(words, words, strict=True)), PREFIX[:-1]: f"{PREFIX}PATH"}
+        near = difflib.get_close_matches(word.partition(":")[0], choices, n=1)
+        meant = f"did you mean {choices[near[0]]}? U" if near else "u"
+        raise OptionError(f"{option} is {value!r}: {meant}se {', '.join(choices.values())}, or JSON such as {example}.")
 
     def offset(raw: Any) -> int:  # Any: out of the user's JSON
         if isinstance(raw, bool) or not isinstance(raw, int) or raw < EARLIEST:

@@ -1,27 +1,24 @@
-"""A batch read: the driver resolves offsets once, the tasks read them."""
+"""A batch read: the driver finds its offsets once, the tasks read them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pykafka_wire.errors import OffsetsError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.input_partition import KafkaInputPartition
+from pykafka_wire.source.planning.batch_ranges import find_ranges, prune_ranges
 from pykafka_wire.source.planning.batch_tasks import plan_input_partitions, skip_aged_out
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
-from pykafka_wire.source.planning.offset_lookups import find_topics, resolve_offsets, topic_partitions
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes
 from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.task_reader import read_ranges
-from pykafka_wire.wire.cluster.admin import list_offsets
 from pykafka_wire.wire.process_clients import shared_cluster
-from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
@@ -70,43 +67,13 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         Raises:
             WireError: brokers cannot be reached, or a topic does not exist.
             OptionError, OffsetsError: offsets do not fit the topics.
-            DataLossError: the first offsets have aged out, and ``failOnDataLoss`` is true.
+            DataLossError: the first offsets have aged out, or what a checkpoint has is lost, and ``failOnDataLoss`` is true.
         """
         options = self._options
         reader_schemas = self._find_reader_schemas()
         cluster = shared_cluster(options.client)
-        topics = find_topics(cluster, options.subscription)
-        partitions = topic_partitions(options.subscription, topics)
-        if not partitions:
-            return []
-        isolation = options.client.isolation_level
-        starts = resolve_offsets(
-            cluster, options.starting_offsets, partitions,
-            option="startingOffsets", isolation_level=isolation, group=options.group_id,
-        )  # fmt: skip
-        ends = resolve_offsets(
-            cluster, options.ending_offsets, partitions, option="endingOffsets", isolation_level=isolation
-        )
-        _refuse_backwards(starts, ends)
-        partitions = [tp for tp in partitions if self.pruning.keeps(tp)]
-        starts = {tp: max(starts[tp], self.pruning.start_offset) for tp in partitions}
-        ends = {tp: min(ends[tp], self.pruning.end_offset) for tp in partitions}
-        if self.pruning.timestamp_ms is not None:
-            asked = dict.fromkeys((tp for tp in partitions if starts[tp] < ends[tp]), self.pruning.timestamp_ms)
-            # Asked for after the ends: no record as late as that means none below the end.
-            for tp, first in list_offsets(cluster, asked, isolation_level=isolation).items():
-                starts[tp] = ends[tp] if first.offset < 0 else max(starts[tp], first.offset)
-        ranges = [
-            OffsetRange(
-                topic=tp.topic,
-                partition=tp.partition,
-                start_offset=starts[tp],
-                end_offset=ends[tp],
-                topic_id=topics[tp.topic].topic_id,
-            )
-            for tp in partitions
-        ]
-        if options.starting_offsets.kind in ("offsets", "group"):
+        ranges = prune_ranges(cluster, find_ranges(cluster, options, DataLossReporter(options)), self.pruning, options)
+        if options.micro_batch is not None or options.starting_offsets.kind in ("offsets", "group", "checkpoint"):
             ranges = skip_aged_out(cluster, ranges, DataLossReporter(options))
         return plan_input_partitions(cluster, options, ranges, RecordSizes(cluster), reader_schemas=reader_schemas)
 
@@ -135,12 +102,3 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
                 arrow_schema(self._schema),
                 reader_schemas=partition.reader_schemas,
             )
-
-
-def _refuse_backwards(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-    backwards = [f"{tp} starts at {start} and ends at {ends[tp]}" for tp, start in starts.items() if start > ends[tp]]
-    if backwards:
-        raise OffsetsError(
-            f"the read starts after its end: {', '.join(backwards[:10])}. Choose an earlier start or a later end; "
-            "where the offsets were right once, the topic was truncated or recreated."
-        )

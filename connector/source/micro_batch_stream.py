@@ -88,23 +88,30 @@ class MicroBatchStream:
                 initial=True,
             )
             try:
-                found, topic_ids = self._snapshots.ask(self._starting_offsets)
+                found = self._snapshots.ask(self._starting_offsets)
             except (OptionError, OffsetsError, UnknownTopicError) as error:
                 # Spark asks for the start of a batch 0 that is replayed, too, which is in its end: only a new query fails.
                 self._unresolved = error
             else:
-                self._initial = replace(self._initial, offsets=found, topic_ids=topic_ids)
+                self._initial = replace(found, query=query, group=self._initial.group, initial=True)
         return self._initial
 
     def _starting_offsets(
         self, topics: Mapping[str, TopicMetadata], partitions: Sequence[TopicPartition]
-    ) -> tuple[dict[TopicPartition, int], dict[str, uuid.UUID]]:
+    ) -> QueryOffsets:
+        """Where a new query starts."""
         options = self._options
+        if options.starting_offsets.checkpoint is not None:
+            from pykafka_wire.source.planning.checkpoint_reads import start_at_checkpoint  # hardly any query needs it
+
+            return start_at_checkpoint(
+                self._cluster, options.starting_offsets.checkpoint, options.subscription, topics, partitions
+            )
         found = resolve_offsets(
             self._cluster, options.starting_offsets, partitions,
             option="startingOffsets", isolation_level=options.client.isolation_level, group=options.group_id,
         )  # fmt: skip
-        return found, topic_ids_of(topics)
+        return QueryOffsets(offsets=found, topic_ids=topic_ids_of(topics))
 
     def latest_offset(self, start_json: dict[str, Any], limit: Any) -> dict[str, Any]:
         start = self._parse(start_json)

@@ -176,6 +176,11 @@ def _subjects(column: TypedColumn, client: ClientSettings, subscription: Subscri
         topics: Collection[str] = sorted(find_topics(shared_cluster(client), subscription))
     else:
         topics = subscription.topics or tuple(dict.fromkeys(tp.topic for tp in subscription.assigned))
+        if not topics:
+            raise OptionError(
+                f"microBatch with {column.name}Format={column.format} needs the topics whose subjects have the schema: name them "
+                f"with subscribe, or name {column.name}Subject."
+            )
     return {
         topic: subject_of(column.subject_strategy, topic, column.name, record_name=column.message) for topic in topics
     }

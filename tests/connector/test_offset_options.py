@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.connector.parsed_options import ORDERS, batch, refusal, stream
+from pykafka_wire.options.source import parse_source_options
+from tests.connector.parsed_options import BROKERS, ORDERS, batch, refusal, stream
 
 # --- where to start and end
 
@@ -71,13 +72,36 @@ def test_malformed_offsets(name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "mode", "said"),
     [
-        ("startingOffsets", "earlist", "stream", "did you mean earliest? Use earliest, latest, group, or JSON such as"),
-        ("startingOffsets", "now", "batch", "use earliest, group, or JSON such as"),
-        ("endingOffsets", "lates", "batch", "did you mean latest? Use latest, or JSON such as"),
+        (
+            "startingOffsets",
+            "earlist",
+            "stream",
+            "did you mean earliest? Use earliest, latest, group, checkpoint:PATH, or",
+        ),
+        ("startingOffsets", "now", "batch", "use earliest, group, checkpoint:PATH, or JSON such as"),
+        ("startingOffsets", "chekpoint:/c", "stream", "did you mean checkpoint:PATH? Use earliest"),
+        ("endingOffsets", "lates", "batch", "did you mean latest? Use latest, checkpoint:PATH, or JSON such as"),
     ],
 )
 def test_a_word_that_is_no_place_is_named_with_those_that_are(name: str, value: str, mode: Any, said: str) -> None:
     assert f"{name} is '{value}': {said}" in refusal(ORDERS | {name: value}, mode)
+
+
+def test_a_checkpoint_is_a_start_and_an_end() -> None:
+    found = batch(startingOffsets="checkpoint:/c#3", endingOffsets=" Checkpoint:/c#4/1")
+    assert [str(each.checkpoint) for each in (found.starting_offsets, found.ending_offsets)] == ["/c#3", "/c#4/1"]
+    assert stream(startingOffsets="checkpoint:/c").starting_offsets.kind == "checkpoint"
+    assert "startingOffsets is '/c#x': after # comes" in refusal(ORDERS | {"startingOffsets": "checkpoint:/c#x"})
+
+
+def test_a_micro_batch_stands_alone() -> None:
+    found = parse_source_options(BROKERS | {"microBatch": "/c#3"}, "batch")
+    assert str(found.micro_batch) == "/c#3"
+    assert str(batch(microBatch="checkpoint:/c#3/0").micro_batch) == "/c#3/0"
+    text = refusal(ORDERS | {"microBatch": "/c#3", "endingOffsets": "latest"}, "batch")
+    assert "microBatch is given beside endingOffsets" in text
+    assert "microBatch applies to batch reads only" in refusal(ORDERS | {"microBatch": "/c#3"}, "stream")
+    assert "name the micro-batch" in refusal(ORDERS | {"microBatch": "/c"}, "batch")
 
 
 def test_a_start_from_the_group_needs_a_group() -> None:

@@ -421,7 +421,15 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "schema.registry.auto.register": "true",
     }
     # Those of which one excludes another.
-    alone = {"subscribe", "subscribePattern", "assign", "deadLetterTopic", "kafka.bootstrap.servers", "kafka.*"}
+    alone = {
+        "subscribe",
+        "subscribePattern",
+        "assign",
+        "microBatch",
+        "deadLetterTopic",
+        "kafka.bootstrap.servers",
+        "kafka.*",
+    }
     alone |= {"schema.registry.ssl.*", "bearer.auth.token", "bearer.auth.credentials.source"}
     for letter, mode in (("S", "stream"), ("B", "batch"), ("W", "sink")):
         options = dict(BROKERS if mode == "sink" else ORDERS)

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Where each package's files stand in the repository.
 PACKAGES = {
     "pykafka_wire": "connector",
+    "pykafka_wire/checkpoints": "connector/checkpoints",
     "pykafka_wire/cli": "connector/cli",
     "pykafka_wire/local": "connector/local",
     "pykafka_wire/options": "connector/options",

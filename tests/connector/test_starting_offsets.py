@@ -80,7 +80,10 @@ def test_what_is_neither_word_nor_json_is_named_with_the_words_and_an_example(te
         parse_offset_spec(text, "startingOffsets")
     message = str(raised.value)
     assert f"startingOffsets is '{text}': " in message
-    assert 'earliest, latest, group, or JSON such as {"topic":{"0":23,"1":-2}}, where -2 is earliest' in message
+    assert (
+        'earliest, latest, group, checkpoint:PATH, or JSON such as {"topic":{"0":23,"1":-2}}, where -2 is earliest'
+        in message
+    )
 
 
 def test_an_end_can_be_refused_as_word_and_as_number() -> None:

@@ -97,6 +97,7 @@ def resolve_offsets(
     """The offset of each topic-partition that ``spec`` asks for.
 
     Args:
+        spec: any but a checkpoint's, which :mod:`~pykafka_wire.source.planning.checkpoint_reads` looks up.
         option: the option's name, for errors.
         group: the group whose committed offsets are asked for by ``group``.
 

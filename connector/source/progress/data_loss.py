@@ -12,12 +12,12 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from pykafka_wire.errors import DataLossError, LedgerError, Loss, OptionError, describe_loss
+from pykafka_wire.errors import DataLossError, LedgerError, Loss, describe_loss
+from pykafka_wire.file_systems import open_folder
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, topic_id_text
 
@@ -50,7 +50,7 @@ class DataLossReporter:
 
     def __init__(self, options: SourceOptions, *, query: str = "") -> None:
         self._fail = options.fail_on_data_loss
-        self._ledger = ledger_folder(options.data_loss_ledger) if options.data_loss_ledger else None
+        self._ledger = open_folder(options.data_loss_ledger, "dataLossLedger") if options.data_loss_ledger else None
         self._query = query
         #: Where the last reported loss of each cause begins, by topic-partition: an idle query finds it again and again.
         self._last_reported: dict[tuple[Loss, TopicPartition], int] = {}
@@ -96,7 +96,7 @@ def write_ledger(
     detail: str,
 ) -> None:
     """Write one Parquet file for each of ``lost`` into a folder."""
-    import pyarrow.parquet  # see ledger_folder
+    import pyarrow.parquet  # slow to load in every worker, and hardly any has losses to report
 
     now = datetime.now(timezone.utc)
     try:
@@ -127,33 +127,3 @@ def write_ledger(
             f"the lost ranges {', '.join(str(each[0]) for each in lost[:5])} could not be written to dataLossLedger "
             f"{folder} ({error}): without that row the records would be skipped in silence. Check the path and its permissions."
         ) from error
-
-
-def ledger_folder(path: str) -> tuple[Any, str]:  # Any: pyarrow's file system
-    """The file system and the folder of ``dataLossLedger``.
-
-    Raises:
-        OptionError: a URI that pyarrow does not know.
-    """
-    import pyarrow.fs  # slow to load in every worker, and hardly any has losses to report
-
-    if "://" not in path:
-        return pyarrow.fs.LocalFileSystem(), str(Path(path).expanduser().absolute())
-    try:
-        filesystem, folder = pyarrow.fs.FileSystem.from_uri(path)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        shown = _without_secrets(path)
-        # Not chained: pyarrow's own text may quote the URI, credentials included, and a traceback would show it.
-        raise OptionError(
-            f"dataLossLedger is {shown!r}, which pyarrow cannot open ({str(error).replace(path, shown)}): use a local folder, "
-            "or a URI such as file:///…, s3://… or gs://…."
-        ) from None
-    return filesystem, folder.rstrip("/")
-
-
-def _without_secrets(uri: str) -> str:
-    """A URI whose credentials and query parameters are masked."""
-    scheme, _, rest = uri.partition("://")
-    credentials, _, place = rest.rpartition("@")
-    folder, _, parameters = place.partition("?")
-    return f"{scheme}://{'***@' if credentials else ''}{folder}{'?***' if parameters else ''}"

@@ -1,0 +1,247 @@
+"""Where a checkpoint stands: the offsets at the end of a micro-batch, and the offsets that one micro-batch read.
+
+Owns which micro-batch is meant, which sources of a query are Kafka's, and which of several sources has a topic.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from pykafka_wire.checkpoint_offsets import QueryOffsets
+from pykafka_wire.checkpoints.query_log import MicroBatch, QueryLog
+from pykafka_wire.checkpoints.reference import CheckpointReference
+from pykafka_wire.errors import OffsetsError
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
+
+ViewT = TypeVar("ViewT")
+
+#: Whether a topic-partition is asked for.
+IsWanted = Callable[[TopicPartition], bool]
+
+#: So many names are listed in an error.
+_MOST_NAMED: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a query stands.
+
+    Attributes:
+        batch_id: the micro-batch at whose end it stands, None for the start of a query that has committed none.
+        is_committed: false for a micro-batch that was named and is planned only.
+        offsets: the wanted topic-partitions, with their leader epochs, topic ids and dropped topics.
+        topics: all topics of the checkpoint.
+    """
+
+    batch_id: int | None
+    is_committed: bool
+    offsets: QueryOffsets
+    topics: frozenset[str]
+
+    def to_json(self, place: str) -> str:
+        """The position as text, for an option; ``place`` is the reference that it was found by."""
+        return json.dumps(
+            {
+                "checkpoint": place,
+                "micro_batch": self.batch_id,
+                "committed": self.is_committed,
+                "offsets": self.offsets.to_json(),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str, is_wanted: IsWanted) -> Position:
+        """The wanted topic-partitions of a position.
+
+        Raises:
+            OffsetsError: the text is damaged.
+        """
+        try:
+            found = json.loads(text)
+            batch_id, is_committed = found["micro_batch"], bool(found["committed"])
+            offsets = QueryOffsets.from_json(found["offsets"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise OffsetsError(f"the position of a checkpoint is damaged ({error}): {text[:200]}") from error
+        return cls(
+            batch_id=batch_id,
+            is_committed=is_committed,
+            offsets=_merged({"": offsets}, dict.fromkeys(_topics_of(offsets), ""), is_wanted),
+            topics=frozenset(_topics_of(offsets)),
+        )
+
+
+def position_at(log: QueryLog, reference: CheckpointReference, is_wanted: IsWanted) -> Position:
+    """Where the query stands at the micro-batch of ``reference``, its newest committed one by default.
+
+    A query that has committed none stands at its own start.
+
+    Raises:
+        OffsetsError: the log has no such micro-batch or source, no Kafka source, or two that have different offsets of a topic.
+    """
+    batch_id = reference.batch_id
+    if batch_id is None and log.committed:
+        batch_id = log.committed[-1]
+    if batch_id is not None:
+        batch = log.micro_batch(batch_id)
+        found = _kafka_sources(log, batch, reference)
+        is_committed = batch.is_committed
+    else:
+        found, is_committed = _query_start(log, reference), True
+    by_source = {source: _by_topic(offsets, is_wanted) for source, offsets in found.items()}
+    chosen = _one_source_each(log, by_source, batch_id, reference)
+    topics = {topic for offsets in found.values() for topic in _topics_of(offsets)}
+    merged = _merged(found, chosen, is_wanted)
+    return Position(batch_id=batch_id, is_committed=is_committed, offsets=merged, topics=frozenset(topics))
+
+
+def ranges_of(log: QueryLog, reference: CheckpointReference, is_wanted: IsWanted) -> list[OffsetRange]:
+    """The offsets that one micro-batch read, or is planned to read, by topic-partition in order.
+
+    Raises:
+        OffsetsError: as :func:`position_at`; or the log no longer has the micro-batch before it, at whose end it starts.
+    """
+    assert reference.batch_id is not None, "the option was checked"
+    batch = log.micro_batch(reference.batch_id)
+    ends = _kafka_sources(log, batch, reference)
+    starts = _starts(log, batch, reference)
+    by_source: dict[str, dict[str, list[OffsetRange]]] = {}
+    for source, end in ends.items():
+        start, ranges = starts[source], by_source.setdefault(source, {})
+        for tp, end_offset in sorted(end.offsets.items()):
+            if is_wanted(tp):
+                first = end.starts.get(tp, start.offsets.get(tp, 0))
+                ranges.setdefault(tp.topic, []).append(
+                    OffsetRange(
+                        topic=tp.topic,
+                        partition=tp.partition,
+                        start_offset=min(first, end_offset),  # a log that was truncated has nothing of the micro-batch
+                        end_offset=end_offset,
+                        leader_epoch=end.epochs.get(tp, -1),
+                        topic_id=end.topic_ids.get(tp.topic, ZERO_UUID),
+                    )
+                )
+    chosen = _one_source_each(log, by_source, batch.batch_id, reference)
+    return [r for topic, source in sorted(chosen.items()) for r in by_source[source][topic]]
+
+
+def _starts(log: QueryLog, batch: MicroBatch, reference: CheckpointReference) -> dict[str, QueryOffsets]:
+    """Where each source was before a micro-batch."""
+    number = batch.batch_id
+    if number == 0:
+        return _query_start(log, reference)
+    earlier = [each for each in log.planned if each < number]
+    if not earlier:
+        raise OffsetsError(
+            f"the checkpoint {log.shown} no longer has micro-batch {number - 1}, at whose end micro-batch {number} starts: Spark "
+            "keeps the last spark.sql.streaming.minBatchesToRetain of them (default 100). The first one that can be read is "
+            f"{number + 1}."
+        )
+    if earlier[-1] != number - 1:
+        raise OffsetsError(
+            f"the checkpoint {log.shown} has no micro-batch {number - 1}, at whose end micro-batch {number} starts, as with "
+            f"asyncProgressTrackingEnabled. Read those after {earlier[-1]} together: startingOffsets=checkpoint:"
+            f"{reference.with_fragment(earlier[-1], reference.source)} and endingOffsets=checkpoint:{reference}."
+        )
+    found = _kafka_sources(log, log.micro_batch(number - 1), reference)
+    new = [source for source in batch.sources if source not in found]
+    return found | {source: QueryOffsets(offsets={}) for source in new}
+
+
+def _query_start(log: QueryLog, reference: CheckpointReference) -> dict[str, QueryOffsets]:
+    """Where each Kafka source of a query started, from its micro-batch 0."""
+    if 0 not in log.planned:
+        raise OffsetsError(
+            f"the query of the checkpoint {log.shown} has "
+            + (
+                f"no committed micro-batch: name a planned one, as in {reference.with_fragment(log.planned[-1], reference.source)}."
+                if log.planned
+                else "planned no micro-batch, and stands nowhere: choose another start."
+            )
+        )
+    batch = log.micro_batch(0)
+    found = {}
+    for source, end in _kafka_sources(log, batch, reference).items():
+        if batch.sources[source].connector == "pykafka-wire":
+            found[source] = replace(end, offsets=end.starts, epochs={}, dropped=())
+        else:
+            found[source] = log.started_at(source) or QueryOffsets(offsets={})
+    return found
+
+
+def _kafka_sources(log: QueryLog, batch: MicroBatch, reference: CheckpointReference) -> dict[str, QueryOffsets]:
+    """Offsets of the sources that ``reference`` means and that are Kafka's, at the end of a micro-batch."""
+    there = ", ".join(f"{name} ({each.connector})" for name, each in batch.sources.items())
+    chosen = batch.sources
+    if reference.source is not None:
+        if reference.source not in batch.sources:
+            raise OffsetsError(f"the checkpoint {log.shown} has no source {reference.source}: it has {there}.")
+        chosen = {reference.source: batch.sources[reference.source]}
+    found = {name: each.offsets for name, each in chosen.items() if each.offsets is not None}
+    if not found:
+        raise OffsetsError(
+            f"the checkpoint {log.shown} has no offsets of Kafka's topics in micro-batch {batch.batch_id}, neither "
+            f"pykafka-wire's nor those of Spark's own connector: its sources are {there}."
+        )
+    return found
+
+
+def _merged(found: Mapping[str, QueryOffsets], chosen: Mapping[str, str], is_wanted: IsWanted) -> QueryOffsets:
+    """The wanted topic-partitions, each topic's from its source."""
+    return QueryOffsets(
+        offsets={
+            tp: offset
+            for source, offsets in found.items()
+            for tp, offset in offsets.offsets.items()
+            if chosen.get(tp.topic) == source and is_wanted(tp)
+        },
+        epochs={
+            tp: epoch
+            for source, offsets in found.items()
+            for tp, epoch in offsets.epochs.items()
+            if chosen.get(tp.topic) == source and is_wanted(tp)
+        },
+        topic_ids={
+            topic: topic_id
+            for source, offsets in found.items()
+            for topic, topic_id in offsets.topic_ids.items()
+            if chosen.get(topic) == source
+        },
+        dropped=tuple(
+            replace(each, offsets=kept)
+            for offsets in found.values()
+            for each in offsets.dropped
+            if (kept := {p: o for p, o in each.offsets.items() if is_wanted(TopicPartition(each.topic, p))})
+        ),
+    )
+
+
+def _by_topic(offsets: QueryOffsets, is_wanted: IsWanted) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for tp, offset in offsets.offsets.items():
+        if is_wanted(tp):
+            found.setdefault(tp.topic, {})[tp.partition] = offset
+    return found
+
+
+def _topics_of(offsets: QueryOffsets) -> set[str]:
+    return {tp.topic for tp in offsets.offsets} | {each.topic for each in offsets.dropped}
+
+
+def _one_source_each(
+    log: QueryLog, views: Mapping[str, Mapping[str, ViewT]], batch_id: int | None, reference: CheckpointReference
+) -> dict[str, str]:
+    """The source that has each wanted topic; the first one where all that have it agree."""
+    chosen: dict[str, str] = {}
+    for source, topics in views.items():
+        for topic, view in topics.items():
+            other = chosen.setdefault(topic, source)
+            if views[other][topic] != view:
+                having = [name for name, each in views.items() if topic in each][:_MOST_NAMED]
+                raise OffsetsError(
+                    f"the checkpoint {log.shown} has different offsets of topic {topic} in its sources {', '.join(having)}: name "
+                    f"one, as in {reference.with_fragment(batch_id, having[0])}. pykafka-wire checkpoint {log.shown} shows them."
+                )
+    return chosen

@@ -1,0 +1,79 @@
+"""How a user names a place in a checkpoint: ``PATH``, ``PATH#MICRO_BATCH``, ``PATH#MICRO_BATCH/SOURCE`` or ``PATH#/SOURCE``."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.file_systems import without_secrets
+
+#: Before a reference, where an option has other values, too.
+PREFIX: Final = "checkpoint:"
+
+_FRAGMENT: Final = re.compile(r"(?P<batch>[0-9]{1,18})?(?:/(?P<source>[A-Za-z0-9_-]+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointReference:
+    """A place in a checkpoint.
+
+    Attributes:
+        path: the folder, a local path or a URI, which may hold credentials.
+        batch_id: the micro-batch, None for the newest one that is committed.
+        source: the query's source, by the name that the checkpoint has for it, a number from 0 on; None for all.
+        position: what was read there already, as ``checkpoint_position`` returns it; None if it is to be read.
+    """
+
+    path: str = field(repr=False)
+    batch_id: int | None = None
+    source: str | None = None
+    position: str | None = None
+
+    def __str__(self) -> str:
+        return self.with_fragment(self.batch_id, self.source)
+
+    def with_fragment(self, batch_id: int | None, source: str | None = None) -> str:
+        """The text of a reference to another place of this checkpoint, without credentials."""
+        batch = "" if batch_id is None else str(batch_id)
+        fragment = batch if source is None else f"{batch}/{source}"
+        return without_secrets(self.path) + (f"#{fragment}" if fragment else "")
+
+
+def parse_reference(value: str, option: str, *, needs_batch: bool = False) -> CheckpointReference:
+    """The place that an option names, with or without :data:`PREFIX`.
+
+    Args:
+        option: the option's name, for errors.
+        needs_batch: the micro-batch must be named.
+
+    Raises:
+        OptionError: there is no path, or what follows its last ``#`` is neither a micro-batch nor a source.
+    """
+    text = value.strip()
+    if text[: len(PREFIX)].lower() == PREFIX:
+        text = text[len(PREFIX) :]
+    if text.startswith("{") and not needs_batch:
+        try:
+            return CheckpointReference(path=str(json.loads(text)["checkpoint"]), position=text)
+        except (ValueError, KeyError) as error:
+            raise OptionError(f"{option} is malformed ({error}): give what checkpoint_position returned.") from error
+    path, separator, fragment = text.rpartition("#")
+    if not separator:
+        path, fragment = text, ""
+    shown = without_secrets(text)
+    example = "/lake/_checkpoints/orders#12"
+    if not path.strip("/ ") and path.strip() != "/":
+        raise OptionError(f"{option} names no folder in {shown!r}: give a query's checkpointLocation, as in {example}.")
+    found = _FRAGMENT.fullmatch(fragment)
+    if found is None:
+        raise OptionError(
+            f"{option} is {shown!r}: after # comes the number of a micro-batch, as in {example}, and the number of a source if "
+            f"the query has several, as in {example}/0."
+        )
+    batch_id = None if found["batch"] is None else int(found["batch"])
+    if needs_batch and batch_id is None:
+        raise OptionError(f"{option} is {shown!r}: name the micro-batch after the folder, as in {example}.")
+    return CheckpointReference(path=path.rstrip("/") or "/", batch_id=batch_id, source=found["source"])

@@ -1,0 +1,100 @@
+"""The offsets that a batch read reads: between its start and its end, or those of one micro-batch, and under its filters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pykafka_wire.errors import OffsetsError
+from pykafka_wire.options.source import SourceOptions
+from pykafka_wire.options.starting_offsets import OffsetSpec
+from pykafka_wire.source.planning.filter_pushdown import Pruning
+from pykafka_wire.source.planning.offset_lookups import (
+    earliest_offsets,
+    find_topics,
+    resolve_offsets,
+    topic_partitions,
+)
+from pykafka_wire.source.progress.data_loss import DataLossReporter
+from pykafka_wire.wire.cluster.admin import list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
+
+
+def find_ranges(cluster: Cluster, options: SourceOptions, losses: DataLossReporter) -> list[OffsetRange]:
+    """A range for each topic-partition that the options name.
+
+    Raises:
+        WireError: brokers cannot be reached, or a topic does not exist.
+        OptionError, OffsetsError: offsets do not fit the topics, or a checkpoint cannot be read.
+        DataLossError: what a checkpoint has is lost, and ``failOnDataLoss`` is true.
+    """
+    if options.micro_batch is not None:
+        from pykafka_wire.source.planning.checkpoint_reads import micro_batch_ranges  # hardly any read needs it
+
+        return micro_batch_ranges(cluster, options.micro_batch, options.subscription, losses)
+    topics = find_topics(cluster, options.subscription)
+    partitions = topic_partitions(options.subscription, topics)
+    if not partitions:
+        return []
+
+    def resolve(spec: OffsetSpec, option: str, group: str | None = None) -> dict[TopicPartition, int]:
+        if spec.checkpoint is None:
+            isolation = options.client.isolation_level
+            return resolve_offsets(cluster, spec, partitions, option=option, isolation_level=isolation, group=group)
+        from pykafka_wire.source.planning.checkpoint_reads import resolve_at_checkpoint  # hardly any read needs it
+
+        return resolve_at_checkpoint(cluster, spec.checkpoint, options.subscription, topics, losses, option=option)
+
+    starts = resolve(options.starting_offsets, "startingOffsets", options.group_id)
+    starts |= earliest_offsets(cluster, (tp for tp in partitions if tp not in starts))
+    ends = resolve(options.ending_offsets, "endingOffsets")
+    # A query whose checkpoint lacks a topic-partition has read nothing of it.
+    ends |= {tp: starts[tp] for tp in partitions if tp not in ends}
+    _refuse_backwards(starts, ends)
+    return [
+        OffsetRange(
+            topic=tp.topic,
+            partition=tp.partition,
+            start_offset=starts[tp],
+            end_offset=ends[tp],
+            topic_id=topics[tp.topic].topic_id,
+        )
+        for tp in partitions
+    ]
+
+
+def prune_ranges(
+    cluster: Cluster, ranges: Sequence[OffsetRange], pruning: Pruning, options: SourceOptions
+) -> list[OffsetRange]:
+    """What filters leave of the ranges."""
+    kept = [
+        replace(
+            r,
+            start_offset=max(r.start_offset, pruning.start_offset),
+            end_offset=min(r.end_offset, pruning.end_offset),
+        )
+        for r in ranges
+        if pruning.keeps(r.topic_partition)
+    ]
+    if pruning.timestamp_ms is None:
+        return kept
+    asked = {r.topic_partition: pruning.timestamp_ms for r in kept if r.n_offsets}
+    # Asked for after the ends: no record as late as that means none below the end.
+    found = list_offsets(cluster, asked, isolation_level=options.client.isolation_level)
+    starts = {tp: first.offset for tp, first in found.items()}
+    return [
+        replace(r, start_offset=r.end_offset if at < 0 else max(r.start_offset, at))
+        if (at := starts.get(r.topic_partition)) is not None
+        else r
+        for r in kept
+    ]
+
+
+def _refuse_backwards(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+    backwards = [f"{tp} starts at {start} and ends at {ends[tp]}" for tp, start in starts.items() if start > ends[tp]]
+    if backwards:
+        raise OffsetsError(
+            f"the read starts after its end: {', '.join(backwards[:10])}. Choose an earlier start or a later end; "
+            "where the offsets were right once, the topic was truncated or recreated."
+        )

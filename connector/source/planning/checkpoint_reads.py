@@ -1,0 +1,179 @@
+"""Reads that start, end or take place where another query's checkpoint says.
+
+A topic or topic-partition that the checkpoint lacks starts at its first offset, as one that a query finds later. Owns what
+brokers are asked for that, and which of a checkpoint's offsets are lost; a streaming query finds losses when it plans its first
+micro-batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from pykafka_wire.checkpoint_offsets import QueryOffsets
+from pykafka_wire.checkpoints.files import StoredFiles
+from pykafka_wire.checkpoints.positions import Position, position_at, ranges_of
+from pykafka_wire.checkpoints.query_log import QueryLog
+from pykafka_wire.checkpoints.reference import CheckpointReference
+from pykafka_wire.errors import Loss, OffsetsError, OptionError
+from pykafka_wire.options.source import Subscription
+from pykafka_wire.source.planning.offset_lookups import earliest_offsets, find_topics, latest_offsets
+from pykafka_wire.source.planning.subscribed_topics import topic_ids_of
+from pykafka_wire.source.progress.data_loss import DataLossReporter, LostRange
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+def find_position(
+    reference: CheckpointReference,
+    subscription: Subscription,
+    topics: Mapping[str, TopicMetadata],
+    *,
+    option: str,
+) -> Position:
+    """Where the query of a checkpoint stands, in the subscribed topics.
+
+    Raises:
+        OptionError: the path is of a file system that pyarrow does not know.
+        OffsetsError: the checkpoint cannot be read, or has none of the subscribed topics.
+    """
+    if reference.position is not None:
+        found = Position.from_json(reference.position, subscription.names)
+    else:
+        try:
+            files = StoredFiles(reference.path, option)
+        except OptionError as error:
+            raise OptionError(
+                f"{error.message} If Spark can read it: from pykafka_wire import checkpoint_position, and set {option} to "
+                "checkpoint_position(spark, PATH)."
+            ) from error
+        found = position_at(QueryLog(files), reference, subscription.names)
+    if topics and not (found.offsets.offsets or found.offsets.dropped):
+        raise OffsetsError(
+            f"{option}: the checkpoint {reference} has none of the subscribed topics ({', '.join(sorted(topics)[:10])}). It has "
+            f"{', '.join(sorted(found.topics)[:10]) or 'no topic'}. Check the path and the subscription."
+        )
+    where = "the start of its query" if found.batch_id is None else f"micro-batch {found.batch_id}"
+    if found.is_committed:
+        _log.info("%s: the checkpoint %s stands at %s", option, reference, where)
+    else:
+        _log.warning(
+            "%s: %s of the checkpoint %s is planned and not committed: its records may not be in that query's sink",
+            option, where, reference,
+        )  # fmt: skip
+    return found
+
+
+def start_at_checkpoint(
+    cluster: Cluster,
+    reference: CheckpointReference,
+    subscription: Subscription,
+    topics: Mapping[str, TopicMetadata],
+    partitions: Collection[TopicPartition],
+) -> QueryOffsets:
+    """Where a new query starts: at a checkpoint's offsets, with its leader epochs and topic ids, by which losses are detected.
+
+    Topic-partitions that are new in a topic of the checkpoint are left out: the first micro-batch finds them.
+
+    Raises:
+        OptionError, OffsetsError: as :func:`find_position`.
+    """
+    found = find_position(reference, subscription, topics, option="startingOffsets").offsets
+    ids = topic_ids_of(topics)
+    known = {tp.topic for tp in found.offsets}
+    known |= {each.topic for each in found.dropped if ids.get(each.topic) == each.topic_id}
+    added = earliest_offsets(cluster, (tp for tp in partitions if tp.topic not in known))
+    if added:
+        _log.info(
+            "startingOffsets: not in the checkpoint, read from their first offsets: %s", ", ".join(map(str, added))
+        )
+    return replace(found, offsets={**found.offsets, **added}, topic_ids=ids | dict(found.topic_ids))
+
+
+def resolve_at_checkpoint(
+    cluster: Cluster,
+    reference: CheckpointReference,
+    subscription: Subscription,
+    topics: Mapping[str, TopicMetadata],
+    losses: DataLossReporter,
+    *,
+    option: str,
+) -> dict[TopicPartition, int]:
+    """A checkpoint's offsets of existing topic-partitions, for one end of a batch read; without those that it lacks.
+
+    Raises:
+        OptionError, OffsetsError: as :func:`find_position`.
+        DataLossError: one no longer exists, or its log ends before that offset, and ``failOnDataLoss`` is true.
+    """
+    stands = find_position(reference, subscription, topics, option=option).offsets
+    ranges = [
+        OffsetRange(
+            topic=tp.topic, partition=tp.partition, start_offset=offset, end_offset=offset,
+            topic_id=stands.topic_ids.get(tp.topic, ZERO_UUID),
+        )
+        for tp, offset in sorted(stands.offsets.items())
+    ]  # fmt: skip
+    return {r.topic_partition: r.end_offset for r in keep_existing(cluster, ranges, topics, losses)}
+
+
+def micro_batch_ranges(
+    cluster: Cluster, reference: CheckpointReference, subscription: Subscription, losses: DataLossReporter
+) -> list[OffsetRange]:
+    """The subscribed ranges of one micro-batch, as far as they exist.
+
+    Raises:
+        OptionError: the path is of a file system that pyarrow does not know.
+        OffsetsError: the checkpoint cannot be read, or no longer has the micro-batch.
+        DataLossError: a part of a range no longer exists, and ``failOnDataLoss`` is true.
+    """
+    every = ranges_of(QueryLog(StoredFiles(reference.path, "microBatch")), reference, subscription.names)
+    ranges = [r for r in every if r.n_offsets]
+    names = tuple(dict.fromkeys(r.topic for r in ranges))
+    if not names:
+        return []
+    topics = find_topics(cluster, Subscription(topics=names), may_be_missing=True)
+    return keep_existing(cluster, ranges, topics, losses)
+
+
+def keep_existing(
+    cluster: Cluster,
+    ranges: Sequence[OffsetRange],
+    topics: Mapping[str, TopicMetadata],
+    losses: DataLossReporter,
+) -> list[OffsetRange]:
+    """Ranges of a checkpoint without topic-partitions that were deleted or created again, cut where the log ends earlier.
+
+    A range without a width is a place in the log.
+
+    Raises:
+        DataLossError: one is lost or cut, and ``failOnDataLoss`` is true.
+    """
+    ids = topic_ids_of(topics)
+    recreated = {
+        r.topic for r in ranges if r.topic_id not in (ZERO_UUID, ids.get(r.topic, ZERO_UUID)) and r.topic in ids
+    }
+    deleted = [r for r in ranges if r.topic not in topics or r.partition not in topics[r.topic].partitions]
+    there = [r for r in ranges if r.topic not in recreated and r not in deleted]
+    # What a transaction holds back is not lost: the end of the log counts, not its last stable offset.
+    latest = latest_offsets(cluster, (r.topic_partition for r in there), "read_uncommitted")
+    kept = [replace(r, end_offset=min(r.end_offset, latest[r.topic_partition].offset)) for r in there]
+    cut = [
+        (old.topic_partition, new.end_offset, old.end_offset)
+        for old, new in zip(there, kept, strict=True)
+        if new.end_offset < old.end_offset
+    ]
+    topic_ids = {r.topic: r.topic_id for r in ranges}
+    losses.report(Loss.TOPIC_RECREATED, [_lost(r) for r in ranges if r.topic in recreated], topic_ids=topic_ids)
+    gone = [_lost(r) for r in deleted if r.topic not in recreated]
+    losses.report(Loss.PARTITIONS_DELETED, gone, topic_ids=topic_ids)
+    losses.report(Loss.OFFSETS_CHANGED, cut, topic_ids=topic_ids)
+    return [replace(r, start_offset=min(r.start_offset, r.end_offset)) for r in kept]
+
+
+def _lost(r: OffsetRange) -> LostRange:
+    """A range that is gone; one without a width stands for all from there on."""
+    return r.topic_partition, r.start_offset, r.end_offset if r.n_offsets else -1

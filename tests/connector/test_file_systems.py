@@ -1,0 +1,55 @@
+"""Folders that an option names, by path or URI."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow.fs
+import pytest
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.file_systems import open_folder, without_secrets
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("/a/b", "/a/b"),
+        ("file:/a/b/", "/a/b"),
+        ("file:///a/b", "/a/b"),
+        ("dbfs:/a/b", "/dbfs/a/b"),
+        ("dbfs:/Volumes/main/default/v", "/Volumes/main/default/v"),
+        ("c", os.path.abspath("c")),  # noqa: PTH100
+        ("~/c", str(Path.home() / "c")),
+    ],
+)
+def test_local_folders_are_opened(path: str, folder: str) -> None:
+    filesystem, found = open_folder(path, "microBatch")
+    assert isinstance(filesystem, pyarrow.fs.LocalFileSystem)
+    assert found == folder
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_hadoops_names_of_s3_are_known(scheme: str) -> None:
+    filesystem, found = open_folder(f"{scheme}://bucket/c?region=eu-west-1&endpoint_override=127.0.0.1:1", "microBatch")
+    assert isinstance(filesystem, pyarrow.fs.S3FileSystem)
+    assert found == "bucket/c"
+
+
+def test_azure_and_google_are_known() -> None:
+    assert open_folder("abfss://box@account.dfs.core.windows.net/c", "microBatch")[1] == "box/c"
+    assert open_folder("gs://anonymous@bucket/c", "microBatch")[1] == "bucket/c"
+
+
+def test_an_unknown_file_system_is_refused_without_its_credentials() -> None:
+    with pytest.raises(OptionError) as raised:
+        open_folder("ftp://me:hunter2@host/c", "microBatch")
+    assert "microBatch is 'ftp://***@host/c', which pyarrow cannot open" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_credentials_are_masked_and_azures_container_is_not() -> None:
+    assert without_secrets("s3://key:secret@bucket/c?x=1") == "s3://***@bucket/c?***"
+    assert without_secrets("abfss://box@account.dfs.core.windows.net/c") == "abfss://box@account.dfs.core.windows.net/c"
+    assert without_secrets("/a@b?c") == "/a@b?c"
