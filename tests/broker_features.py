@@ -25,6 +25,7 @@ SINCE: Final[dict[str, tuple[int, ...]]] = {
     "finalized features": (3, 3),  # KIP-584 and KRaft
     "SCRAM users before the first start": (3, 5),  # KIP-900; PEM stores are older
     "bounds of timestamps on either side": (3, 6),  # KIP-937
+    "consumer protocol of KIP-848": (4, 0),
     "second transaction protocol": (4, 0),  # KIP-890; switched by transaction.version
 }
 

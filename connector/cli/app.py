@@ -10,12 +10,14 @@ from typing import Any, Final
 import click
 
 from pykafka_wire import __version__
+from pykafka_wire.cli.checkpoints import checkpoint
 from pykafka_wire.cli.connection import connection_options, output, settings
 from pykafka_wire.cli.doctor import doctor
 from pykafka_wire.cli.exactly_once import marker
-from pykafka_wire.cli.groups import commit, lag, reset
+from pykafka_wire.cli.groups import commit, groups, lag, reset
+from pykafka_wire.cli.offsets import offsets
 from pykafka_wire.cli.records import produce, tail
-from pykafka_wire.cli.topics import offsets, topics
+from pykafka_wire.cli.topics import topics
 from pykafka_wire.cli.transactions import transactions
 from pykafka_wire.errors import ConnectorError
 from pykafka_wire.wire.errors import AuthenticationError, BrokerError, SettingsError, TransportError, WireError
@@ -75,7 +77,22 @@ def cluster(arguments: tuple[str, ...]) -> None:
     sys.exit(main(list(arguments), program="pykafka-wire cluster"))
 
 
-for each in (doctor, topics, offsets, lag, tail, produce, commit, reset, marker, transactions, cluster, walkthrough):
+for each in (
+    doctor,
+    topics,
+    offsets,
+    checkpoint,
+    groups,
+    lag,
+    tail,
+    produce,
+    commit,
+    reset,
+    marker,
+    transactions,
+    cluster,
+    walkthrough,
+):
     commands.add_command(each)
 
 

@@ -66,6 +66,11 @@ def output() -> Output:
     return Output(json=bool(click.get_current_context().meta.get(_META_KEY, {}).get("json")))
 
 
+def names_brokers() -> bool:
+    """Whether this command's options, or the environment, name brokers."""
+    return bool(_options().get("bootstrap.servers"))
+
+
 def settings() -> ClientSettings:
     """The client settings of this command.
 
@@ -73,6 +78,20 @@ def settings() -> ClientSettings:
         click.UsageError: there is no bootstrap server, or ``-X`` is not ``name=value``.
         SettingsError: a setting is malformed.
     """
+    options = _options()
+    if not options.get("bootstrap.servers"):
+        raise click.UsageError(
+            "No brokers are named: give --bootstrap HOST:PORT, --config FILE with bootstrap.servers, or set the environment "
+            f"variable {BOOTSTRAP_VARIABLE} to HOST:PORT."
+        )
+    parsed = ClientSettings.from_options(options)
+    if parsed.unknown:
+        click.echo(f"Settings that this client does not know are ignored: {unknown_settings(parsed)}", err=True)
+    return parsed
+
+
+def _options() -> dict[str, str]:
+    """Client settings as they were given, and this command's defaults."""
     given = click.get_current_context().meta.get(_META_KEY, {"settings": ()})
     options = dict(_DEFAULTS)
     if "config" in given:
@@ -85,16 +104,9 @@ def settings() -> ClientSettings:
         options |= _without_prefix({name.strip(): value})
     if "bootstrap" in given:
         options["bootstrap.servers"] = given["bootstrap"]
-    bootstrap = options.get("bootstrap.servers") or os.environ.get(BOOTSTRAP_VARIABLE, "")
-    if not bootstrap:
-        raise click.UsageError(
-            "No brokers are named: give --bootstrap HOST:PORT, --config FILE with bootstrap.servers, or set the environment "
-            f"variable {BOOTSTRAP_VARIABLE} to HOST:PORT."
-        )
-    parsed = ClientSettings.from_options(options | {"bootstrap.servers": bootstrap})
-    if parsed.unknown:
-        click.echo(f"Settings that this client does not know are ignored: {unknown_settings(parsed)}", err=True)
-    return parsed
+    if not options.get("bootstrap.servers"):
+        options["bootstrap.servers"] = os.environ.get(BOOTSTRAP_VARIABLE, "")
+    return options
 
 
 def _without_prefix(options: dict[str, str]) -> dict[str, str]:

@@ -20,7 +20,8 @@ from pykafka_wire.cli.identity_check import identity_check
 from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.cli.tiers import tiers_check
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.cluster.describe import Operation, describe_group, describe_transaction, topic_operations
+from pykafka_wire.wire.cluster.describe import Operation, describe_transaction, topic_operations
+from pykafka_wire.wire.cluster.groups import describe_group
 from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError

@@ -1,7 +1,8 @@
-"""``lag``, ``commit`` and ``reset``: a consumer group's lag, and its committed offsets."""
+"""``groups``, ``lag``, ``commit`` and ``reset``: consumer groups, their lag, and their committed offsets."""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import deque
@@ -16,15 +17,19 @@ from rich.live import Live
 from rich.text import Text
 
 from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.offsets import partitions_of
 from pykafka_wire.cli.output import console, sparkline, table_of
 from pykafka_wire.cli.times import parse_position
-from pykafka_wire.cli.topics import partitions_of
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.describe import describe_group
+from pykafka_wire.wire.cluster.groups import describe_group, list_groups
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
 
+#: What a query's reader appends to ``groupIdPrefix``.
+_GENERATED: Final = re.compile(r"(?P<prefix>.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+#: States of a group without members: only then its offsets can be changed from outside, as Kafka's own tool has it.
+_INACTIVE: Final = ("Empty", "Dead")
 #: Looks that the sparkline shows: a terminal is 80 columns wide.
 _HISTORY: Final = 60
 
@@ -40,6 +45,36 @@ class _LagReport:
     @property
     def lag(self) -> int:
         return sum(row["lag"] for row in self.rows)
+
+
+@click.command(short_help="List the consumer groups.")
+@connection_options
+@click.argument("text", required=False)
+@click.option("--lag", "with_lag", is_flag=True, help="Also the lag of each group.")
+def groups(text: str | None, with_lag: bool) -> None:
+    """List the groups that you may describe, of consumers and of streaming queries; with TEXT those that have it in their names.
+
+    A query without kafka.group.id commits to a group PREFIX-UUID, where PREFIX is its groupIdPrefix. A query is no member of its
+    group, which is therefore Empty, unless it has groupMembership=static.
+    """
+    with connected() as cluster:
+        found = [group for group in list_groups(cluster) if text is None or text in group.name]
+        rows: list[dict[str, Any]] = []
+        for group in found:
+            generated = _GENERATED.fullmatch(group.name)
+            row = {
+                "group": group.name,
+                "state": group.state or None,
+                "type": group.kind or None,
+                "protocol": group.protocol_type or None,
+                "prefix": generated["prefix"] if generated is not None else None,
+            }
+            if with_lag:
+                report = _lag_report(cluster, group.name, ())
+                row["lag"] = report.lag if report.rows and not report.unknown else None
+            rows.append(row)
+    named = f" with {text!r} in its name" if text is not None else ""
+    output().rows(rows, empty=f"There is no group{named} that you may describe.", only_if_wide=("prefix", "protocol"))
 
 
 @click.command(short_help="Show a group's lag.")
@@ -60,10 +95,14 @@ class _LagReport:
 def lag(
     group: str, topics: tuple[str, ...], watch: bool, every: float, count: int | None, fail_above: int | None
 ) -> None:
-    """Show the lag of GROUP: how far its committed offsets are behind the ends of the logs."""
+    """Show the lag of GROUP: how far its committed offsets are behind the ends of the logs.
+
+    GROUP may also be the groupIdPrefix of a query whose group was generated, if it has one such group.
+    """
     if watch and fail_above is not None and count is None:
         raise click.UsageError("--watch with --fail-above checks the last repetition: give --count, too.")
     with connected() as cluster:
+        group = _generated_group(cluster, group)
         if not watch:
             report = _lag_report(cluster, group, topics)
             output().rows(report.rows, empty=f"Group {group} has committed no offset.")
@@ -75,6 +114,34 @@ def lag(
     if fail_above is not None and (problem := _lag_problem(group, report, fail_above)) is not None:
         click.echo(problem, err=True)
         sys.exit(1)
+
+
+def _generated_group(cluster: Cluster, name: str) -> str:
+    """The group of this name; else the one that a query generated with this prefix; else the name itself.
+
+    Raises:
+        click.UsageError: several were generated with it.
+    """
+    if fetch_offsets(cluster, name, None):
+        return name
+    names = [group.name for group in list_groups(cluster)]
+    if name in names:
+        return name
+    generated = [
+        each for each in names if (found := _GENERATED.fullmatch(each)) is not None and found["prefix"] == name
+    ]
+    if len(generated) > 1:
+        raise click.UsageError(
+            f"{len(generated)} groups were generated with the prefix {name}, one for each checkpoint: {', '.join(generated)}. "
+            "Name one; pykafka-wire checkpoint PATH shows the group of a query."
+        )
+    if generated:
+        click.echo(f"The group of this prefix is {generated[0]}.", err=True)
+        return generated[0]
+    near = similar_names(name, names)
+    if near:
+        click.echo(f"There is no group {name}. Did you mean {' or '.join(near)}?", err=True)
+    return name
 
 
 def _lag_problem(group: str, report: _LagReport, fail_above: int) -> str | None:
@@ -213,10 +280,11 @@ def reset(group: str, topics: tuple[str, ...], place: str, dry_run: bool) -> Non
 def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], dry_run: bool) -> None:
     before = fetch_offsets(cluster, group, wanted)
     described = describe_group(cluster, group)
-    if described.members and not dry_run:
+    if described.state not in _INACTIVE and not dry_run:
+        members = f", with the members {', '.join(described.members)}" if described.members else ""
         raise click.ClickException(
-            f"Group {group} has active members ({', '.join(described.members)}), whose commits would overwrite this. "
-            "Stop them first."
+            f"Group {group} is in use: its state is {described.state}{members}. Its commits would overwrite this. Stop its members "
+            "first."
         )
     if not dry_run:
         commit_offsets(cluster, group, {tp: CommittedOffset(offset) for tp, offset in wanted.items()})

@@ -16,7 +16,7 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 #: Columns of the console where standard output is no terminal: no line is broken for want of room.
 _UNLIMITED_WIDTH: Final = 400
 #: Columns whose cells are of no use over two lines: a terminal's other columns make room for them.
-_UNBROKEN: Final = ("id", "partition", "producer id")
+_UNBROKEN: Final = ("id", "partition", "micro-batch", "state", "producer id")
 
 
 def console() -> Console:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.offsets import partitions_of
 from pykafka_wire.cli.output import counted, decode_text, printable
 from pykafka_wire.cli.times import format_timestamp, parse_position
-from pykafka_wire.cli.topics import partitions_of
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError

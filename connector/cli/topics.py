@@ -1,34 +1,49 @@
-"""``topics`` and ``offsets``: the topics of a cluster, and the offsets of their records."""
+"""``topics``: a cluster's topics listed, described, created, altered and deleted."""
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, Final
 
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.times import format_timestamp, parse_time
-from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
+from pykafka_wire.cli.offsets import partitions_of
+from pykafka_wire.cli.output import counted
+from pykafka_wire.wire.cluster.admin import (
+    EARLIEST,
+    LATEST,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    list_offsets,
+)
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, topic_id_text
+from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
+from pykafka_wire.wire.cluster.topic_configs import alter_topic_configs, describe_configs_of
+from pykafka_wire.wire.errors import BrokerError
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, similar_names, topic_id_text
+
+_INVALID_CONFIG: Final = 40
+#: The brokers' own number of partitions, and their replication factor (KIP-464, Kafka 2.4).
+_BROKERS_DEFAULT: Final = -1
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @connection_options
 @click.option("--internal", is_flag=True, help="Also the topics that Kafka keeps for itself.")
-def topics(internal: bool) -> None:
-    """List the topics that you may describe.
+@click.pass_context
+def topics(context: click.Context, internal: bool) -> None:
+    """List the topics that you may describe; or describe, create, alter or delete topics.
 
     Partitions without a leader, and those with a replica out of sync, are counted where there are any.
     """
+    if context.invoked_subcommand is not None:
+        return
     with connected() as cluster:
         rows = [
-            {
-                "topic": name,
-                "partitions": len(topic.partitions),
-                "replicas": max((len(p.replicas) for p in topic.partitions.values()), default=0),
-                "without leader": sum(p.leader < 0 for p in topic.partitions.values()),
-                "under-replicated": sum(len(p.isr) < len(p.replicas) for p in topic.partitions.values()),
-                "id": None if topic.topic_id == ZERO_UUID else topic_id_text(topic.topic_id),
-            }
+            {"topic": name, **_summary(topic)}
             for name, topic in sorted(cluster.topics(None).items())
             if internal or not topic.is_internal
         ]
@@ -39,40 +54,188 @@ def topics(internal: bool) -> None:
     )
 
 
-@click.command(short_help="Show the first and the next offsets of a topic.")
+@topics.command(short_help="Show a topic's partitions and configs.")
 @connection_options
 @click.argument("topic")
-@click.option("--at", metavar="TIME", help="Also the first offset at this time: ms, ISO-8601, or relative as in -10m.")
-def offsets(topic: str, at: str | None) -> None:
-    """Show the first and the next offset of each partition of TOPIC.
-
-    The next offset is the end of the log; with -X isolation.level=read_committed it is the last stable offset.
-    """
+@click.option("--all-configs", is_flag=True, help="Also the configs in which the brokers' defaults apply.")
+def describe(topic: str, all_configs: bool) -> None:
+    """Show the partitions of TOPIC with their leaders, replicas and offsets, and the configs that are set for it."""
     with connected() as cluster:
-        partitions = partitions_of(cluster, topic)
-        isolation = cluster.settings.isolation_level
+        found = _existing(cluster, [topic])[topic]
+        partitions = [tp for tp in partitions_of(cluster, topic) if found.partitions[tp.partition].leader >= 0]
         earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
-        latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level=isolation)
-        rows = [
+        latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+        configs = [each for each in describe_configs_of(cluster, topic) if each.is_own or all_configs]
+    rows = []
+    for number, partition in sorted(found.partitions.items()):
+        tp = TopicPartition(topic, number)
+        rows.append(
             {
-                "topic": topic,
-                "partition": tp.partition,
-                "earliest": earliest[tp].offset,
-                "latest": latest[tp].offset,
-                "offsets": latest[tp].offset - earliest[tp].offset,
+                "partition": number,
+                "leader": partition.leader if partition.leader >= 0 else None,
+                "replicas": list(partition.replicas),
+                "in sync": list(partition.isr),
+                "earliest": earliest[tp].offset if tp in earliest else None,
+                "latest": latest[tp].offset if tp in latest else None,
             }
-            for tp in partitions
-        ]
-        if at is not None:
-            asked = dict.fromkeys(partitions, parse_time(at))
-            found = list_offsets(cluster, asked, isolation_level=isolation)
-            for tp, row in zip(partitions, rows, strict=True):
-                here = found[tp]
-                row["at"] = here.offset if here.offset >= 0 else None
-                row["time"] = format_timestamp(here.timestamp)
+        )
+    if output().json:
+        values = {each.name: each.value for each in configs}
+        output().document({"topic": topic, **_summary(found), "configs": values, "by_partition": rows})
+        return
+    click.echo(f"topic {topic}, id {_summary(found)['id'] or '-'}, {counted(len(rows), 'partition')}")
     output().rows(rows)
+    click.echo()
+    shown = [
+        {"config": each.name, "value": each.value, "set for": "topic" if each.is_own else None} for each in configs
+    ]
+    output().rows(shown, empty="No config is set for this topic.", only_if_set=("set for",) if not all_configs else ())
 
 
-def partitions_of(cluster: Cluster, topic: str) -> list[TopicPartition]:
-    """The topic-partitions of a topic, in order; raises UnknownTopicError where there is no such topic."""
-    return [TopicPartition(topic, p) for p in cluster.topics([topic])[topic].partitions]
+@topics.command(short_help="Create topics.")
+@connection_options
+@click.argument("names", metavar="TOPIC…", nargs=-1, required=True)
+@click.option(
+    "-p", "--partitions", type=click.IntRange(1), help="How many partitions [default: the brokers' num.partitions]."
+)
+@click.option(
+    "-r",
+    "--replication",
+    type=click.IntRange(1),
+    help="How many replicas of each partition [default: the brokers' default.replication.factor].",
+)
+@click.option("--set", "configs", metavar="NAME=VALUE", multiple=True, help="A config of the topic; may be repeated.")
+@click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is.")
+def create(
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+) -> None:
+    """Create each TOPIC, and wait until it has leaders."""
+    values = _parse_configs(configs)
+    with connected() as cluster:
+        number = partitions or _BROKERS_DEFAULT
+        try:
+            create_topics(
+                cluster,
+                dict.fromkeys(names, (number, replication or _BROKERS_DEFAULT)),
+                configs=values,
+                exist_ok=if_not_exists,
+            )
+        except BrokerError as error:
+            raise _with_near_config(cluster, error, values) from error
+        found = cluster.topics(list(names))
+    if output().json:
+        output().rows([{"topic": name, **_summary(found[name])} for name in names])
+    for name in names:
+        output().message(f"{name} has {counted(len(found[name].partitions), 'partition')}.")
+
+
+@topics.command(short_help="Add partitions to a topic, or change its configs.")
+@connection_options
+@click.argument("topic")
+@click.option("-p", "--partitions", type=click.IntRange(1), help="The new number of partitions; it can only grow.")
+@click.option("--set", "configs", metavar="NAME=VALUE", multiple=True, help="Set a config; may be repeated.")
+@click.option(
+    "--unset",
+    "deleted",
+    metavar="NAME",
+    multiple=True,
+    help="Return a config to the brokers' default; may be repeated.",
+)
+def alter(topic: str, partitions: int | None, configs: tuple[str, ...], deleted: tuple[str, ...]) -> None:
+    """Add partitions to TOPIC, or change its configs.
+
+    More partitions change which partition a key goes to. A streaming query finds new partitions, and reads them from their first
+    record.
+    """
+    values = _parse_configs(configs)
+    if partitions is None and not values and not deleted:
+        raise click.UsageError("Nothing is to be altered: give --partitions, --set or --unset.")
+    with connected() as cluster:
+        before = len(_existing(cluster, [topic])[topic].partitions)
+        if partitions is not None and partitions < before:
+            raise click.UsageError(f"{topic} has {counted(before, 'partition')}, and no partition can be removed.")
+        if values or deleted:
+            _refuse_unknown_configs(cluster, topic, [*values, *deleted])
+            alter_topic_configs(cluster, topic, values=values, delete=deleted)
+            output().message(f"Altered {counted(len(values) + len(deleted), 'config')} of {topic}.")
+        if partitions is not None and partitions > before:
+            create_partitions(cluster, {topic: partitions})
+            output().message(f"{topic} has {counted(partitions, 'partition')} now, {partitions - before} of them new.")
+        elif partitions is not None:
+            output().message(f"{topic} has {counted(before, 'partition')} already.")
+
+
+@topics.command(short_help="Delete topics, with their records.")
+@connection_options
+@click.argument("names", metavar="TOPIC…", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(names: tuple[str, ...], yes: bool) -> None:
+    """Delete each TOPIC with all its records, after a question."""
+    with connected() as cluster:
+        existing = _existing(cluster, names)
+        if not yes:
+            what = f"{counted(len(existing), 'topic')} with all records: {', '.join(existing)}"
+            click.confirm(f"Delete {what}?", abort=True, err=True)
+        delete_topics(cluster, existing)
+    output().message(f"Deleted {', '.join(existing)}.")
+
+
+def _summary(topic: TopicMetadata) -> dict[str, Any]:
+    return {
+        "partitions": len(topic.partitions),
+        "replicas": max((len(p.replicas) for p in topic.partitions.values()), default=0),
+        "without leader": sum(p.leader < 0 for p in topic.partitions.values()),
+        "under-replicated": sum(len(p.isr) < len(p.replicas) for p in topic.partitions.values()),
+        "id": None if topic.topic_id == ZERO_UUID else topic_id_text(topic.topic_id),
+    }
+
+
+def _existing(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicMetadata]:
+    """The topics of these names. One that does not exist is an error at once, with the nearest names."""
+    every = cluster.topics(None)
+    for name in names:
+        if name not in every:
+            near = similar_names(name, every)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise click.ClickException(f"There is no topic {name} that you may describe.{hint}")
+    return {name: every[name] for name in names}
+
+
+def _parse_configs(configs: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for each in configs:
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"--set {each}: write --set NAME=VALUE, as in --set retention.ms=86400000.")
+        found[name.strip()] = value
+    return found
+
+
+def _refuse_unknown_configs(cluster: Cluster, topic: str, names: Iterable[str]) -> None:
+    """Brokers delete a config that does not exist without an error."""
+    known = [each.name for each in describe_configs_of(cluster, topic)]
+    for name in names:
+        if name not in known:
+            raise click.UsageError(f"Topics have no config {name}.{_near_config(name, known)}")
+
+
+def _with_near_config(cluster: Cluster, error: BrokerError, values: Iterable[str]) -> Exception:
+    """The error of a topic that was not created; if a config's name is unknown, with the nearest names."""
+    if error.code != _INVALID_CONFIG:
+        return error
+    # The configs of topics are those of any topic.
+    some_topic = next(iter(cluster.topics(None)), None)
+    known = [] if some_topic is None else [each.name for each in describe_configs_of(cluster, some_topic)]
+    unknown = [name for name in values if known and name not in known]
+    if not unknown:
+        return error
+    return click.UsageError(f"Topics have no config {unknown[0]}.{_near_config(unknown[0], known)}")
+
+
+def _near_config(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name.lower(), list(known), n=3)
+    return f" Did you mean {' or '.join(near)}?" if near else ""

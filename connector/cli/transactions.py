@@ -14,8 +14,8 @@ import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.exactly_once import show_own
+from pykafka_wire.cli.offsets import partitions_of
 from pykafka_wire.cli.times import format_timestamp
-from pykafka_wire.cli.topics import partitions_of
 from pykafka_wire.wire.cluster.admin import list_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import list_transactions, open_producers

@@ -172,6 +172,8 @@ def create_topics(
 ) -> None:
     """Create topics, ``{name: (partitions, replication factor)}``, and wait until they have leaders.
 
+    -1 stands for the brokers' own default (KIP-464, Kafka 2.4).
+
     Raises:
         BrokerError: a topic could not be created; one that exists is an error unless ``exist_ok``.
     """
@@ -194,9 +196,11 @@ def create_topics(
     for topic in response.topics:
         if topic.error_code and not (exist_ok and topic.error_code == _TOPIC_EXISTS):
             raise broker_error(topic.error_code, topic=topic.name, api="CreateTopics", detail=topic.error_message)
-    for name, (n_partitions, _) in topics.items():
+    for topic in response.topics:
+        # The number that was asked for; the brokers' own where they chose it; of a topic that existed one is enough to know it.
+        n_partitions = 1 if topic.error_code else max(topics[topic.name][0], topic.num_partitions, 1)
         for partition in range(n_partitions):
-            cluster.leader(TopicPartition(name, partition), deadline=deadline)
+            cluster.leader(TopicPartition(topic.name, partition), deadline=deadline)
 
 
 def delete_topics(

@@ -1,4 +1,4 @@
-"""Describes permissions, groups and transactions as brokers report them. Nothing here changes anything.
+"""Describes permissions and transactions as brokers report them. Nothing here changes anything.
 
 In particular nothing here sends InitProducerId, which would fence the producer that uses a transactional id. Routing and
 retries are :mod:`~pykafka_wire.wire.cluster.cluster`'s. KIP-430 (authorized operations), KIP-664 (hung transactions).
@@ -16,7 +16,6 @@ from pykafka_wire.wire.cluster.cluster import ANY, Cluster, CoordinatorKind, Dea
 from pykafka_wire.wire.cluster.metadata_view import TopicMetadata, topic_of
 from pykafka_wire.wire.errors import BrokerError, TransportError, WireError, broker_error
 from pykafka_wire.wire.protocol.fields import NO_OPERATIONS
-from pykafka_wire.wire.protocol.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykafka_wire.wire.protocol.messages.transaction_admin import (
     DescribeProducersRequest,
@@ -28,9 +27,6 @@ from pykafka_wire.wire.protocol.messages.transaction_admin import (
 )
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
-#: From version 6 a group that does not exist is an error, and says nothing of permissions.
-_LAST_DESCRIBE_WITH_DEAD: Final = 5
-_GROUP_ID_NOT_FOUND: Final = 69
 _UNKNOWN_TRANSACTIONAL_ID: Final = 105
 #: Of a transaction's topic-partitions, so many are named in a text.
 _MOST_NAMED: Final = 10
@@ -54,15 +50,6 @@ class Operation(IntEnum):
     def label(self) -> str:
         """As Kafka's tools call it: ``DescribeConfigs``."""
         return "".join(part.capitalize() for part in self.name.split("_"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """A consumer group as its coordinator sees it; ``operations`` is None where brokers are too old to report them."""
-
-    state: str
-    members: Sequence[str]
-    operations: frozenset[Operation] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,37 +138,9 @@ def topic_operations(
     )
     response = cluster.request(ANY, request, deadline=deadline, error_codes=lambda answer: ())
     return {
-        topic.name or "": topic.error_code or _operations(topic.topic_authorized_operations)
+        topic.name or "": topic.error_code or operations_of(topic.topic_authorized_operations)
         for topic in response.topics
     }
-
-
-def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = None) -> Group:
-    """A group's state, its members (client id and host) and what we may do with it. One that does not exist is Dead.
-
-    Raises:
-        BrokerError: it may not be described.
-    """
-
-    def build(node: int) -> DescribeGroupsRequest:
-        return DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
-
-    def codes(response: DescribeGroupsResponse) -> Iterable[int]:
-        return (each.error_code for each in response.groups)
-
-    response = cluster.coordinator_request(
-        CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=_LAST_DESCRIBE_WITH_DEAD
-    )
-    described = response.groups[0]
-    if described.error_code == _GROUP_ID_NOT_FOUND:  # brokers that are not Apache's; Apache's only from version 6 on
-        return Group(state="Dead", members=[], operations=None)
-    if described.error_code:
-        raise broker_error(described.error_code, api="DescribeGroups", detail=f"(group {group!r})")
-    return Group(
-        state=described.group_state,
-        members=[f"{member.client_id} at {member.client_host.lstrip('/')}" for member in described.members],
-        operations=_operations(described.authorized_operations),
-    )
 
 
 def describe_transaction(
@@ -299,7 +258,8 @@ def open_transactions(
     ]
 
 
-def _operations(bits: int) -> frozenset[Operation] | None:
+def operations_of(bits: int) -> frozenset[Operation] | None:
+    """What a broker allows, None where it is too old to report it."""
     if bits == NO_OPERATIONS:
         return None
     return frozenset(each for each in Operation if bits >> each & 1)

@@ -252,7 +252,7 @@ def test_a_group_with_members_at_work_is_left_alone(
         until(lambda: consumer.poll(0.1) is None and consumer.assignment(), what="the assignment")
         refused = command("reset", *at, group, "--topic", orders, "--to", "latest", code=1).stderr
         assert "at-work" in refused
-        assert "Stop them first." in refused
+        assert "Stop its members first." in refused
         assert "Dry run" in command("reset", *at, group, "--topic", orders, "--to", "latest", "--dry-run").stdout
     finally:
         consumer.close()

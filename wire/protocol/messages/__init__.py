@@ -42,6 +42,7 @@ APIS: Final[dict[int, tuple[str, str]]] = {
     32: ("configs", "DescribeConfigs"),
     36: ("sasl", "SaslAuthenticate"),
     37: ("topics", "CreatePartitions"),
+    44: ("configs", "IncrementalAlterConfigs"),
     47: ("group_offsets", "OffsetDelete"),
     60: ("metadata", "DescribeCluster"),
     61: ("transaction_admin", "DescribeProducers"),

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers (KIP-133, KIP-569)."""
+"""Settings of topics and brokers (KIP-133, KIP-339, KIP-569)."""
 
 from __future__ import annotations
 
@@ -46,3 +46,34 @@ class DescribeConfigsRequest(Request[DescribeConfigsResponse], api_key=32, versi
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean()
     include_documentation: bool = boolean(since=3)
+
+
+class AlterConfigsResourceResponse(Struct):
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0)
+    resource_type: int = int8()
+    resource_name: str = string()
+
+
+class IncrementalAlterConfigsResponse(Message, versions=(0, 1), flexible=1):
+    throttle_time_ms: int = int32()
+    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
+
+
+class AlterableConfig(Struct):
+    """``config_operation``: 0 sets a value, 1 deletes it; 2 and 3 append to and subtract from a list."""
+
+    name: str = string()
+    config_operation: int = int8()
+    value: str | None = string(nullable_since=0)
+
+
+class AlterConfigsResource(Struct):
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[AlterableConfig] = array(AlterableConfig)
+
+
+class IncrementalAlterConfigsRequest(Request[IncrementalAlterConfigsResponse], api_key=44, versions=(0, 1), flexible=1):
+    resources: list[AlterConfigsResource] = array(AlterConfigsResource)
+    validate_only: bool = boolean()

@@ -1,0 +1,199 @@
+"""``checkpoint``: the micro-batches and offsets in a query's checkpoint, this package's or the JVM connector's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from pykafka_wire.checkpoints.files import StoredFiles
+from pykafka_wire.checkpoints.positions import position_at, ranges_of
+from pykafka_wire.checkpoints.query_log import MicroBatch, QueryLog
+from pykafka_wire.checkpoints.reference import CheckpointReference, parse_reference
+from pykafka_wire.cli.connection import connected, connection_options, names_brokers, output
+from pykafka_wire.cli.output import counted
+from pykafka_wire.cli.times import format_timestamp
+from pykafka_wire.errors import OffsetsError, OptionError
+from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
+from pykafka_wire.wire.topic_partitions import TopicPartition
+
+_ARGUMENT = "the checkpoint"
+
+
+@click.command(short_help="Show the micro-batches and offsets in a query's checkpoint.")
+@connection_options
+@click.argument("place", metavar="PATH[#N]")
+@click.option(
+    "-n", "--last", type=click.IntRange(0), default=10, show_default=True, help="How many micro-batches to list."
+)
+@click.option(
+    "--diff", "other", metavar="PLACE", help="Compare with another micro-batch, #N, or with another checkpoint."
+)
+@click.option("--offline", is_flag=True, help="Ask no broker, and show no lag.")
+def checkpoint(place: str, last: int, other: str | None, offline: bool) -> None:
+    """Show the micro-batches in a query's checkpoint, and its offsets at the end of the newest committed one, or of micro-batch N.
+
+    PATH is a query's checkpointLocation, of pykafka-wire or of Spark's own connector: a local folder, or a URI that pyarrow
+    knows. Where brokers are named, the lag is shown, too.
+    """
+    reference = _reference(place)
+    log = _log(reference)
+    if other is not None:
+        _diff(log, reference, other)
+        return
+    shown = _batch_shown(log, reference)
+    latest = _latest(shown) if names_brokers() and not offline and shown is not None else None
+    sources = [] if shown is None else [_source(shown, name, latest) for name in _names(shown, reference)]
+    listed = log.planned[-last:] if last else []
+    batches = [_batch(log, log.micro_batch(batch_id)) for batch_id in listed]
+    if output().json:
+        at = None if shown is None else shown.batch_id
+        output().document(
+            {
+                "checkpoint": log.shown,
+                "query": log.query_id(),
+                "micro_batches": batches,
+                "micro_batch": at,
+                "sources": sources,
+            }
+        )
+        return
+    n = len(log.planned)
+    planned = f"{n} micro-batch{'' if n == 1 else 'es'}"
+    click.echo(f"query {log.query_id() or 'unknown'}, {planned}, {len(log.committed)} committed")
+    if batches:
+        click.echo()
+        output().rows(batches, only_if_wide=("committed at",))
+    if shown is None and log.planned:
+        click.echo(
+            f"No micro-batch is committed. {reference.with_fragment(log.planned[-1])} has the offsets of the planned one."
+        )
+    for source in sources:
+        _print_source(source, shown)
+
+
+def _reference(place: str) -> CheckpointReference:
+    try:
+        return parse_reference(place, _ARGUMENT)
+    except OptionError as error:
+        raise click.UsageError(error.message) from error
+
+
+def _log(reference: CheckpointReference) -> QueryLog:
+    try:
+        return QueryLog(StoredFiles(reference.path, _ARGUMENT))
+    except OptionError as error:
+        raise click.UsageError(error.message) from error
+
+
+def _batch_shown(log: QueryLog, reference: CheckpointReference) -> MicroBatch | None:
+    """The micro-batch whose offsets are shown; None where nothing is committed and none is named."""
+    if reference.batch_id is not None:
+        return log.micro_batch(reference.batch_id)
+    return log.micro_batch(log.committed[-1]) if log.committed else None
+
+
+def _names(batch: MicroBatch, reference: CheckpointReference) -> list[str]:
+    if reference.source is None:
+        return list(batch.sources)
+    if reference.source not in batch.sources:
+        raise click.UsageError(f"The checkpoint has no source {reference.source}: it has {', '.join(batch.sources)}.")
+    return [reference.source]
+
+
+def _batch(log: QueryLog, batch: MicroBatch) -> dict[str, Any]:
+    took = None
+    if batch.planned_ms is not None and batch.committed_ms is not None:
+        took = round(max(0, batch.committed_ms - batch.planned_ms) / 1000, 1)
+    return {
+        "micro-batch": batch.batch_id,
+        "state": "committed" if batch.is_committed else "planned",
+        "planned at": format_timestamp(-1 if batch.planned_ms is None else batch.planned_ms),
+        "committed at": format_timestamp(-1 if batch.committed_ms is None else batch.committed_ms),
+        "seconds": took,
+        "offsets": _n_offsets(log, batch),
+    }
+
+
+def _n_offsets(log: QueryLog, batch: MicroBatch) -> int | None:
+    """How many offsets a micro-batch read of all its sources; None where the log no longer has the one before."""
+    total = 0
+    for name, source in batch.sources.items():
+        if source.offsets is None:
+            continue
+        reference = CheckpointReference(path=log.shown, batch_id=batch.batch_id, source=name)
+        try:
+            total += sum(r.n_offsets for r in ranges_of(log, reference, lambda _: True))
+        except OffsetsError:
+            return None
+    return total
+
+
+def _latest(batch: MicroBatch) -> dict[TopicPartition, int]:
+    """The ends of the logs that still exist."""
+    wanted = {tp for source in batch.sources.values() if source.offsets is not None for tp in source.offsets.offsets}
+    with connected() as cluster:
+        topics = cluster.topics(None)
+        there = [tp for tp in sorted(wanted) if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
+        isolation = cluster.settings.isolation_level
+        listed = list_offsets(cluster, dict.fromkeys(there, LATEST), isolation_level=isolation)
+    return {tp: found.offset for tp, found in listed.items()}
+
+
+def _source(batch: MicroBatch, name: str, latest: Mapping[TopicPartition, int] | None) -> dict[str, Any]:
+    source = batch.sources[name]
+    offsets = source.offsets
+    rows: list[dict[str, Any]] = []
+    for tp, offset in sorted(offsets.offsets.items()) if offsets is not None else ():
+        row: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition, "offset": offset}
+        if latest is not None:
+            end = latest.get(tp)
+            row |= {"latest": end, "lag": None if end is None else max(0, end - offset)}
+        rows.append(row)
+    return {
+        "source": name,
+        "connector": source.connector,
+        "group": (offsets.group or None) if offsets is not None else None,
+        "partitions": rows,
+    }
+
+
+def _print_source(source: dict[str, Any], batch: MicroBatch | None) -> None:
+    click.echo()
+    group = f", group {source['group']}" if source["group"] else ""
+    at = "" if batch is None else f" at the end of micro-batch {batch.batch_id}"
+    rows = source["partitions"]
+    title = f"source {source['source']} ({source['connector']}{group}){at}"
+    if not rows:
+        click.echo(f"{title}: no offset of a topic")
+        return
+    click.echo(title)
+    output().rows(rows)
+    lags = [row["lag"] for row in rows if "lag" in row]
+    if lags:
+        unknown = sum(lag is None for lag in lags)
+        click.echo(
+            f"lag {sum(lag or 0 for lag in lags)}"
+            + (f", unknown for {counted(unknown, 'partition')}" if unknown else "")
+        )
+
+
+def _diff(log: QueryLog, reference: CheckpointReference, other: str) -> None:
+    """The offsets of two places, and how many lie between them."""
+    to = _reference(reference.path + other if other.startswith("#") else other)
+    to_log = log if to.path == reference.path else _log(to)
+    first = position_at(log, reference, lambda _: True).offsets.offsets
+    second = position_at(to_log, to, lambda _: True).offsets.offsets
+    rows = [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "from": first.get(tp),
+            "to": second.get(tp),
+            "offsets": second[tp] - first[tp] if tp in first and tp in second else None,
+        }
+        for tp in sorted(first.keys() | second.keys())
+        if first.get(tp) != second.get(tp)
+    ]
+    output().rows(rows, empty="Both have the same offsets.")

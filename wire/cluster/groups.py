@@ -1,0 +1,136 @@
+"""Groups as their coordinators report them. Nothing here changes anything.
+
+KIP-430 (authorized operations), KIP-518 (states in lists), KIP-848 (the consumer protocol, with a description of its own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.describe import Operation, operations_of
+from pykafka_wire.wire.errors import broker_error
+from pykafka_wire.wire.protocol.messages.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from pykafka_wire.wire.protocol.messages.group_admin import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+)
+
+#: From version 6 a group that does not exist is an error, and says nothing of permissions.
+_LAST_DESCRIBE_WITH_DEAD: Final = 5
+_GROUP_ID_NOT_FOUND: Final = 69
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A consumer group as its coordinator sees it; ``operations`` is None where brokers are too old to report them."""
+
+    state: str
+    members: Sequence[str]
+    operations: frozenset[Operation] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedGroup:
+    """A group in the list of its coordinator.
+
+    Attributes:
+        protocol_type: ``consumer`` for groups of consumers, empty for one that only has committed offsets.
+        state: empty where brokers are older than Kafka 2.6.
+        kind: ``Consumer`` for the protocol of KIP-848, ``Classic``, ``Share``, …; empty before Kafka 3.8.
+    """
+
+    name: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[ListedGroup]:
+    """Every group that we may see, of all coordinators, by name.
+
+    Raises:
+        BrokerError: a broker refuses the list.
+        TransportError: a broker does not answer: its groups would be missing.
+    """
+    found: dict[str, ListedGroup] = {}
+    for node in cluster.brokers():
+        response = cluster.request(
+            node, ListGroupsRequest(), deadline=deadline, error_codes=lambda answer: (answer.error_code,)
+        )
+        if response.error_code:
+            raise broker_error(response.error_code, broker=node, api="ListGroups")
+        for group in response.groups:
+            found[group.group_id] = ListedGroup(
+                name=group.group_id,
+                protocol_type=group.protocol_type,
+                state=group.group_state,
+                kind=group.group_type,
+            )
+    return [found[name] for name in sorted(found)]
+
+
+def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = None) -> Group:
+    """A group's state, its members (client id and host) and what we may do with it. One that does not exist is Dead.
+
+    Raises:
+        BrokerError: it may not be described.
+    """
+
+    def build(node: int) -> DescribeGroupsRequest:
+        return DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
+
+    def codes(response: DescribeGroupsResponse) -> Iterable[int]:
+        return (each.error_code for each in response.groups)
+
+    response = cluster.coordinator_request(
+        CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=_LAST_DESCRIBE_WITH_DEAD
+    )
+    described = response.groups[0]
+    if described.error_code not in (0, _GROUP_ID_NOT_FOUND):
+        raise broker_error(described.error_code, api="DescribeGroups", detail=f"(group {group!r})")
+    missing = (
+        described.error_code == _GROUP_ID_NOT_FOUND
+    )  # brokers that are not Apache's; Apache's only from version 6 on
+    found = Group(
+        state="Dead" if missing else described.group_state,
+        members=[_member(member.client_id, member.client_host) for member in described.members],
+        operations=None if missing else operations_of(described.authorized_operations),
+    )
+    # DescribeGroups takes a group of the protocol of KIP-848 for one that does not exist.
+    return (_describe_consumer_group(cluster, group, deadline) or found) if found.state == "Dead" else found
+
+
+def _describe_consumer_group(cluster: Cluster, group: str, deadline: Deadline | None) -> Group | None:
+    """A group of the consumer protocol of KIP-848; None for any other, and where brokers do not know the protocol."""
+    node = cluster.coordinator(CoordinatorKind.GROUP, group, deadline=deadline)
+    if not cluster.supports(node, ConsumerGroupDescribeRequest, 0, purpose=COORDINATION, deadline=deadline):
+        return None
+
+    def build(node: int) -> ConsumerGroupDescribeRequest:
+        return ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=True)
+
+    def codes(response: ConsumerGroupDescribeResponse) -> Iterable[int]:
+        return (each.error_code for each in response.groups)
+
+    response = cluster.coordinator_request(CoordinatorKind.GROUP, group, build, codes, deadline=deadline)
+    described = response.groups[0]
+    if described.error_code == _GROUP_ID_NOT_FOUND:
+        return None
+    if described.error_code:
+        raise broker_error(described.error_code, api="ConsumerGroupDescribe", detail=f"(group {group!r})")
+    return Group(
+        state=described.group_state,
+        members=[_member(member.client_id, member.client_host) for member in described.members],
+        operations=operations_of(described.authorized_operations),
+    )
+
+
+def _member(client_id: str, client_host: str) -> str:
+    return f"{client_id} at {client_host.lstrip('/')}"
