@@ -120,6 +120,11 @@ def command_line_page() -> str:
     for name, command in commands.commands.items():
         inner = click.Context(command, info_name=name, parent=context, terminal_width=100, max_content_width=100)
         lines += _help(command, inner, name, 2)
+        for subname, subcommand in command.commands.items() if isinstance(command, click.Group) else ():
+            innermost = click.Context(
+                subcommand, info_name=subname, parent=inner, terminal_width=100, max_content_width=100
+            )
+            lines += _help(subcommand, innermost, f"{name} {subname}", 3)
     return "\n".join(lines) + "\n"
 
 
@@ -130,7 +135,11 @@ def _help(command: click.Command, context: click.Context, title: str, level: int
 def python_api_page() -> str:
     """The public names of each public module, each by its docstring."""
     sections = [
-        ("pykafka_wire", ["LagListener", "PykafkaWireDataSource"], "The data source and its listener."),
+        (
+            "pykafka_wire",
+            ["LagListener", "PykafkaWireDataSource", "checkpoint_position"],
+            "The data source and what belongs to it.",
+        ),
         ("pykafka_wire.lag_listener", ["QueryLag", "lags_of"], "What the listener reports."),
         ("pykafka_wire.values", list(pykafka_wire.values.__all__), "Functions for values in columns."),
         ("pykafka_wire.wire", list(pykafka_wire.wire.__all__), "The Kafka client, which needs no Spark."),
