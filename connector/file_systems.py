@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -43,10 +44,11 @@ def open_folder(path: str, option: str) -> tuple[Any, str]:  # Any: pyarrow's fi
     if scheme == "dbfs":
         inside = "/" + rest.lstrip("/")
         return pyarrow.fs.LocalFileSystem(), inside if inside.startswith(_VOLUMES) else _DBFS_MOUNT + inside
+    if scheme == "file":  # file:/path, as Hadoop prints it, too; Hadoop escapes no blanks, other programs do
+        inside = unquote(re.sub(r"^//[^/]*", "", rest))
+        return pyarrow.fs.LocalFileSystem(), str(Path(inside).absolute())
     if scheme in _S3:
         scheme = "s3"
-    elif scheme == "file" and not rest.startswith("//"):  # as Hadoop prints it
-        rest = f"//{rest}"
     try:
         filesystem, folder = pyarrow.fs.FileSystem.from_uri(f"{scheme}:{rest}")
     except (OSError, ValueError, pa.ArrowException) as error:

@@ -18,6 +18,9 @@ from pykafka_wire.file_systems import open_folder, without_secrets
         ("/a/b", "/a/b"),
         ("file:/a/b/", "/a/b"),
         ("file:///a/b", "/a/b"),
+        ("file://localhost/a/b", "/a/b"),
+        ("file:/a b", "/a b"),
+        ("file:///a%20b", "/a b"),
         ("dbfs:/a/b", "/dbfs/a/b"),
         ("dbfs:/Volumes/main/default/v", "/Volumes/main/default/v"),
         ("c", os.path.abspath("c")),  # noqa: PTH100

@@ -26,9 +26,7 @@ def cluster(kafka: Any) -> Iterator[Cluster]:
 
 
 @pytest.mark.needs("consumer protocol of KIP-848")
-def test_groups_of_both_protocols_are_listed_and_described(
-    cluster: Cluster, kafka: Any, topic: Any, until: Any
-) -> None:
+def test_groups_of_both_protocols_are_listed_and_described(cluster: Cluster, kafka: Any, topic: Any) -> None:
     name, suffix = topic(), uuid.uuid4().hex[:8]
     commit_offsets(cluster, f"offsets-{suffix}", {TopicPartition(name, 0): CommittedOffset(0)})
     consumers = {}

@@ -71,7 +71,7 @@ def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[L
                 name=group.group_id,
                 protocol_type=group.protocol_type,
                 state=group.group_state,
-                kind=group.group_type,
+                kind=group.group_type.capitalize(),  # brokers send small letters; this is how Kafka's tools print it
             )
     return [found[name] for name in sorted(found)]
 
