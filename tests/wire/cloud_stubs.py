@@ -243,6 +243,7 @@ def point_here(monkeypatch: pytest.MonkeyPatch, home: Any, environment: Mapping[
         monkeypatch.setenv(name, str(home / path))
     if "AWS_EC2_METADATA_SERVICE_ENDPOINT" not in environment:
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")  # nothing listens there
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     if "GCE_METADATA_HOST" in environment:
