@@ -1,7 +1,7 @@
 """TLS, a SCRAM user and permissions for a local cluster, and the client's settings that go with them.
 
-Owns: the broker settings, the certificate (made by Java's keytool), the user ``alice``, and what she may do: read and write every
-topic, but not create or delete one. The plaintext listener stays for the brokers themselves, on loopback.
+Owns: the broker settings, the certificate (made by Java's keytool), the user ``alice``, and what she may do: create, read and
+write every topic, but delete none. The plaintext listener stays for the brokers themselves, on loopback.
 Must not know: how a cluster is started.
 
 https://kafka.apache.org/documentation/#security
@@ -90,7 +90,7 @@ class SecuredListener:
         }
 
     def allow(self, cluster: LocalCluster) -> None:
-        """Let the user read and write every topic, in any group and transaction. Takes a second or two.
+        """Let the user create, read and write every topic, in any group and transaction. Takes a second or two.
 
         Raises:
             LocalClusterError: Kafka refused it.
