@@ -55,7 +55,8 @@ class QueryLog:
     """
 
     def __init__(self, files: CheckpointFiles) -> None:
-        """
+        """List the log.
+
         Raises:
             OffsetsError: there is no checkpoint, or it cannot be read.
         """

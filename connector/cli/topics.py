@@ -9,7 +9,6 @@ from typing import Any, Final
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.offsets import partitions_of
 from pykafka_wire.cli.output import counted
 from pykafka_wire.wire.cluster.admin import (
     EARLIEST,
@@ -62,7 +61,7 @@ def describe(topic: str, all_configs: bool) -> None:
     """Show the partitions of TOPIC with their leaders, replicas and offsets, and the configs that are set for it."""
     with connected() as cluster:
         found = _existing(cluster, [topic])[topic]
-        partitions = [tp for tp in partitions_of(cluster, topic) if found.partitions[tp.partition].leader >= 0]
+        partitions = [TopicPartition(topic, number) for number, each in found.partitions.items() if each.leader >= 0]
         earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
         latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
         configs = [each for each in describe_configs_of(cluster, topic) if each.is_own or all_configs]
@@ -86,10 +85,10 @@ def describe(topic: str, all_configs: bool) -> None:
     click.echo(f"topic {topic}, id {_summary(found)['id'] or '-'}, {counted(len(rows), 'partition')}")
     output().rows(rows)
     click.echo()
-    shown = [
-        {"config": each.name, "value": each.value, "set for": "topic" if each.is_own else None} for each in configs
-    ]
-    output().rows(shown, empty="No config is set for this topic.", only_if_set=("set for",) if not all_configs else ())
+    shown: list[dict[str, Any]] = [{"config": each.name, "value": each.value} for each in configs]
+    if all_configs:
+        shown = [{**row, "set for": "topic" if each.is_own else None} for row, each in zip(shown, configs, strict=True)]
+    output().rows(shown, empty="No config is set for this topic.")
 
 
 @topics.command(short_help="Create topics.")
