@@ -162,7 +162,7 @@ release-check: setup  ## sdist and wheel, installed into empty environments
 	$(BIN)/python -m pytest -m long tests/release -s $(PYTEST_ARGS)
 
 examples: setup  ## README's code, and the examples that `make test` runs in one session, each as a program of its own
-	$(BIN)/python -m pytest -m long tests/test_examples.py tests/connector/test_readme.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m long tests/test_examples.py tests/connector/test_guides.py tests/connector/test_tutorial.py $(PYTEST_ARGS)
 
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2 TOPIC=orders:3; SECURED=1 for TLS, SCRAM and ACLs
 	$(BIN)/python -m pykafka_wire.local --nodes $(NODES) $(if $(TOPIC),--topic "$(TOPIC)") $(if $(SECURED),--secured)

@@ -1,0 +1,243 @@
+"""The code of README and of the guides in docs/, run as it stands there."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from pykafka_wire.options.source import parse_source_options
+from pykafka_wire.values.registry.settings import registry_of
+from tests.connector.shown_code import ORDER, ROOT, Shown, code, send_orders
+
+#: Every document with blocks of Python or SQL. README's blocks are those of guides; test_tutorial.py runs the tutorial.
+WITH_CODE = {
+    "README.md",
+    "docs/columns.md",
+    "docs/index.md",
+    "docs/migration.md",
+    "docs/read.md",
+    "docs/registry.md",
+    "docs/secure.md",
+    "docs/tutorial.md",
+    "docs/typed-topics.md",
+    "docs/without-spark.md",
+    "docs/write-exactly-once.md",
+    "docs/write.md",
+}
+
+
+@pytest.fixture
+def shown(spark: Any, kafka: Any, registry_url: str, tmp_path: Path) -> Shown:
+    return Shown(spark, kafka, registry_url, tmp_path)
+
+
+@pytest.fixture
+def views(spark: Any) -> Iterator[list[str]]:
+    """Names of views to drop at the end."""
+    names: list[str] = []
+    yield names
+    for name in names:
+        spark.catalog.dropTempView(name)
+
+
+def test_every_document_with_code_is_run() -> None:
+    documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    found = {path.relative_to(ROOT).as_posix() for path in documents}
+    assert {name for name in found if code(name)} == WITH_CODE
+
+
+def test_readme_and_the_first_page_show_the_code_of_the_guides() -> None:
+    guides = [block for name in WITH_CODE - {"README.md"} for block in code(name)]
+    for block in [*code("README.md"), *code("docs/index.md")[:1]]:
+        assert block in guides, f"not in a guide, and so not run:\n{block}"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)  # two queries, and the session if it is the first to ask for it
+def test_the_streams_that_the_guides_show_run(shown: Shown, topic: Any, outside: Any, views: list[str]) -> None:
+    _, into_delta, *_ = code("docs/read.md")
+    (exactly_once,) = code("docs/write-exactly-once.md")
+    for name in ("orders", "orders-json", "orders-clean"):
+        topic(2, name=name)
+    send_orders(outside, shown.registry_url, "orders", 10)
+    spark = shown.spark
+    before = {query.id for query in spark.streams.active}
+
+    def started() -> Any:
+        (query,) = (query for query in spark.streams.active if query.id not in before)
+        query.processAllAvailable()
+        return query
+
+    shown.python(into_delta)
+    started().stop()
+    table = spark.read.format("delta").load(str(shown.folder / "orders"))
+    assert table.selectExpr("count(1)", "sum(id)", "sum(amount)").collect()[0][:] == (10, 45, 15.0)
+
+    outside.fill("orders-json", [5, 5])
+    options = {"kafka.bootstrap.servers": shown.kafka.bootstrap_servers, "subscribe": "orders-json"}
+    stream = spark.readStream.format("pykafka-wire").options(**options, startingOffsets="earliest")
+    shown.names["df"] = stream.load()
+    shown.python(exactly_once)
+    started().stop()
+    assert len(outside.consume("orders-clean", isolation_level="read_committed")) == 10
+
+
+def test_the_guides_to_reading_and_writing(shown: Shown, topic: Any, outside: Any, views: list[str]) -> None:
+    batch, _, sql, tables, listener = code("docs/read.md")  # test_plain_session.py runs the tables
+    assert "CREATE TABLE" in tables
+    write, typed_write = code("docs/write.md")
+    _, register = code("docs/index.md")
+    for name in ("orders", "orders-json"):
+        topic(2, name=name)
+    names = shown.names
+    confluent = SchemaRegistryClient({"url": shown.registry_url})
+    confluent.register_schema("orders-value", Schema(json.dumps(ORDER), "AVRO"))
+    names["df"] = shown.spark.range(10).selectExpr("id", "'DE' AS country", "1.5D AS amount")
+
+    shown.python(register)
+    shown.python(write)
+    records = outside.consume("orders-json")
+    assert sorted(json.loads(record.value)["id"] for record in records) == list(range(10))
+
+    shown.python(typed_write)
+    records = outside.consume("orders")
+    assert {record.key for record in records} == {b"DE"}
+    decoded = [AvroDeserializer(confluent)(record.value, None) for record in records]
+    assert sorted(order["id"] for order in decoded) == list(range(10))
+
+    assert shown.python(batch)["records"].count() == 10
+    views.append("order_records")
+    assert sum(row[1] for row in shown.sql(sql)) == 10
+    try:
+        shown.python(listener)
+    finally:
+        shown.spark.streams.removeListener(names["listener"])
+
+
+def test_the_guide_to_typed_topics(shown: Shown, topic: Any, outside: Any, views: list[str]) -> None:
+    sql, stream, clicks, readings, diverted, pruned, pruned_sql, write = code("docs/typed-topics.md")
+    for name in ("orders", "clicks", "readings", "orders-eu"):
+        topic(1, name=name)
+    send_orders(outside, shown.registry_url, "orders", 4)
+    outside.produce("clicks", [outside.Record(value=b'{"user": 7, "page": "/", "at": "2026-01-02T03:04:05Z"}')])
+    outside.produce("readings", [outside.Record(value=struct.pack("<d", 21.5))])
+    views += ["orders", "amounts", "orders_to_send"]
+
+    assert sorted(map(tuple, shown.sql(sql))) == [("DE", 3.0), ("FR", 3.0)]
+    assert [field.name for field in shown.python(stream)["by_country"].schema] == ["country", "sum(amount)"]
+    (click,) = shown.python(clicks)["clicks"].collect()
+    assert (click.value.user, click.value.page) == (7, "/")
+    (reading,) = shown.python(readings)["readings"].collect()
+    assert reading.value.celsius == 21.5
+    assert [tuple(row.value) for row in shown.python(pruned)["amounts"].collect()] == [(i, 1.5) for i in range(4)]
+    assert shown.sql(pruned_sql)[0][0] == 6.0
+
+    outside.produce("orders", [outside.Record(value=b"no Avro")])
+    shown.python(diverted)
+    assert shown.names["good"].count() == 4
+    (broken,) = shown.names["broken"].collect()
+    assert (broken.topic, broken.offset) == ("orders", 4)
+
+    shown.names["good"].createOrReplaceTempView("orders_to_send")
+    shown.python(write)
+    assert len(outside.consume("orders-eu")) == 4
+
+
+def test_the_guide_to_values_in_columns(spark: Any, kafka: Any, topic: Any, outside: Any, registry_url: str) -> None:
+    (block,) = code("docs/columns.md")
+    name = topic(1)
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    fields = [{"name": "id", "type": "long"}, {"name": "price", "type": price}]
+    at = {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}
+    confluent = SchemaRegistryClient({"url": registry_url})
+    written = {"type": "record", "name": "CleanOrder", "fields": fields}
+    confluent.register_schema("orders-clean-value", Schema(json.dumps(written), "AVRO"))
+    read = {"type": "record", "name": "Order", "fields": [*fields, at]}
+    serializer = AvroSerializer(confluent, json.dumps(read))
+    order = {"id": 5, "price": Decimal("1.50"), "at": 1_700_000_000_000}
+    value = serializer(order, SerializationContext(name, MessageField.VALUE))
+    outside.produce(name, [outside.Record(value=value), outside.Record(value=b"no Avro")])
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name}
+    names = {"spark": spark, "records": spark.read.format("pykafka-wire").options(**options).load()}
+    # The registry of the tests knows no passwords.
+    asked = 'Registry("https://registry:8081", basic_auth="env:REGISTRY_USER_INFO")'
+    assert asked in block
+    exec(block.replace(asked, f'Registry("{registry_url}")'), names)
+    (good,), (broken,) = names["good"].collect(), names["broken"].collect()
+    assert (good.id, good.price) == (5, Decimal("1.50"))
+    assert (broken.topic, broken.offset) == (name, 1)
+    assert names["written"].collect()[0].value[0] == 0
+
+
+def test_the_two_queries_that_the_migration_guide_compares_agree(shown: Shown, topic: Any, outside: Any) -> None:
+    _, before, after = code("docs/migration.md")
+    topic(1, name="orders")
+    send_orders(outside, shown.registry_url, "orders", 4)
+    shown.names["order_schema"] = json.dumps(ORDER)
+    old, new = (shown.python(block)["orders"] for block in (before, after))
+    assert old.schema.simpleString() == new.schema.simpleString()
+    assert old.collect() == new.collect()
+    assert new.count() == 4
+
+
+def test_the_start_that_the_migration_guide_gives_is_taken() -> None:
+    block, *_ = code("docs/migration.md")
+    (given,) = re.findall(r"\.option\(\"startingOffsets\", '(.*)'\)", block)
+    options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders", "startingOffsets": given}
+    parse_source_options(options, "stream")
+
+
+def test_the_registrys_options_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_USER_INFO", "me:secret")
+    (block,) = code("docs/registry.md")
+    options = dict(re.findall(r'\.option\("(.+?)", "(.+?)"\)', block))
+    assert len(options) == 3
+    assert registry_of(options) is not None
+
+
+class _Recorded:
+    """Stands for `spark.read`: keeps the options, and reads nothing."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+
+    def format(self, name: str) -> _Recorded:
+        assert name == "pykafka-wire"
+        return self
+
+    def options(self, **options: str) -> _Recorded:
+        self.given |= options
+        return self
+
+    def option(self, name: str, value: str) -> _Recorded:
+        return self.options(**{name: value})
+
+    def load(self) -> None: ...
+
+
+def test_the_options_of_a_secured_cluster_are_taken() -> None:
+    """tests/test_conf.py reads from such a cluster, with the files in conf/."""
+    (block,) = code("docs/secure.md")
+    read = _Recorded()
+    exec(block, {"spark": type("Session", (), {"read": read})})
+    parsed = parse_source_options(read.given, "batch")
+    assert len(read.given) == 7
+    assert not parsed.warnings
+
+
+def test_the_client_without_spark(kafka: Any, topic: Any) -> None:
+    (block,) = code("docs/without-spark.md")
+    topic(1, name="orders")
+    names: dict[str, Any] = {}
+    exec(block.replace("broker:9092", kafka.bootstrap_servers), names)
+    assert names["n_records"] == 10
