@@ -64,7 +64,7 @@ picture: setup  ## measure and redraw docs/batch-read.png; the machine should be
 	$(BIN)/python benchmarks/bench.py --items read-none-16k-noop read-none-256k-noop read-ceiling --into docs/batch-read.json
 
 .PHONY: typed
-typed: setup  ## measure typed topics, into docs/typed-topics.json and the documents' table; the machine should be idle
+typed: setup  ## measure typed topics, into docs/typed-topics.json and the table in docs/performance.md; the machine should be idle
 	$(BIN)/python benchmarks/bench.py --items typed --into benchmarks/results/typed.json
 	$(BIN)/python benchmarks/typed_table.py benchmarks/results/typed.json
 
@@ -151,7 +151,7 @@ parity: setup  ## every scenario through both connectors, side by side
 	  tests/connector/source/test_data_loss.py $(PYTEST_ARGS)
 	@sed -n '/^[0-9]* scenarios:/,/^## /{/^##/!p}' docs/parity.md
 
-compat: setup  ## the essential tests on Spark 4.0 to 4.3, classic and Connect, with README's Delta, Java and Python
+compat: setup  ## the essential tests on Spark 4.0 to 4.3, classic and Connect, with the Delta, Java and Python of docs/install.md
 	$(BIN)/python -m pytest -m long tests/connector/compat -s $(PYTEST_ARGS)
 
 .PHONY: deployments
@@ -161,7 +161,7 @@ deployments: setup  ## the ways of docs/deployment.md: a sent wheel on a standal
 release-check: setup  ## sdist and wheel, installed into empty environments
 	$(BIN)/python -m pytest -m long tests/release -s $(PYTEST_ARGS)
 
-examples: setup  ## README's code, and the examples that `make test` runs in one session, each as a program of its own
+examples: setup  ## the documentation's code, the notebook, and the examples that `make test` runs in one session, each as a program of its own
 	$(BIN)/python -m pytest -m long tests/test_examples.py tests/connector/test_guides.py tests/connector/test_tutorial.py $(PYTEST_ARGS)
 
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2 TOPIC=orders:3; SECURED=1 for TLS, SCRAM and ACLs

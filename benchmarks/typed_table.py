@@ -1,4 +1,6 @@
-"""The table of typed topics, made of a results file: `python typed_table.py FILE.json` writes it, and keeps the file in docs/.
+"""The table of typed topics in docs/performance.md, made of a results file, which is kept in docs/.
+
+    python typed_table.py FILE.json
 
 Only items that were measured are in it, each against the contender that its goal names.
 """
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-DOCUMENTS: Final = (ROOT / "README.md", ROOT / "docs" / "performance.md")
+PAGE: Final = ROOT / "docs" / "performance.md"
 RESULTS: Final = ROOT / "docs" / "typed-topics.json"
 BEGIN: Final = "<!-- typed: written by benchmarks/typed_table.py -->"
 END: Final = "<!-- /typed -->"
@@ -60,8 +62,7 @@ def main() -> None:
     text = Path(sys.argv[1]).read_text(encoding="utf-8")
     rendered = table(json.loads(text))
     print(rendered)
-    for document in DOCUMENTS:
-        document.write_text(in_document(document.read_text(encoding="utf-8"), rendered), encoding="utf-8")
+    PAGE.write_text(in_document(PAGE.read_text(encoding="utf-8"), rendered), encoding="utf-8")
     RESULTS.write_text(text, encoding="utf-8")
 
 

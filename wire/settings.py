@@ -82,7 +82,7 @@ class ClientSettings:
     # Java's defaults, 16384 and 5, suit records that arrive one by one; here they arrive in Arrow batches of thousands.
     batch_size: int | None = field(default=None, metadata=_row(_MS, "writes", "maximum size of one record batch before compression, in bytes; also how many bytes of rows without a key go to one partition before the next; none: this client's choice"))
     linger_ms: int | None = field(default=None, metadata=_row(_MS, "writes", "records that have waited for this time are sent when the next Arrow batch arrives, in ms; none: they are sent when a request is full, or the rows end"))
-    partitioner_class: str | None = field(default=None, metadata=_row(parsers.text, "writes", "`RoundRobinPartitioner`, or `module:function` (see README, Write); none: the key's hash, as Java's clients do"))
+    partitioner_class: str | None = field(default=None, metadata=_row(parsers.text, "writes", "`RoundRobinPartitioner`, or `module:function` (see [Write to a topic](write.md)); none: the key's hash, as Java's clients do"))
     partitioner_ignore_keys: bool = field(default=False, metadata=_row(parsers.boolean, "writes", "choose partitions as if no row had a key"))
     buffer_memory: int = field(default=33_554_432, metadata=_row(_BYTES, "writes", "maximum size of the batches that wait for acknowledgement, in bytes"))
     delivery_timeout_ms: int = field(default=120_000, metadata=_row(parsers.whole(1), "writes", "time limit of a batch with all its retries, in ms"))
@@ -101,7 +101,7 @@ class ClientSettings:
     enable_auto_commit: bool = field(default=True, metadata=_row(parsers.boolean, "groups", "commit positions while polling"))
     auto_commit_interval_ms: int = field(default=5_000, metadata=_row(_MS, "groups", "time between such commits, in ms"))
     # Not a setting of Kafka's: short for security.protocol, sasl.mechanism and the source of the credentials.
-    auth: str | None = field(default=None, metadata=_row(cloud_settings.parse_auth, "SASL", "`aws-msk-iam`, `azure`, `google`, or `databricks:NAME` for a service credential: the cloud's own credentials, found where its libraries look for them; sets `security.protocol` and `sasl.mechanism` (see docs/clouds.md)"))
+    auth: str | None = field(default=None, metadata=_row(cloud_settings.parse_auth, "SASL", "`aws-msk-iam`, `azure`, `google`, or `databricks:NAME` for a service credential: the cloud's own credentials, found where its libraries look for them; sets `security.protocol` and `sasl.mechanism` (see [Clouds](clouds.md))"))
     sasl_mechanism: str | None = field(default=None, metadata=_row(parsers.one_of(*_MECHANISMS), "SASL", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`, `GSSAPI` or `AWS_MSK_IAM`"))
     sasl_jaas_config: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "a login module with its options, in the syntax of Java's clients", secret=True))
     sasl_username: str | None = field(default=None, metadata=_row(parsers.text, "SASL", "the user, for PLAIN and SCRAM; overrides the JAAS line's"))

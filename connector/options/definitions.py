@@ -1,6 +1,6 @@
 """The connector's own options: names, defaults, meanings.
 
-:mod:`pykafka_wire.options.names` checks names by it, :mod:`pykafka_wire.options.parsing` takes defaults from it, and README shows it.
+:mod:`pykafka_wire.options.names` checks names by it, :mod:`pykafka_wire.options.parsing` takes defaults from it, and docs/options.md shows it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("subscribe", "one of three", "SB", "topics, separated by commas"),
     OptionSpec("subscribePattern", "one of three", "SB", "a regular expression that a part of a topic's name must match; internal topics never match"),
     OptionSpec("assign", "one of three", "SB", 'topic-partitions as JSON, `{"topic":[0,1]}`'),
-    OptionSpec("startingOffsets", "S latest, B earliest", "SB", "`earliest`, `latest` (stream only), `group` (the committed offsets of `kafka.group.id`), `checkpoint:PATH` (where another query's checkpoint stands, see [checkpoints](docs/checkpoints.md)), or JSON `{\"topic\":{\"0\":23,\"1\":-2}}` naming every partition (-2 earliest, -1 latest); used at a query's first start only"),
+    OptionSpec("startingOffsets", "S latest, B earliest", "SB", "`earliest`, `latest` (stream only), `group` (the committed offsets of `kafka.group.id`), `checkpoint:PATH` (where another query's checkpoint stands, see [checkpoints](checkpoints.md)), or JSON `{\"topic\":{\"0\":23,\"1\":-2}}` naming every partition (-2 earliest, -1 latest); used at a query's first start only"),
     OptionSpec("startingOffsetsByTimestamp", "none", "SB", 'JSON `{"topic":{"0":1700000000000,"1":"-10m"}}` naming every partition, each time as in `startingTimestamp`; overrides `startingOffsets`'),
     OptionSpec("startingTimestamp", "none", "SB", "one timestamp for all: ms since the epoch, ISO-8601, or relative such as `-10m`; overrides the two above"),
     OptionSpec("startingOffsetsByTimestampStrategy", "error", "SB", "`error` or `latest`: where to start if a partition has no record at or after the timestamp"),
@@ -32,7 +32,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("endingOffsets", "latest", "B", "`latest`, `checkpoint:PATH`, or JSON as in `startingOffsets` (-1 latest)"),
     OptionSpec("endingOffsetsByTimestamp", "none", "B", "as `startingOffsetsByTimestamp`; latest if no record matches"),
     OptionSpec("endingTimestamp", "none", "B", "as `startingTimestamp`; latest if no record matches"),
-    OptionSpec("microBatch", "none", "B", "`PATH#12`: read what micro-batch 12 of the query with the checkpoint in PATH has read, of `subscribe`'s topics or of all; see [checkpoints](docs/checkpoints.md#one-micro-batch)"),
+    OptionSpec("microBatch", "none", "B", "`PATH#12`: read what micro-batch 12 of the query with the checkpoint in PATH has read, of `subscribe`'s topics or of all; see [checkpoints](checkpoints.md#one-micro-batch)"),
     OptionSpec("includeHeaders", "false", "SB", "adds the column `headers`"),
     OptionSpec("valueFormat", "binary", "SBW", "`binary`, `string` (UTF-8), `json`, `avro` or `protobuf`: what the column `value` is decoded from, or encoded as"),
     OptionSpec("valueSchema", "the subject's newest version", "SBW", "for `json` a Spark DDL such as `id BIGINT, at TIMESTAMP`, needed where `.schema(…)` does not give the type; for `avro` and `protobuf` the reader's schema, or without a registry the schema of the values themselves; for a write the schema to write with, which the subject must have"),
@@ -45,19 +45,19 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("keyMessage", "the first one", "SBW", "as `valueMessage`"),
     OptionSpec("onKeyError", "fail", "SB", "as `onValueError`; `divert` adds the column `keyError`"),
     OptionSpec("readerSchema", "checkpoint", "S", "the registry's schema that a restarted query reads with: `checkpoint`, the one that it started with, or `latest`, the newest version, from the next micro-batch on"),
-    OptionSpec("schema.registry.url", "none", "SBW", "`https://host:port`, with the path of Apicurio or a proxy behind it; several, separated by commas, are tried in turn; see [A registry's settings](docs/registry.md)"),
+    OptionSpec("schema.registry.url", "none", "SBW", "`https://host:port`, with the path of Apicurio or a proxy behind it; several, separated by commas, are tried in turn; see [A registry's settings](registry.md)"),
     OptionSpec("basic.auth.user.info", "none", "SBW", "`user:password` for the registry, or a reference to it, such as `env:NAME`; this and the next ones may have the prefix `schema.registry.`"),
     OptionSpec("basic.auth.credentials.source", "`USER_INFO`", "SBW", "`USER_INFO`, `URL` (`https://user:password@host`) or `SASL_INHERIT` (the user of `kafka.sasl.*`)"),
     OptionSpec("bearer.auth.token", "none", "SBW", "a token for the registry, or a reference to it"),
     OptionSpec("bearer.auth.credentials.source", "`STATIC_TOKEN`", "SBW", "`STATIC_TOKEN`, `OAUTHBEARER` (with `bearer.auth.issuer.endpoint.url`, `.client.id`, `.client.secret`, `.scope`) or `SASL_OAUTHBEARER_INHERIT`; Confluent Cloud also wants `bearer.auth.logical.cluster` and `bearer.auth.identity.pool.id`"),
     OptionSpec("proxy.host", "of the environment", "SBW", "with `proxy.port`: the HTTP proxy to the registry; without them the environment's `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` apply"),
     OptionSpec("schema.registry.ssl.*", "Kafka's own", "SBW", "TLS to the registry, under the names of `kafka.ssl.*`"),
-    OptionSpec("databricks.serviceCredential", "none", "SBW", "a service credential of Unity Catalog, as for Databricks' own connector; the same as `kafka.auth=databricks:NAME` (see [Clouds](docs/clouds.md))"),
+    OptionSpec("databricks.serviceCredential", "none", "SBW", "a service credential of Unity Catalog, as for Databricks' own connector; the same as `kafka.auth=databricks:NAME` (see [Clouds](clouds.md))"),
     OptionSpec("databricks.serviceCredential.scope", "the service's", "SBW", "the scope of its tokens; the same as `kafka.sasl.oauthbearer.scope`"),
     OptionSpec("value.subject.name.strategy", "TopicNameStrategy", "SBW", "`TopicNameStrategy` (the subject is `<topic>-value`), `RecordNameStrategy` or `TopicRecordNameStrategy`"),
     OptionSpec("key.subject.name.strategy", "TopicNameStrategy", "SBW", "the same for keys"),
     OptionSpec("schema.registry.auto.register", "false", "W", "register a schema that the subject does not have: `valueSchema`, or one derived from the column; Confluent's name `auto.register.schemas` means the same"),
-    OptionSpec("filterPushdown", "false", "B", "read only what filters on topic, partition, offset and timestamp allow; also needs `spark.sql.python.filterPushdown.enabled`; see [Filters](#filters)"),
+    OptionSpec("filterPushdown", "false", "B", "read only what filters on topic, partition, offset and timestamp allow; also needs `spark.sql.python.filterPushdown.enabled`; see [Filters](read.md#filters)"),
     OptionSpec("failOnDataLoss", "true", "SB", "fail if records were lost before they were read; `false` skips them and logs the range"),
     OptionSpec("dataLossLedger", "none", "SB", "with `failOnDataLoss=false`: a folder, or a URI that pyarrow supports; each lost range is written there as a Parquet file"),
     OptionSpec("maxOffsetsPerTrigger", "none", "S", "maximum of offsets per micro-batch, divided in proportion to each partition's lag (Spark 4.2+)"),
@@ -77,7 +77,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("topic", "none", "W", "the topic to write to; overrides a `topic` column"),
     OptionSpec("deliveryGuarantee", "at-least-once", "W", "`exactly-once` writes each micro-batch in a transaction that contains a marker; streaming writes only, needs `kafka.transactional.id`"),
     OptionSpec("kafka.transactional.id", "none", "W", "for `exactly-once`: a name that only this query uses, the same after every restart"),
-    OptionSpec("transactions", "driver", "W", "for `exactly-once`: with `driver` all of a micro-batch passes through the driver, in one transaction; with `tasks` each task writes in a transaction of its own and the driver commits them all, for large micro-batches; see [Through the tasks](#through-the-tasks)"),
+    OptionSpec("transactions", "driver", "W", "for `exactly-once`: with `driver` all of a micro-batch passes through the driver, in one transaction; with `tasks` each task writes in a transaction of its own and the driver commits them all, for large micro-batches; see [Through the tasks](write-exactly-once.md#through-the-tasks)"),
     OptionSpec("markerTopic", "`topic`", "W", "for `exactly-once`: the topic under whose name the marker is stored, best an empty one; nothing is written to it"),
     OptionSpec("failOnMissingMarker", "true", "W", "for `exactly-once`: fail if the marker of the query's last micro-batch is missing, or another query's is in its place; `false` continues, and may write that micro-batch twice"),
     OptionSpec("onMarkerMismatch", "fail", "W", "for `exactly-once`: what to do if a micro-batch is in Kafka with other rows than a repeated run computes: `fail`, or `skip` it and keep what is in Kafka"),
@@ -97,7 +97,7 @@ def default_of(name: str) -> str:
 
 
 def options_table() -> str:
-    """The options as a Markdown table, the one that README shows."""
+    """The options as a Markdown table, the one that docs/options.md shows."""
     lines = ["| Option | Default | Where | Meaning |", "|---|---|---|---|"]
     for spec in OPTIONS:
         meaning = spec.meaning.replace("|", "\\|")

@@ -166,7 +166,7 @@ def _unknown(name: str, mode: Mode, known: Mapping[str, object]) -> str:
     nearest = _nearest(lowered, mode)
     if nearest is not None:
         raise OptionError(f"unknown option {name!r}: did you mean {nearest}?")
-    return f"The option {name} is unknown, and a {_MODES[mode]} ignores it; the README lists the options"
+    return f"The option {name} is unknown, and a {_MODES[mode]} ignores it; the documentation's page Options lists all"
 
 
 def _nearest(lowered: str, mode: Mode) -> str | None:

@@ -1,4 +1,4 @@
-"""What the figures in README rest on: pairing, medians, and that contenders which saw different data are refused."""
+"""What the figures in docs/performance.md rest on: pairing, medians, and that contenders which saw different data are refused."""
 
 from __future__ import annotations
 

@@ -19,11 +19,16 @@ from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.values.registry.settings import registry_of
 from tests.connector.shown_code import ORDER, ROOT, Shown, code, send_orders
 
-#: Every document with blocks of Python or SQL. README's blocks are those of guides; test_tutorial.py runs the tutorial.
+#: Every document with blocks of Python or SQL. The blocks of README and of the first page are those of guides. test_tutorial.py
+#: runs the tutorial, test_plain_session.py the tables in docs/read.md, tests/connector/deployments what docs/deployment.md shows.
 WITH_CODE = {
     "README.md",
+    "docs/checkpoints.md",
+    "docs/clouds.md",
     "docs/columns.md",
+    "docs/deployment.md",
     "docs/index.md",
+    "docs/install.md",
     "docs/migration.md",
     "docs/read.md",
     "docs/registry.md",
@@ -57,8 +62,9 @@ def test_every_document_with_code_is_run() -> None:
 
 
 def test_readme_and_the_first_page_show_the_code_of_the_guides() -> None:
-    guides = [block for name in WITH_CODE - {"README.md"} for block in code(name)]
-    for block in [*code("README.md"), *code("docs/index.md")[:1]]:
+    shown_again = {"README.md", "docs/index.md"}
+    guides = [block for name in WITH_CODE - shown_again for block in code(name)]
+    for block in [*code("README.md"), *code("docs/index.md")]:
         assert block in guides, f"not in a guide, and so not run:\n{block}"
 
 
@@ -83,6 +89,15 @@ def test_the_streams_that_the_guides_show_run(shown: Shown, topic: Any, outside:
     table = spark.read.format("delta").load(str(shown.folder / "orders"))
     assert table.selectExpr("count(1)", "sum(id)", "sum(amount)").collect()[0][:] == (10, 45, 15.0)
 
+    from_checkpoint, micro_batch, by_the_session = code("docs/checkpoints.md")
+    places = {"s3a://lake": "/lake", "orders-old": "orders", "orders#12": "orders#0"}
+    for block in (from_checkpoint, micro_batch, by_the_session):
+        for shown_place, place in places.items():
+            block = block.replace(shown_place, place)
+        shown.python(block)
+    assert shown.names["orders"].columns[:2] == ["key", "value"]
+    assert shown.names["bad"].count() == 10
+
     outside.fill("orders-json", [5, 5])
     options = {"kafka.bootstrap.servers": shown.kafka.bootstrap_servers, "subscribe": "orders-json"}
     stream = spark.readStream.format("pykafka-wire").options(**options, startingOffsets="earliest")
@@ -93,10 +108,9 @@ def test_the_streams_that_the_guides_show_run(shown: Shown, topic: Any, outside:
 
 
 def test_the_guides_to_reading_and_writing(shown: Shown, topic: Any, outside: Any, views: list[str]) -> None:
-    batch, _, sql, tables, listener = code("docs/read.md")  # test_plain_session.py runs the tables
-    assert "CREATE TABLE" in tables
+    batch, _, sql, _, listener = code("docs/read.md")
     write, typed_write = code("docs/write.md")
-    _, register = code("docs/index.md")
+    (register,) = code("docs/install.md")
     for name in ("orders", "orders-json"):
         topic(2, name=name)
     names = shown.names
@@ -192,7 +206,7 @@ def test_the_two_queries_that_the_migration_guide_compares_agree(shown: Shown, t
 
 def test_the_start_that_the_migration_guide_gives_is_taken() -> None:
     block, *_ = code("docs/migration.md")
-    (given,) = re.findall(r"\.option\(\"startingOffsets\", '(.*)'\)", block)
+    (given,) = re.findall(r"\.option\(\"startingOffsets\", \"(.*)\"\)", block)
     options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders", "startingOffsets": given}
     parse_source_options(options, "stream")
 
@@ -225,13 +239,14 @@ class _Recorded:
     def load(self) -> None: ...
 
 
-def test_the_options_of_a_secured_cluster_are_taken() -> None:
-    """tests/test_conf.py reads from such a cluster, with the files in conf/."""
-    (block,) = code("docs/secure.md")
+@pytest.mark.parametrize(("document", "n_options"), [("docs/secure.md", 7), ("docs/clouds.md", 3)])
+def test_the_options_of_secured_clusters_are_taken(document: str, n_options: int) -> None:
+    """tests/test_conf.py reads from a secured cluster, with the files in conf/; no cloud can be reached from a test."""
+    (block,) = code(document)
     read = _Recorded()
-    exec(block, {"spark": type("Session", (), {"read": read})})
-    parsed = parse_source_options(read.given, "batch")
-    assert len(read.given) == 7
+    exec(block, {"spark": type("Session", (), {"read": read, "readStream": read})})
+    parsed = parse_source_options(read.given, "stream")
+    assert len(read.given) == n_options
     assert not parsed.warnings
 
 

@@ -1,4 +1,4 @@
-"""The table of options is one: in code and in the README."""
+"""The table of options is one: in the code and in docs/options.md."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pykafka_wire.options.definitions import OPTIONS, options_table
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
 
 
-def test_the_readme_shows_the_table() -> None:
-    assert options_table() in README.read_text(), (
-        "paste the output of pykafka_wire.options.definitions.options_table() into README"
+def test_the_page_shows_the_table() -> None:
+    assert options_table() in PAGE.read_text(encoding="utf-8"), (
+        "paste the output of pykafka_wire.options.definitions.options_table() into docs/options.md"
     )
 
 

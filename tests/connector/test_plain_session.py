@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "read.md"
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -55,7 +55,7 @@ def test_warnings_are_logged_once_a_query_and_tables_take_their_options_with_the
     java: None, kafka: Any, topic: Any, outside: Any, tmp_path: Path
 ) -> None:
     source, target = topic(2), topic(2)
-    (block,) = re.findall(r"```sql\n(CREATE TABLE.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = re.findall(r"```sql\n(CREATE TABLE.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     for shown, used in (("broker:9092", kafka.bootstrap_servers), ("'orders'", f"'{source}'")):
         block = block.replace(shown, used)
     (tmp_path / "tables.sql").write_text(block)

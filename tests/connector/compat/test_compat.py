@@ -57,15 +57,17 @@ def python(request: pytest.FixtureRequest, wheel: Path) -> Path:
 
 
 class Row(NamedTuple):
-    """A row of README's table of versions."""
+    """A row of the table of versions in docs/install.md."""
 
     delta: str
     javas: list[int]
     python: tuple[int, ...]
 
 
-def readme_row(spark: str) -> Row:
-    (row,) = re.findall(rf"^\| {spark} \|(.*)\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+def documented_row(spark: str) -> Row:
+    (row,) = re.findall(
+        rf"^\| {spark} \|(.*)\|$", (ROOT / "docs" / "install.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     delta, java, python = (cell.strip(" `") for cell in row.split("|"))
     return Row(
         delta, [int(each) for each in java.split(",")], tuple(int(each) for each in python.strip("+").split("."))
@@ -84,16 +86,16 @@ def installed_javas() -> dict[int, Path]:
     return {each.version: each.home for each in found if each is not None}
 
 
-def test_readme_says_which_delta_java_and_python(
+def test_the_documented_delta_java_and_python(
     python: Path, java: None, kafka: Any, topic: Any, outside: Any, tmp_path: Path
 ) -> None:
-    """From a topic into a Delta table, on each Java that README has for this Spark and that is installed here."""
+    """From a topic into a Delta table, on each Java that docs/install.md has for this Spark and that is installed here."""
     version = run(python, "-c", "import pyspark; print(pyspark.__version__)").strip()
     spark = version.rpartition(".")[0]
-    row = readme_row(spark)
+    row = documented_row(spark)
     assert row.python == VERSIONS[version]
     if row.delta == "none yet":
-        with pytest.raises(JarResolutionError, match="could not get"):  # else: try it, and tell README
+        with pytest.raises(JarResolutionError, match="could not get"):  # else: try it, and tell docs/install.md
             delta_jars(spark)
         jars = ""
     else:
