@@ -59,6 +59,10 @@ docs-serve: setup $(VENV)/.docs  ## the site on this machine, rebuilt while you 
 bench: setup  ## compare speed with Spark's JVM connector, in one session
 	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
 
+.PHONY: performance
+performance: setup  ## measure everything in one run, into docs/performance.json; `make docs` plots each row. An hour and a half on an idle machine
+	$(BIN)/python benchmarks/bench.py --items '*' --into docs/performance.json
+
 .PHONY: picture
 picture: setup  ## measure and redraw docs/batch-read.png; the machine should be idle
 	$(BIN)/python benchmarks/bench.py --items read-none-16k-noop read-none-256k-noop read-ceiling --into docs/batch-read.json

@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +22,44 @@ def results(docs: Path) -> Iterator[Path]:
 
 
 def drawn(docs: Path) -> dict[str, bytes]:
-    """A PNG for each results file, by its path in the site."""
+    """A PNG for each part of each results file, by its path in the site."""
     draw, _ = _benchmarks()
     pictures = {}
     with tempfile.TemporaryDirectory() as folder:
         for path in results(docs):
-            picture = Path(folder) / f"{path.stem}.png"
-            draw(json.loads(path.read_text(encoding="utf-8")), picture)
-            pictures[picture_of(path)] = picture.read_bytes()
+            for part in parts(json.loads(path.read_text(encoding="utf-8"))):
+                picture = Path(folder) / "part.png"
+                draw(part.content, picture)
+                pictures[picture_of(path, part)] = picture.read_bytes()
     return pictures
 
 
-def picture_of(path: Path) -> str:
-    """Where the site has the plot of a results file."""
-    return f"assets/measured/{path.stem}.png"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Rows of one kind, small enough for one picture; `content` is as in a results file."""
+
+    name: str
+    content: Mapping[str, Any]
+
+
+def parts(content: Mapping[str, Any]) -> Iterator[Part]:
+    """The rows that were measured, by the first word of their names: read, write, stream, typed and so on."""
+    by_kind: dict[str, list[Any]] = {}
+    for item in content["items"]:
+        if item["contenders"]:
+            by_kind.setdefault(item["name"].partition("-")[0], []).append(item)
+    for kind, items in by_kind.items():
+        yield Part(name=kind, content={**content, "items": items})
+
+
+def picture_of(path: Path, part: Part) -> str:
+    """Where the site has the plot of a part of a results file."""
+    return f"assets/measured/{path.stem}-{part.name}.png"
 
 
 def measurements_page(docs: Path) -> str:
-    """Every row of every results file: a plot and a table for each."""
-    parts = [
+    """Every row of every results file: a plot and a table for each kind of rows."""
+    sections = [
         "# Every row measured\n\n"
         "This page shows the results files as they are: each row, each contender, medians with the lowest and highest run. "
         "[Performance](performance.md) explains what is compared. A ratio is pykafka-wire's figure divided by the contender's.\n"
@@ -47,16 +67,17 @@ def measurements_page(docs: Path) -> str:
     for path in results(docs):
         content = json.loads(path.read_text(encoding="utf-8"))
         machine, versions, given = content["machine"], content["versions"], content["arguments"]
-        parts.append(
+        sections.append(
             f"## {path.stem.replace('-', ' ').capitalize()}\n\n"
             f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB; "
             f"Spark {versions['pyspark']}, Kafka {versions['kafka broker']}, Python {versions['python']}; "
             f"{given['runs']} runs of each contender after {given['warmups']} to warm up, in turn; "
-            f"finished {content['finished_at'][:10]}. "
-            f'All settings: <a href="{path.name}">{path.name}</a>.\n\n'
-            f"![{path.stem.replace('-', ' ')}]({picture_of(path)})\n\n{_table(content)}"
+            f"finished {content['finished_at'][:10]}. All settings: [{path.name}]({path.name}).\n"
         )
-    return "\n".join(parts)
+        for part in parts(content):
+            title = f"{path.stem.replace('-', ' ')}, {part.name}"
+            sections.append(f"![{title}]({picture_of(path, part)})\n\n{_table(part.content)}")
+    return "\n".join(sections)
 
 
 def _benchmarks() -> tuple[Any, Any]:  # Any: the folder benchmarks/ holds programs, not a package
