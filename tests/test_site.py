@@ -71,6 +71,6 @@ def test_every_target_that_a_workflow_makes_exists() -> None:
 
 def test_cells_know_their_columns_heading() -> None:
     head = "<thead><tr><th>a</th><th>b <code>c</code></th><th></th></tr></thead>"
-    html = f"<table>{head}<tbody><tr><td>1</td><td>2</td><td>3</td></tr></tbody></table>"
-    row = '<tr><td>1</td><td data-label="b c">2</td><td>3</td></tr>'
+    html = f"<table>{head}<tbody><tr><td><code>x.y</code></td><td>2</td><td>3</td></tr></tbody></table>"
+    row = '<tr><td><code>x.<wbr>y</code></td><td data-label="b c">2</td><td>3</td></tr>'
     assert tables.labelled(html) == re.sub("<tr><td>.*</tr>", row, html)

@@ -5,6 +5,7 @@ They add the generated pages, and pages for the repository's files that the docu
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ def on_files(files: Files, config: Any) -> Files:  # Any: MkDocs' configuration,
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links to files outside of docs/ lead to their pages in the site."""
+    """Links to files outside of docs/ lead to their pages in the site; a page without sections needs no room for their list."""
+    if not re.search(r"^##+ ", markdown, re.MULTILINE):
+        page.meta.setdefault("hide", ["toc"])
     return repository_files.with_links_inside_the_site(markdown, page.file.src_uri, ROOT)
 
 

@@ -1,4 +1,4 @@
-"""Tables that narrow screens can show row by row: each cell gets its column's heading."""
+"""Tables for screens of any width: long names may break, and each cell knows its column's heading."""
 
 from __future__ import annotations
 
@@ -20,9 +20,15 @@ def _labelled_table(table: str) -> str:
 
     def row(found: re.Match[str]) -> str:
         cells = found[0].split("<td")
+        cells[1:2] = [_breakable(cell) for cell in cells[1:2]]
         labelled = [f' data-label="{heading}"' if heading else "" for heading in headings[1:]]
         return cells[0] + "".join(
             f"<td{labelled[i - 1] if 0 < i <= len(labelled) else ''}{cell}" for i, cell in enumerate(cells[1:])
         )
 
     return _ROW.sub(row, table)
+
+
+def _breakable(cell: str) -> str:
+    """A long name of a setting may break after its dots."""
+    return re.sub(r"<code>[^<]*</code>", lambda code: code[0].replace(".", ".<wbr>"), cell)
