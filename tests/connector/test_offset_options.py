@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.options.source import parse_source_options
+from pykafka_wire.errors import OptionError
+from pykafka_wire.options.source import parse_schema_options, parse_source_options
+from pykafka_wire.source.reader_schemas import find_source_schema
 from tests.connector.parsed_options import BROKERS, ORDERS, batch, refusal, stream
 
 # --- where to start and end
@@ -102,6 +104,12 @@ def test_a_micro_batch_stands_alone() -> None:
     assert "microBatch is given beside endingOffsets" in text
     assert "microBatch applies to batch reads only" in refusal(ORDERS | {"microBatch": "/c#3"}, "stream")
     assert "name the micro-batch" in refusal(ORDERS | {"microBatch": "/c"}, "batch")
+
+
+def test_a_micro_batch_under_a_registry_needs_its_topics() -> None:
+    typed = {"microBatch": "/c#3", "valueFormat": "avro", "schema.registry.url": "http://localhost:1"}
+    with pytest.raises(OptionError, match="name them with subscribe, or name valueSubject"):
+        find_source_schema(parse_schema_options(BROKERS | typed))
 
 
 def test_a_start_from_the_group_needs_a_group() -> None:

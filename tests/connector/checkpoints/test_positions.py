@@ -158,3 +158,18 @@ def test_times_are_those_of_the_plan_and_of_the_commit(tmp_path: Path) -> None:
     assert first.committed_ms == (path / "commits" / "0").stat().st_mtime_ns // 1_000_000
     assert (first.is_committed, second.is_committed, second.committed_ms) == (True, False, None)
     assert log.query_id() == "a0fabb60-5be6-4d2e-828b-8054b4c385b1"
+
+
+def test_a_position_survives_as_the_text_of_an_option() -> None:
+    place = str(GOLDEN / "checkpoints" / "v1-batch-1-begun") + "#1"
+    found = position(place)
+    reference = parse_reference(f"checkpoint:{found.to_json(place)}", "startingOffsets")
+    assert str(reference) == place
+    assert reference.position is not None
+    assert Position.from_json(reference.position, every) == found
+    some = Position.from_json(reference.position, lambda tp: tp.partition == 1)
+    assert nest_by_topic(some.offsets.offsets) == {"golden-orders": {"1": 4}}
+    assert not some.is_committed
+    for text in ("{", "{}", "[1]"):
+        with pytest.raises(OffsetsError, match="the position of a checkpoint is damaged"):
+            Position.from_json(text, every)

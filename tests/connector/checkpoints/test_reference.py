@@ -47,6 +47,14 @@ def test_a_micro_batch_may_be_required() -> None:
             parse_reference(text, "microBatch", needs_batch=True)
 
 
+def test_a_position_that_was_read_already_must_be_whole() -> None:
+    for text in ("checkpoint:{", "checkpoint:{}"):
+        with pytest.raises(OptionError, match=r"startingOffsets is malformed .*what checkpoint_position returned"):
+            parse_reference(text, "startingOffsets")
+    with pytest.raises(OptionError, match="name the micro-batch"):
+        parse_reference('checkpoint:{"checkpoint":"/c"}', "microBatch", needs_batch=True)
+
+
 def test_no_text_of_a_reference_has_credentials() -> None:
     reference = parse_reference("s3://AKIA:hunter2@bucket/c?secret=hunter2#3/0", "startingOffsets")
     assert reference.path == "s3://AKIA:hunter2@bucket/c?secret=hunter2"
