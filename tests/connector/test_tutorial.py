@@ -9,7 +9,21 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
+from pykafka_wire.errors import OptionError
+from pykafka_wire.options.source import parse_source_options
 from tests.connector.shown_code import ROOT, code
+
+
+def shown_error() -> str:
+    """The error that the tutorial shows for its mistake."""
+    (said,) = re.findall(r"```text\n(\[PYKAFKA_WIRE_OPTION\].*)\n```", (ROOT / "docs" / "tutorial.md").read_text())
+    return said
+
+
+def test_the_tutorials_mistake_is_the_error_that_it_shows() -> None:
+    with pytest.raises(OptionError) as raised:
+        parse_source_options({"kafka.bootstrap.servers": "b:1", "subscribe": "orders", "startingOffset": "1"}, "batch")
+    assert str(raised.value) == shown_error()
 
 
 def test_the_tutorial(spark: Any, kafka: Any, topic: Any, outside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,8 +43,7 @@ def test_the_tutorial(spark: Any, kafka: Any, topic: Any, outside: Any, monkeypa
     assert names["n_stored"] == 1000
     assert sum(outside.committed("tutorial").values()) == 1000
 
-    (said,) = re.findall(r"```text\n(\[PYKAFKA_WIRE_OPTION\].*)\n```", (ROOT / "docs" / "tutorial.md").read_text())
-    with pytest.raises(PySparkException, match=re.escape(said)):
+    with pytest.raises(PySparkException, match=re.escape(shown_error())):
         exec(mistake, names)
 
     exec(exactly_once, names)
