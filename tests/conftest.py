@@ -38,6 +38,7 @@ from tests.broker_features import BROKERS, lacking
 from tests.brokers.kfake import kfake
 from tests.brokers.lacks import fails_for
 from tests.brokers.mock_cluster import MockCluster, mock_cluster
+from tests.quick_start import JVM_OPTIONS, quick_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,7 +136,7 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["left out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
+        session.config.workeroutput["left out"] = dict(session.config.stash[LEFT_OUT])
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
@@ -168,6 +169,12 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _quick_start(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever starts Spark, here or in a program of a test's own, starts it soon."""
+    os.environ.update(quick_spark(tmp_path_factory.mktemp("quick")))
+
+
 @pytest.fixture(scope="session")
 def java(request: pytest.FixtureRequest) -> None:
     """Java 17 or newer for PySpark and the brokers. A download takes minutes: it is announced past pytest's capture."""
@@ -189,7 +196,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaTools]:
         return
     capture = request.config.pluginmanager.getplugin("capturemanager")
     properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-    cluster = LocalCluster(1, properties, version=BROKERS)
+    cluster = LocalCluster(1, properties, version=BROKERS, jvm_options=JVM_OPTIONS)
     try:
         with capture.global_and_fixture_disabled():
             cluster.start()
@@ -215,7 +222,7 @@ def kafka_tv1() -> Iterator[LocalCluster]:
     properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500", "quota.window.num": "2"}
     both = not lacking(["second transaction protocol"])
     first = ["--feature", "transaction.version=1"] if both else []
-    with LocalCluster(1, properties, version=BROKERS, format_arguments=first) as cluster:
+    with LocalCluster(1, properties, version=BROKERS, format_arguments=first, jvm_options=JVM_OPTIONS) as cluster:
         yield cluster
 
 
@@ -247,12 +254,13 @@ def registry_url(java: None, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def kafka_cluster() -> Iterator[ClusterFactory]:
+def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[ClusterFactory]:
     """Starts clusters of the test's own: `kafka_cluster(nodes=2, properties={…})`; nodes may be killed at will."""
     started: list[LocalCluster] = []
+    options = () if request.node.get_closest_marker("long") else JVM_OPTIONS
 
     def start(nodes: int = 1, properties: Mapping[str, str] | None = None, **more: Any) -> LocalCluster:
-        cluster = LocalCluster(nodes, properties, **{"version": BROKERS, **more})
+        cluster = LocalCluster(nodes, properties, **{"version": BROKERS, "jvm_options": options, **more})
         cluster.start()
         started.append(cluster)
         return cluster

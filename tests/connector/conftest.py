@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartit
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from pykafka_wire.local import LocalCluster
+from tests.quick_start import JVM_OPTIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +254,8 @@ def guarded_kafka(java: None) -> Iterator[LocalCluster]:
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl.plain.sasl.jaas.config": f"{login} {users};",
     }
-    with LocalCluster(properties=properties, listeners={"SASL": "SASL_PLAINTEXT"}) as cluster:
+    listeners = {"SASL": "SASL_PLAINTEXT"}
+    with LocalCluster(properties=properties, listeners=listeners, jvm_options=JVM_OPTIONS) as cluster:
         yield cluster
 
 
@@ -261,5 +263,5 @@ def guarded_kafka(java: None) -> Iterator[LocalCluster]:
 def unreachable_kafka(java: None) -> Iterator[LocalCluster]:
     """A broker that tells its clients to come to an address where nobody listens."""
     properties = {"advertised.listeners": "INTERNAL://127.0.0.1:1,EXTERNAL://127.0.0.1:1"}
-    with LocalCluster(properties=properties) as cluster:
+    with LocalCluster(properties=properties, jvm_options=JVM_OPTIONS) as cluster:
         yield cluster

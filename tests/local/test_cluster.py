@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from pykafka_wire.local import LocalCluster, LocalClusterError, NamedCluster
 from pykafka_wire.local import cluster as cluster_module
+from tests.quick_start import JVM_OPTIONS
 
 pytestmark = pytest.mark.broker
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -28,7 +29,7 @@ TOPICS = "org.apache.kafka.tools.TopicCommand"
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[LocalCluster]:
-    with LocalCluster(nodes=2) as cluster:
+    with LocalCluster(nodes=2, jvm_options=JVM_OPTIONS) as cluster:
         yield cluster
 
 

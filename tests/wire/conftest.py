@@ -17,6 +17,7 @@ from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from tests.broker_features import BROKERS
+from tests.quick_start import JVM_OPTIONS
 from tests.wire.transaction_records import ClusterOf
 
 TIMEOUT_S = 30.0
@@ -26,7 +27,7 @@ TIMEOUT_S = 30.0
 def _two_brokers(java: None) -> Iterator[LocalCluster]:
     # The cleaner's pause is 15 s by default; sessions are short so that a killed broker is missed soon.
     properties = {"log.cleaner.backoff.ms": "200", "broker.session.timeout.ms": "3000"}
-    with LocalCluster(2, properties, version=BROKERS) as cluster:
+    with LocalCluster(2, properties, version=BROKERS, jvm_options=JVM_OPTIONS) as cluster:
         yield cluster
 
 

@@ -26,6 +26,7 @@ from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire import Consumer, RecordProducer
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.broker_features import BROKERS
+from tests.quick_start import JVM_OPTIONS
 
 PASSWORDS = {"alice": "alice-secret", "bob": "bob=secret,with;marks"}
 #: SASLprep would change it (to "a IX-secret"); Kafka does not.
@@ -275,6 +276,7 @@ def secured(folder: Path) -> Iterator[Secured]:
         jvm_options=[
             f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{issuer.jwks_path}",
             "-Dfile.encoding=UTF-8",
+            *JVM_OPTIONS,
         ],
     )
     with cluster:

@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 
 from pykafka_wire.local.cluster import free_ports
 from tests.connector.sink.query_process import Job
+from tests.quick_start import quick_spark_variables
 
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 300.0
@@ -93,6 +94,7 @@ def _started(command: list[str], log: Path, *, host: str = "127.0.0.1", **enviro
             cwd=folder,
             env={
                 **inherited,
+                **quick_spark_variables(),
                 "PYSPARK_PYTHON": sys.executable,
                 "PYSPARK_DRIVER_PYTHON": sys.executable,
                 "PYTHONPATH": str(ROOT),
