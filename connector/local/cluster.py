@@ -208,7 +208,6 @@ class LocalCluster(KafkaTools):
         )
         kraft = launcher.is_kraft
         self.cluster_id = random_cluster_id() if kraft else ""
-        format_arguments = ["-t", self.cluster_id, *self._format_arguments] if kraft else None
 
         def node(name: str, node_id: int, main_class: str, properties: Mapping[str, str]) -> Node:
             listeners = plan.listeners.get(node_id, ())
@@ -226,7 +225,8 @@ class LocalCluster(KafkaTools):
                 main_class=main_class,
                 properties=properties,
                 listeners=listeners,
-                format_arguments=format_arguments,
+                cluster_id=self.cluster_id,
+                format_arguments=self._format_arguments,
                 jvm_options=self._jvm_options,
                 ready=ready,
             )

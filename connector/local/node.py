@@ -109,11 +109,12 @@ class Node:
         main_class: str,
         properties: Mapping[str, str],
         listeners: Sequence[Listener],
-        format_arguments: Sequence[str] | None,
+        cluster_id: str,
+        format_arguments: Sequence[str],
         jvm_options: Sequence[str],
         ready: Callable[[str], bool],
     ) -> None:
-        """`format_arguments`: further arguments for StorageTool; None where nothing is formatted."""
+        """`cluster_id`: "" where nothing is formatted. `format_arguments`: further arguments for the controller's StorageTool."""
         self.name = name
         self.node_id = node_id
         self.folder = folder
@@ -121,9 +122,10 @@ class Node:
         self.properties = dict(properties)
         self._launcher = launcher
         self._watchdog = watchdog
+        self._cluster_id = cluster_id
         self._format_arguments = format_arguments
         self._ready = ready
-        self._formatted = format_arguments is None
+        self._formatted = not cluster_id
         folder.mkdir()
         self.properties_path = folder / "server.properties"
         self._process = SupervisedProcess(
@@ -202,15 +204,28 @@ class Node:
         self._process.resume()
 
     def _format(self) -> None:
-        assert self._format_arguments is not None
-        arguments = ["format", "-c", str(self.properties_path), *self._format_arguments]
+        if self.listeners:
+            self._format_broker()
+        else:
+            self._format_controller()
+        self._formatted = True
+
+    def _format_broker(self) -> None:
+        """What StorageTool writes and a broker does not write itself, without a Java of two seconds. The features and the SCRAM
+        users of a new cluster come from its controller."""
+        identity = render({"version": "1", "cluster.id": self._cluster_id, "node.id": str(self.node_id)})
+        for folder in map(Path, self.properties["log.dirs"].split(",")):
+            folder.mkdir(parents=True)
+            (folder / "meta.properties").write_text(identity)
+
+    def _format_controller(self) -> None:
+        arguments = ["format", "-c", str(self.properties_path), "-t", self._cluster_id, *self._format_arguments]
         run_java(
             self._launcher.tool("kafka.tools.StorageTool", arguments),
             what=f"formatting {self.name}",
             timeout_s=FORMAT_TIMEOUT_S,
             watchdog=self._watchdog,
         )
-        self._formatted = True
 
 
 def random_cluster_id() -> str:
