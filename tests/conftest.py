@@ -136,7 +136,7 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["left out"] = dict(session.config.stash[LEFT_OUT])
+        session.config.workeroutput["left out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
