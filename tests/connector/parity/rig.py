@@ -22,6 +22,9 @@ OURS = "pykafka-wire"
 JVM = "kafka"
 #: At its defaults the JVM connector waits half a second at the end of every topic-partition.
 COMMON = {"kafka.fetch.max.wait.ms": "10"}
+#: Errors that refuse nothing. Spark gives a Python worker ten seconds to start, a figure of its code, and the machine may be
+#: too busy; or the worker does not find this package.
+BROKEN = ("failed to connect back", "ModuleNotFoundError", "ImportError")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +189,9 @@ class Step:
         return self._found
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> bool:
-        # Spark gives a Python worker ten seconds to start, a figure of its code: a machine too busy for that refuses nothing.
-        refused = isinstance(error, (PySparkException, Py4JJavaError)) and "failed to connect back" not in str(error)
+        refused = isinstance(error, (PySparkException, Py4JJavaError)) and not any(
+            text in str(error) for text in BROKEN
+        )
         if error is not None and not refused:
             return False
         # What is seen before a refusal depends on when it comes.
