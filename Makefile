@@ -135,7 +135,7 @@ KFAKE_TESTS := $(addprefix tests/wire/test_,$(addsuffix .py,admin cluster_on_bro
   process_clients produce_refusals producer range_read record_producer transactions)) \
   $(addprefix tests/connector/,cli/test_doctor.py cli/test_commands.py source/test_batch.py source/test_stream.py source/test_stream_reader.py \
   source/test_group_commits.py source/test_data_loss.py source/test_static_member.py sink/test_writer.py sink/test_exactly_once.py)
-MOCK_TESTS := $(addprefix tests/wire/test_,$(addsuffix .py,committed_offsets forks process_clients producer range_read record_producer))
+MOCK_TESTS := $(addprefix tests/wire/test_,$(addsuffix .py,committed_offsets process_clients producer range_read record_producer))
 .PHONY: brokers
 brokers: setup  ## brokers that are not Apache Kafka (needs Go): the essential tests, and every error code on every API
 	$(BIN)/python -m tests.brokers.kfake

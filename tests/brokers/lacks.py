@@ -70,7 +70,19 @@ LACKS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "librdkafka": {
         "topics that do not exist: it creates them": (
             "wire/test_producer.py::test_an_unknown_topic_fails_within_seconds",
-            "wire/test_committed_offsets.py::test_a_commit_for_a_topic_that_is_not_there_names_it",
+        ),
+        "all offsets of a group: OffsetFetch without topics is answered with null": (
+            "wire/test_committed_offsets.py::test_what_is_committed_is_fetched_and_seen_by_others",
+            "wire/test_committed_offsets.py::test_a_group_that_never_was_has_committed_nothing",
+        ),
+        "a check of the member in a commit": (
+            "wire/test_committed_offsets.py::test_a_commit_with_a_member_that_is_not_there_is_refused",
+        ),
+        "offsets that wait for a transaction's end": (
+            "wire/test_committed_offsets.py::test_stable_offsets_are_waited_for_until_the_deadline",
+        ),
+        "commits of thousands of offsets within seconds": (
+            "wire/test_committed_offsets.py::test_more_offsets_than_one_batch_holds_are_committed_in_portions",
         ),
         "checks of records and batches (keys of compacted topics, max.message.bytes)": (
             "wire/test_producer.py::test_a_record_without_key_for_a_compacted_topic_names_the_record",
