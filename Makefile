@@ -171,6 +171,10 @@ examples: setup  ## the documentation's code, the notebook, and the examples tha
 cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2 TOPIC=orders:3; SECURED=1 for TLS, SCRAM and ACLs
 	$(BIN)/python -m pykafka_wire.local --nodes $(NODES) $(if $(TOPIC),--topic "$(TOPIC)") $(if $(SECURED),--secured)
 
+.PHONY: delegation-tokens
+delegation-tokens: setup  ## SCRAM with a delegation token that Kafka's own tool has made
+	$(BIN)/python -m pytest -m long tests/wire/test_delegation_tokens.py $(PYTEST_ARGS)
+
 .PHONY: conformance-msk
 conformance-msk: setup  ## a thousand signed requests of MSK IAM, beside those of Amazon's Java library
 	CONFORMANCE_MSK=1000 $(BIN)/python -m pytest tests/wire/test_msk_iam_conformance.py -s $(PYTEST_ARGS)
