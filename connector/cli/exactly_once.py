@@ -15,6 +15,7 @@ from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.times import format_timestamp
 from pykafka_wire.sink.exactly_once.leftovers import decided_in, open_transactions
+from pykafka_wire.sink.exactly_once.lost_marker import own_id_has_committed, tasks_have_committed
 from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, marker_group
 from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -59,8 +60,8 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
     output().rows(rows, empty=f"No task of {transactional_id} has an open transaction.", only_if_wide=("since",))
     if rows and decided is None:
         output().message(
-            "The marker cannot be read, so each of them may be decided. They end after their timeout. What is there instead: "
-            f"pykafka-wire marker {transactional_id}."
+            "The marker is lost or cannot be read, so each of them may be decided. They end after their timeout. What is there "
+            f"instead: pykafka-wire marker {transactional_id}."
         )
         return
     abandoned = [each for each in described if _is_abandoned(each, decided)]
@@ -105,9 +106,14 @@ def _markers(cluster: Cluster, transactional_id: str) -> dict[str, FoundMarker]:
 
 
 def _decided(cluster: Cluster, transactional_id: str) -> set[ProducerIdentity] | None:
-    """The transactions that a marker lists; None where one cannot be read."""
+    """The transactions that a marker lists; None where one is lost or cannot be read."""
     decided: set[ProducerIdentity] = set()
-    for found in _markers(cluster, transactional_id).values():
+    markers = _markers(cluster, transactional_id)
+    if not markers and (
+        own_id_has_committed(cluster, transactional_id) or tasks_have_committed(cluster, transactional_id)
+    ):
+        return None
+    for found in markers.values():
         listed = decided_in(found)
         if listed is None:
             return None

@@ -15,10 +15,11 @@ from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
     TransportError,
+    UnsupportedVersionError,
     WireError,
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
-from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
 from pykafka_wire.wire.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -30,8 +31,12 @@ from pykafka_wire.wire.protocol.messages.transaction_admin import (
     DescribeTransactionsResponse,
     TransactionState,
 )
+from pykafka_wire.wire.protocol.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
 from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.transactions.coordinator import TransactionRequests, init_transaction
+from pykafka_wire.wire.transactions.many import commit_all
 from pykafka_wire.wire.transactions.transaction import Transaction
+from pykafka_wire.wire.transactions.versions import TransactionVersion
 from tests.wire.cutting_proxy import CuttingProxy
 from tests.wire.fake_broker import VERSIONS, FakeBroker, versions_response
 from tests.wire.transaction_records import DESCRIBED, ClusterOf, committed_values, described, encode
@@ -193,3 +198,25 @@ def test_a_predecessor_that_does_not_end_is_named(coordinator: FakeBroker, clust
         DeadlineExceededError, match=r"CONCURRENT_TRANSACTIONS.*producer 7, epoch 3, state PrepareAbort, begun 1970"
     ):
         Transaction.begin(cluster_of(coordinator), "t", deadline=Deadline.after_ms(500))
+
+
+def test_a_broker_that_is_older_than_the_finalized_version_is_named(
+    coordinator: FakeBroker, cluster_of: ClusterOf
+) -> None:
+    """Kafka finalizes transaction.version=2 only where all brokers have EndTxn 5; this one says otherwise."""
+    features = [FinalizedFeatureKey(name="transaction.version", max_version_level=2)]
+    coordinator.on[ApiVersionsRequest] = lambda *_: versions_response(
+        TRANSACTION_VERSIONS, finalized_features_epoch=1, finalized_features=features
+    )
+    coordinator.on[InitProducerIdRequest] = lambda *_: InitProducerIdResponse(producer_id=7, producer_epoch=3)
+    cluster = cluster_of(coordinator)
+    handle = init_transaction(cluster, "t")
+    assert handle.version is TransactionVersion.TV2
+    too_old = r"broker 1 does not support EndTxn v5, which TV2 needs.* All brokers must have the version"
+    with pytest.raises(UnsupportedVersionError, match=too_old):
+        TransactionRequests(cluster, handle).end(committed=True)
+    with pytest.raises(UnsupportedVersionError, match=too_old):
+        commit_all(cluster, [handle])
+    with pytest.raises(UnsupportedVersionError, match="broker 1 does not support TxnOffsetCommit v5, which TV2 needs"):
+        TransactionRequests(cluster, handle).commit_offsets("g", {TopicPartition("t", 0): CommittedOffset(1)})
+    assert coordinator.count(EndTxnRequest) == coordinator.count(TxnOffsetCommitRequest) == 0

@@ -64,8 +64,8 @@ class End(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTransaction:
-    """A transaction that has not ended, as the list of all has it: without its epoch."""
+class ListedTransaction:
+    """The last transaction of an id, as the list of all has it: without its epoch."""
 
     transactional_id: str
     producer_id: int
@@ -147,25 +147,32 @@ def describe_all(
     return found
 
 
-def list_open(cluster: Cluster, prefix: str, *, deadline: Deadline | None = None) -> list[OpenTransaction]:
+def list_open(cluster: Cluster, prefix: str, *, deadline: Deadline | None = None) -> list[ListedTransaction]:
     """The transactions that have not ended, of transactional ids that begin with `prefix` and that we may see, by name.
 
     Raises:
         UnsupportedVersionError: the brokers are older than Kafka 3.0.
     """
+    return list_in_states(cluster, prefix, _OPEN_STATES, deadline=deadline)
+
+
+def list_in_states(
+    cluster: Cluster, prefix: str, states: Sequence[str], *, deadline: Deadline | None = None
+) -> list[ListedTransaction]:
+    """As :func:`list_open`, of ids whose last transaction is in one of `states`."""
     found = {}
     for node in cluster.brokers(deadline=deadline):
         pattern = None
         if cluster.supports(node, ListTransactionsRequest, _FIRST_PATTERN, deadline=deadline):
             # Only ASCII is escaped: kfake's regular expressions, which are Go's, allow no backslash before other characters.
             pattern = "".join(c if c.isalnum() or c == "_" or not c.isascii() else f"\\{c}" for c in prefix) + ".*"
-        request = ListTransactionsRequest(state_filters=list(_OPEN_STATES), transactional_id_pattern=pattern)
+        request = ListTransactionsRequest(state_filters=list(states), transactional_id_pattern=pattern)
         response = cluster.request(node, request, deadline=deadline)
         if response.error_code:
             raise broker_error(response.error_code, broker=node, api="ListTransactions")
         for each in response.transaction_states:
             if each.transactional_id.startswith(prefix):
-                found[each.transactional_id] = OpenTransaction(
+                found[each.transactional_id] = ListedTransaction(
                     transactional_id=each.transactional_id,
                     producer_id=each.producer_id,
                     state=each.transaction_state,

@@ -16,17 +16,16 @@ from typing import Final
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import ExactlyOnceOptions
+from pykafka_wire.sink.exactly_once.broker_limits import MAX_TIMEOUT, max_timeout_ms, warn_of_expiry
 from pykafka_wire.sink.exactly_once.leftovers import clean_up
+from pykafka_wire.sink.exactly_once.lost_marker import own_id_has_committed
 from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
-from pykafka_wire.wire.cluster.admin import describe_broker_configs
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, WireError
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction
-from pykafka_wire.wire.transactions.transaction import last_known_state
 
 _log = logging.getLogger(__name__)
 
-_MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
 _INVALID_TIMEOUT: Final = "INVALID_TRANSACTION_TIMEOUT"
 
 
@@ -64,55 +63,30 @@ def _check_at_start(pid: int, cluster: Cluster, options: ExactlyOnceOptions) -> 
     """When a process plans its first micro-batch: refuse to go on without a marker if the id has committed, which this query does
     only together with a marker. InitProducerId changes the id's state, so this is first.
     """
-    if options.fail_on_missing_marker:
-        state = last_known_state(cluster, options.transactional_id)
-        if state is not None and state.state == "CompleteCommit":
-            found = read_marker(cluster, options.transactional_id, options.marker_topic)
-            if found is None:
-                raise ExactlyOnceError(
-                    f"kafka.transactional.id {options.transactional_id!r} has committed a transaction, and there is no marker (was "
-                    "its group deleted? did it expire, offsets.retention.minutes? is markerTopic another one? does another "
-                    "producer use the id?): it is unknown which micro-batches are in Kafka. Use a kafka.transactional.id of this "
-                    "query's own, or compare the topic with the source and set failOnMissingMarker=false for one start."
-                )
+    if options.fail_on_missing_marker and own_id_has_committed(cluster, options.transactional_id):
+        found = read_marker(cluster, options.transactional_id, options.marker_topic)
+        if found is None:
+            raise ExactlyOnceError(
+                f"kafka.transactional.id {options.transactional_id!r} has committed a transaction, and there is no marker (was "
+                "its group deleted? did it expire, offsets.retention.minutes? is markerTopic another one? does another "
+                "producer use the id?): it is unknown which micro-batches are in Kafka. Use a kafka.transactional.id of this "
+                "query's own, or compare the topic with the source and set failOnMissingMarker=false for one start."
+            )
     timeout_ms = cluster.settings.transaction_timeout_ms
     _log.info(
         "Each micro-batch has to be decided within kafka.transaction.timeout.ms=%d of its start; the brokers allow up to %s=%s",
         timeout_ms,
-        _MAX_TIMEOUT,
+        MAX_TIMEOUT,
         max_timeout_ms(cluster) or "unknown",
     )
-
-
-def max_timeout_ms(cluster: Cluster) -> int | None:
-    """The largest ``transaction.timeout.ms`` that the brokers allow; None where their settings may not be read."""
-    try:
-        found = describe_broker_configs(cluster, next(iter(cluster.brokers())), [_MAX_TIMEOUT]).get(_MAX_TIMEOUT)
-        return int(found) if found else None
-    except WireError:
-        return None
-
-
-def warn_of_timeout(cluster: Cluster, batch_id: int, took_s: float) -> None:
-    """Warn where a micro-batch comes near the time-out of its transactions."""
-    timeout_s = cluster.settings.transaction_timeout_ms / 1000
-    if took_s > timeout_s / 2:
-        cap_ms = max_timeout_ms(cluster)
-        _log.warning(
-            "Micro-batch %d took %.0f s from its start to its decision. After kafka.transaction.timeout.ms (%.0f s) the brokers "
-            "abort its transactions, and it fails. Raise that setting (the brokers allow up to %s), or make micro-batches smaller",
-            batch_id,
-            took_s,
-            timeout_s,
-            "an unknown value" if cap_ms is None else f"{cap_ms / 1000:.0f} s",
-        )
+    warn_of_expiry(cluster, options.transactional_id)
 
 
 def _explained(cluster: Cluster, error: WireError) -> str:
     if isinstance(error, BrokerError) and error.name == _INVALID_TIMEOUT:
         cap_ms = max_timeout_ms(cluster)
         error.remedy = (
-            f"kafka.transaction.timeout.ms is {cluster.settings.transaction_timeout_ms}: lower it to the brokers' {_MAX_TIMEOUT}"
+            f"kafka.transaction.timeout.ms is {cluster.settings.transaction_timeout_ms}: lower it to the brokers' {MAX_TIMEOUT}"
             + (f" ({cap_ms})." if cap_ms else ".")
         )
     return error.text

@@ -29,20 +29,20 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Final
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import ExactlyOnceOptions
+from pykafka_wire.sink.exactly_once.broker_limits import warn_of_expiry
 from pykafka_wire.sink.exactly_once.decided_before import commit_decided, is_left, replacements
 from pykafka_wire.sink.exactly_once.decision import Decision, decide
 from pykafka_wire.sink.exactly_once.leftovers import clean_up
+from pykafka_wire.sink.exactly_once.lost_marker import own_id_has_committed, tasks_have_committed
 from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker
 from pykafka_wire.sink.exactly_once.marker_offsets import commit_marker, read_marker
 from pykafka_wire.sink.exactly_once.size_limit import too_large
 from pykafka_wire.sink.exactly_once.task import EncodedTask
-from pykafka_wire.wire.cluster.admin import describe_broker_configs
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.records.batches import EncodedBatch
@@ -50,10 +50,6 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction, last_known_state
 
 _log = logging.getLogger(__name__)
-
-_RETENTION: Final = "offsets.retention.minutes"
-#: Kafka's default of it. Up to there the marker's expiry is a warning.
-_DEFAULT_RETENTION_MINUTES: Final = 7 * 24 * 60
 
 
 class Step(Enum):
@@ -99,7 +95,7 @@ class MicroBatchCommit:
                 has_ended = False
                 if isinstance(found, Marker) and is_left(found, marker.query_id, self._batch_id):
                     has_ended = self._end_before(transaction, found, tasks)
-                decision = self._decide(marker, found)
+                decision = self._decide(marker, found, id_has_committed=self._tasks_have_committed(found))
                 self._clean_up(transaction, claim_has_ended=has_ended)
                 if decision is Decision.WRITE:
                     self._write(transaction, tasks)
@@ -143,12 +139,10 @@ class MicroBatchCommit:
         self.step = Step.INSPECT
         transactional_id = self._options.transactional_id
         _warn_at_start(os.getpid(), self._cluster, transactional_id)
-        if marker.batch_id == 0:
-            state = last_known_state(self._cluster, transactional_id)
-            if state is not None and state.state == "CompleteCommit":
-                found = self._read_marker()
-                if not is_left(found, marker.query_id, self._batch_id):
-                    self._decide(marker, found, id_has_committed=True)
+        if marker.batch_id == 0 and own_id_has_committed(self._cluster, transactional_id):
+            found = self._read_marker()
+            if not is_left(found, marker.query_id, self._batch_id):
+                self._decide(marker, found, id_has_committed=True)
 
     def _fence(self) -> Transaction:
         self.step = Step.FENCE
@@ -182,7 +176,13 @@ class MicroBatchCommit:
         for _ in _first_time(os.getpid(), self._cluster, self._options.transactional_id):
             clean_up(self._cluster, self._options, transaction.handle, claim_has_ended=claim_has_ended)
 
-    def _decide(self, marker: Marker, found: FoundMarker, *, id_has_committed: bool = False) -> Decision:
+    def _tasks_have_committed(self, found: FoundMarker) -> bool:
+        """Whether a run with ``transactions=tasks`` has committed micro-batch 0, and its marker is lost."""
+        if found is not None or self._batch_id:
+            return False
+        return tasks_have_committed(self._cluster, self._options.transactional_id)
+
+    def _decide(self, marker: Marker, found: FoundMarker, *, id_has_committed: bool) -> Decision:
         return decide(
             marker,
             found,
@@ -259,29 +259,10 @@ def _warn_at_start(pid: int, cluster: Cluster, transactional_id: str) -> None:
             transactional_id,
             state,
         )
-    _warn_of_expiry(cluster, transactional_id)
+    warn_of_expiry(cluster, transactional_id)
 
 
 @functools.cache
 def _first_time(pid: int, cluster: Cluster, transactional_id: str) -> Iterator[None]:
     """One turn of a loop when a process commits for the first time, and none later."""
     return iter([None])
-
-
-def _warn_of_expiry(cluster: Cluster, transactional_id: str) -> None:
-    """Log how long the marker outlives the last micro-batch."""
-    try:
-        minutes = int(describe_broker_configs(cluster, next(iter(cluster.brokers())), [_RETENTION])[_RETENTION] or 0)
-    except (WireError, KeyError):
-        _log.info("%s is unknown: a query that is idle for longer loses its marker, and fails", _RETENTION)
-        return
-    level = logging.WARNING if 0 < minutes <= _DEFAULT_RETENTION_MINUTES else logging.INFO
-    _log.log(
-        level,
-        "The marker of %r expires %.1f days after the last micro-batch (%s=%d): a query that is idle for longer fails at its "
-        "next micro-batch. Raise the brokers' setting if yours may be",
-        transactional_id,
-        minutes / (24 * 60),
-        _RETENTION,
-        minutes,
-    )

@@ -49,7 +49,7 @@ def decide(
     Args:
         batch: the micro-batch to commit.
         found: what is committed in the marker's place.
-        id_has_committed: whether the last transaction of the transactional id was committed, as far as is known.
+        id_has_committed: whether the query's transactional id, or one of its tasks', has committed before, as far as is known.
 
     Raises:
         ExactlyOnceError: the micro-batch must not be written, because the marker does not match the checkpoint.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 from pykafka_wire.options.sink import ExactlyOnceOptions
+from pykafka_wire.sink.exactly_once.lost_marker import tasks_have_committed
 from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker
 from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
 from pykafka_wire.sink.exactly_once.task_ids import is_task_id, task_prefix
@@ -68,11 +69,14 @@ def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionH
         _log.warning("Another driver has claimed %r: what is open is left to it", options.transactional_id)
         return 0, 0
     listed = decided_in(marker)
-    if listed is None:
+    is_lost = (
+        marker is None and options.fail_on_missing_marker and tasks_have_committed(cluster, options.transactional_id)
+    )
+    if listed is None or is_lost:
         _log.warning(
-            "%d transactions that were left open end by their time-out: the marker, which may list them, cannot be read: %s",
+            "%d transactions that were left open end by their time-out: the marker, which may list them, %s",
             len(handles),
-            marker,
+            "is lost" if marker is None else f"cannot be read: {marker}",
         )
         return 0, 0
     decided = [handle for handle in handles if handle.identity in listed]

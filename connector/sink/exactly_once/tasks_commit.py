@@ -30,7 +30,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import ExactlyOnceOptions
-from pykafka_wire.sink.exactly_once.claim import Claim, warn_of_timeout
+from pykafka_wire.sink.exactly_once.broker_limits import warn_of_timeout
+from pykafka_wire.sink.exactly_once.claim import Claim
 from pykafka_wire.sink.exactly_once.decided_before import (
     commit_decided,
     digest_text,
@@ -40,6 +41,7 @@ from pykafka_wire.sink.exactly_once.decided_before import (
 )
 from pykafka_wire.sink.exactly_once.decision import Decision, decide
 from pykafka_wire.sink.exactly_once.leftovers import clean_up, decided_in
+from pykafka_wire.sink.exactly_once.lost_marker import tasks_have_committed
 from pykafka_wire.sink.exactly_once.marker import DecidedTask, FoundMarker, Marker
 from pykafka_wire.sink.exactly_once.marker_offsets import commit_marker, read_marker
 from pykafka_wire.sink.exactly_once.open_task import OpenTask
@@ -149,9 +151,15 @@ class TasksCommit:
         return chosen
 
     def _judge(self, marker: Marker, found: FoundMarker) -> Decision:
+        has_committed = (
+            found is None
+            and self._batch_id == 0
+            and tasks_have_committed(self._cluster, self._options.transactional_id)
+        )
         return decide(
             marker,
             found,
+            id_has_committed=has_committed,
             fail_on_missing=self._options.fail_on_missing_marker,
             keep_on_mismatch=self._options.keep_on_marker_mismatch,
         )

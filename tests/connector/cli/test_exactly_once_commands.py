@@ -114,8 +114,19 @@ def test_nothing_is_aborted_where_the_marker_cannot_be_read(
     handle = left_open(cluster, task_id(query, "3f2a1b9c5d7e.0"), tp)
     commit_offsets(cluster, marker_group(query), {tp: CommittedOffset(8, metadata='{"version": 3}')})
     shown = command("transactions", *at, "--of", query, "--abort", "--yes").stdout
-    assert "unknown" in shown and "The marker cannot be read, so each of them may be decided" in shown
+    assert "unknown" in shown and "The marker is lost or cannot be read, so each of them may be decided" in shown
     assert commit_all(cluster, [handle]) == {handle: End.COMMITTED}
+
+
+def test_nothing_is_aborted_where_the_marker_is_lost(
+    command: Callable[..., Any], kafka: Any, cluster: Cluster, topic: Any
+) -> None:
+    query, tp, at = f"q-{uuid.uuid4().hex[:8]}", TopicPartition(topic(), 0), ["-b", kafka.bootstrap_servers]
+    handles = [left_open(cluster, task_id(query, f"3f2a1b9c5d7e.{i}"), tp) for i in range(2)]
+    commit_all(cluster, handles[:1])
+    shown = command("transactions", *at, "--of", query, "--abort", "--yes").stdout
+    assert "unknown" in shown and "The marker is lost or cannot be read" in shown
+    assert commit_all(cluster, handles[1:]) == {handles[1]: End.COMMITTED}
 
 
 def test_options_that_do_not_go_together(command: Callable[..., Any], kafka: Any) -> None:

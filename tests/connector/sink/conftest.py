@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.settings import ClientSettings
 from tests.connector.sink import driver_process, tasks_process
 from tests.connector.sink.crash_checks import N_PARTITIONS, TIMEOUT_S, Reader
 from tests.connector.sink.driver_process import Drive
+from tests.connector.sink.tasks_query import Query
 
 
 @pytest.fixture(scope="session")
@@ -72,3 +75,21 @@ def read() -> Iterator[Callable[[Drive], Reader]]:
     yield begin
     for reader in readers:
         reader.end()
+
+
+@pytest.fixture
+def query(transaction_version_brokers: tuple[str, Any], topic: Any) -> Iterator[Query]:
+    brokers = transaction_version_brokers[1]
+    settings = {"bootstrap.servers": brokers.bootstrap_servers, "retry.backoff.ms": "20"}
+    with Cluster(ClientSettings.from_options(settings)) as cluster:
+        yield Query(cluster, brokers.bootstrap_servers, topic(1, cluster=brokers))
+
+
+@pytest.fixture
+def visible(outside_of: Any) -> Callable[[Query], list[bytes]]:
+    """What a read_committed reader sees, in order of values."""
+
+    def read(query: Query) -> list[bytes]:
+        return sorted(r.value for r in outside_of(query.servers).consume(query.topic, isolation_level="read_committed"))
+
+    return read

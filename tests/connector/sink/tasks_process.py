@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +78,7 @@ def write_task(
             key=None,
             value=pa.array(own, pa.binary()),
             headers=None,
-            timestamp=np.zeros(len(own), np.int64),
+            timestamp=np.full(len(own), int(time.time() * 1000), np.int64),
             codec=Codec.NONE,
             max_batch_bytes=16_384,
             max_records=2,

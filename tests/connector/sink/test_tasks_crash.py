@@ -17,13 +17,17 @@ from typing import Any
 import psutil
 import pytest
 
+from pykafka_wire.sink.exactly_once.decision import Decision
 from pykafka_wire.sink.exactly_once.task_ids import task_prefix
+from pykafka_wire.sink.exactly_once.tasks_commit import TasksCommit
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.transactions.many import list_open
+from pykafka_wire.wire.transactions.versions import TransactionVersion
 from tests.connector.sink.crash_checks import TIMEOUT_S, Reader, check, report_of
 from tests.connector.sink.driver_process import AFTER_RESPONSE, AFTER_SEND, BEFORE_SEND, Drive, done
 from tests.connector.sink.tasks_process import NumberedStrike, run
+from tests.connector.sink.tasks_query import Query
 
 pytestmark = pytest.mark.broker
 
@@ -201,3 +205,62 @@ def test_without_the_marker_the_matrix_finds_duplicates(
     finish(start, drive)
     with pytest.raises(AssertionError, match="lost, doubled"):
         check(reader, outside, drive)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("step", ["_decide", "_end", "_settle"])
+def test_a_broker_that_coordinates_half_of_the_transactions_is_killed_and_comes_back_before_a_step(
+    step: str, kafka_cluster: Any, topic: Any, visible: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = {"transaction.state.log.min.isr": "1", "min.insync.replicas": "1", "broker.session.timeout.ms": "3000"}
+    brokers = kafka_cluster(2, properties)
+    name = topic(4, cluster=brokers)
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers})) as cluster:
+        query = Query(cluster, brokers.bootstrap_servers, name)
+        claim = query.claim()
+        tasks = [query.task(claim, i, b"%03d" % i) for i in range(30)]
+        take_step, killed = getattr(TasksCommit, step), []
+
+        def kill_first(self: TasksCommit, *arguments: Any) -> None:
+            if not killed:
+                killed.append(brokers.nodes[0])
+                brokers.nodes[0].kill()
+                brokers.nodes[0].start()
+            take_step(self, *arguments)
+
+        monkeypatch.setattr(TasksCommit, step, kill_first)
+        assert query.commit(*tasks) is Decision.WRITE
+        assert killed
+        assert visible(query) == [b"%03d" % i for i in range(30)]
+        assert query.marker().pending == ()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_brokers_change_to_the_second_protocol_between_a_decision_and_its_replay(
+    kafka_cluster: Any, topic: Any, visible: Any
+) -> None:
+    brokers = kafka_cluster(1, format_arguments=["--feature", "transaction.version=1"])
+    settings = ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers})
+    name = topic(1, cluster=brokers)
+    with Cluster(settings) as before, Cluster(settings) as after:
+        query = Query(before, brokers.bootstrap_servers, name)
+        assert query.commit(query.task(query.claim(), 0, b"a")) is Decision.WRITE
+        claim = query.claim()
+        tasks = [query.task(claim, i, value, batch_id=1) for i, value in enumerate([b"b", b"c"])]
+        query.decide_and_crash(*tasks, batch_id=1)
+        query.time_out(tasks[1])
+        lost = query.task(claim, 1, b"c", batch_id=1)
+        assert lost.claim.handle.version is TransactionVersion.TV1
+
+        brokers.tool("org.apache.kafka.tools.FeatureCommand", "upgrade", "--feature", "transaction.version=2")
+        query.cluster = after  # as a new process: it sees the brokers as they are now
+        replay_claim = query.claim()
+        assert replay_claim.handle.version is TransactionVersion.TV2
+        assert query.open() == 0
+        assert visible(query) == [b"a", b"b"]
+        replay = [query.task(replay_claim, i, value, batch_id=1) for i, value in enumerate([b"b", b"c"])]
+        assert query.commit(*replay, batch_id=1) is Decision.SKIP
+        assert query.commit(query.task(query.claim(), 0, b"d", batch_id=2), batch_id=2) is Decision.WRITE
+        assert visible(query) == [b"a", b"b", b"c", b"d"]
