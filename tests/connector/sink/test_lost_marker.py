@@ -22,7 +22,8 @@ pytestmark = pytest.mark.broker
 
 def delete_marker(query: Query, outside_of: Any) -> None:
     group = marker_group(query.options.transactional_id)
-    outside_of(query.servers).admin.delete_consumer_groups([group])[group].result(30)
+    outside = outside_of(query.servers)  # its client lives as long as it does
+    outside.admin.delete_consumer_groups([group])[group].result(30)
 
 
 @pytest.mark.parametrize("marker", ['{"version": 3}', "a note"])

@@ -132,7 +132,37 @@ def test_a_driver_that_comes_back_after_its_successor_changes_nothing(
     read: Callable[[Drive], Reader],
     outside: Any,
 ) -> None:
-    drive = drive_of(kafka, 3)
+    outlive(drive_of(kafka, 3), api, number, why, start, read, outside)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("repeat", range(5))
+@pytest.mark.parametrize(("api", "number", "why"), ZOMBIES)
+def test_a_driver_that_comes_back_after_its_successor_changes_nothing_five_times(
+    api: str,
+    number: int,
+    why: str,
+    repeat: int,
+    transaction_version_brokers: tuple[str, Any],
+    drive_of: Callable[..., Drive],
+    start: Callable[..., Any],
+    read: Callable[[Drive], Reader],
+    outside_of: Any,
+) -> None:
+    drive = drive_of(transaction_version_brokers[1], 3)
+    outlive(drive, api, number, why, start, read, outside_of(drive.servers))
+
+
+def outlive(
+    drive: Drive,
+    api: str,
+    number: int,
+    why: str,
+    start: Callable[..., Any],
+    read: Callable[[Drive], Reader],
+    outside: Any,
+) -> None:
+    """A driver stops before a request, another one takes the query over and ends it, then the first goes on."""
     reader = read(drive)
     zombie = stopped_before(start, drive, api, number)
     # The successor's log is a copy: the zombie has not written its own since.
