@@ -51,6 +51,10 @@ def test_links_out_of_docs_lead_to_pages_of_the_site() -> None:
     )
     pages = repository_files.source_pages(ROOT, {"x.md": text})
     assert set(pages) == {"source/examples/demo.py.md"}
+    notebook = "examples/first_steps.ipynb"
+    page = repository_files.source_pages(ROOT, {"x.md": f"[n](../{notebook})"})[f"source/{notebook}.md"]
+    assert page.startswith("# First steps")
+    assert "```python\nimport os\n" in page
 
 
 def test_roles_become_code() -> None:

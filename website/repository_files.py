@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import posixpath
 import re
 from collections.abc import Mapping
@@ -62,7 +63,19 @@ def _add(pages: dict[str, str], path: str, root: Path) -> None:
         return
     language = _LANGUAGES.get(Path(path).suffix, "text")
     text = (root / path).read_text(encoding="utf-8")
-    pages[page_of(path, root)] = f"# {path}\n\n````{language}\n{text}````\n"
+    if path.endswith(".ipynb"):
+        pages[page_of(path, root)] = _notebook(path, text)
+    else:
+        pages[page_of(path, root)] = f"# {path}\n\n````{language}\n{text}````\n"
+
+
+def _notebook(path: str, text: str) -> str:
+    """The cells of a notebook, one after the other."""
+    cells = [f"The notebook `{path}`, without outputs:"]
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        cells.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
+    return "\n\n".join([cells[1], cells[0], *cells[2:]]) + "\n"
 
 
 def _summary(path: Path) -> str:
