@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,33 +22,48 @@ def shown_error() -> str:
 
 
 def test_the_tutorials_mistake_is_the_error_that_it_shows() -> None:
+    given = {
+        "kafka.bootstrap.servers": "b:1",
+        "subscribe": "orders",
+        "startingoffset": "earliest",
+    }  # as Spark passes it
     with pytest.raises(OptionError) as raised:
-        parse_source_options({"kafka.bootstrap.servers": "b:1", "subscribe": "orders", "startingOffset": "1"}, "batch")
+        parse_source_options(given, "batch")
     assert str(raised.value) == shown_error()
 
 
-def test_the_tutorial(spark: Any, kafka: Any, topic: Any, outside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def tutorial(spark: Any, kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """The names that the tutorial's code defines, with its topics made."""
     monkeypatch.setenv("PYKAFKA_WIRE_BOOTSTRAP", kafka.bootstrap_servers)
     topic(3, name="orders")
     topic(1, name="large-orders")
-    write, read, typed, stream, mistake, exactly_once = code("docs/tutorial.md")
-    names: dict[str, Any] = {}
-    exec(write, names)
-    assert names["spark"] is spark
-    assert len(outside.consume("orders")) == 1000
-    exec(read, names)
-    exec(typed, names)
-    assert {(row.country, row.orders) for row in names["totals"].collect()} == {("DE", 334), ("FR", 333), ("IT", 333)}
+    yield {}
     spark.catalog.dropTempView("orders")
-    exec(stream, names)
-    assert names["n_stored"] == 1000
-    assert sum(outside.committed("tutorial").values()) == 1000
 
+
+def test_the_batches_of_the_tutorial(spark: Any, tutorial: dict[str, Any], outside: Any) -> None:
+    write, read, typed, _, mistake, _ = code("docs/tutorial.md")
+    exec(write, tutorial)
+    assert tutorial["spark"] is spark
+    assert len(outside.consume("orders")) == 1000
+    exec(read, tutorial)
+    exec(typed, tutorial)
+    totals = {(row.country, row.orders) for row in tutorial["totals"].collect()}
+    assert totals == {("DE", 334), ("FR", 333), ("IT", 333)}
     with pytest.raises(PySparkException, match=re.escape(shown_error())):
-        exec(mistake, names)
+        exec(mistake, tutorial)
 
-    exec(exactly_once, names)
-    assert names["n_large"] == 500
+
+@pytest.mark.long
+def test_the_streams_of_the_tutorial(tutorial: dict[str, Any], outside: Any) -> None:
+    write, _, _, stream, _, exactly_once = code("docs/tutorial.md")
+    exec(write, tutorial)
+    exec(stream, tutorial)
+    assert tutorial["n_stored"] == 1000
+    assert sum(outside.committed("tutorial").values()) == 1000
+    exec(exactly_once, tutorial)
+    assert tutorial["n_large"] == 500
 
 
 def cells(notebook: str) -> list[str]:
