@@ -28,8 +28,8 @@ _POLICIES: Final = ("fail", "null", "divert")
 _BYTES_AT_ONCE: Final = 1 << 17
 #: A reason may name a schema's fields or a document's keys, which have no limit of their own.
 _MAX_REASON: Final = 500
-#: Of a row that no part of a column has.
-_NO_PLACE: Final = -1
+#: Of a row that no part of a column has. Not -1, which the first place, 0, would continue as a run.
+_NO_PLACE: Final = -2
 #: Where runs are shorter than this on average, rows are taken one by one: a copied run of eight fields costs as much as 300 rows.
 _ROWS_OF_A_RUN: Final = 512
 

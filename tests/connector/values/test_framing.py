@@ -192,6 +192,13 @@ def test_a_few_rows_that_are_missing_or_left_come_back_in_order() -> None:
     assert found.keys() == {1, 9_999}
 
 
+@pytest.mark.parametrize("n_rows", [2, 10_000])
+def test_rows_after_one_that_is_missing_at_the_beginning_are_read(n_rows: int) -> None:
+    assert (
+        read_rows([(None, None), *((encode_frame(1, b"x" * (nth % 13)), nth % 13) for nth in range(1, n_rows))]) == {}
+    )
+
+
 def read_rows(rows: list[tuple[bytes | None, int | None]]) -> dict[int, str]:
     """Reads (value, its size), and returns the reasons."""
     found = read_column(Sizes(), pa.int64(), pa.array([value for value, _ in rows], pa.binary()))
