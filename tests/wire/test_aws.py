@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 import time
 import urllib.parse
 import uuid
@@ -50,6 +51,10 @@ def signed(made: ClientSettings, host: str = BROKER) -> dict[str, str]:
     return found
 
 
+#: Listeners judge requests in several threads; two patches of botocore's clock at a time would not be undone in order.
+_PATCHING = threading.Lock()
+
+
 def verdict(payload: dict[str, str], secret_key: str = SECRET_KEY, port: int = 0) -> str:
     """What is wrong with a signed request, "" for nothing: signed once more by botocore, from what it says of itself."""
     access_key, day, region, service, _ = payload["x-amz-credential"].split("/")
@@ -57,7 +62,7 @@ def verdict(payload: dict[str, str], secret_key: str = SECRET_KEY, port: int = 0
     request = AWSRequest(method="GET", url=f"https://{payload['host']}/", params={"Action": payload["action"]})
     signer = botocore.auth.SigV4QueryAuth(credentials, service, region, expires=int(payload["x-amz-expires"]))
     at = datetime.strptime(payload["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
-    with pytest.MonkeyPatch.context() as patch:
+    with _PATCHING, pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.auth, "get_current_datetime", lambda *_: at)
         signer.add_auth(request)
     expected = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(request.url).query))
