@@ -9,18 +9,18 @@ from __future__ import annotations
 import base64
 import importlib
 import json
-import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import trustme
+
+from tests.wire.http_server import http_server
 
 ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = "ASIAEXAMPLE", "aws-secret-canary/+=", "aws-session-canary//+=="
 ROLE = "arn:aws:iam::123456789012:role/reader"
@@ -66,22 +66,8 @@ class CloudStub:
 
     @contextmanager
     def serving(self, tls: trustme.LeafCert | None = None) -> Iterator[CloudStub]:
-        server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        scheme = "http"
-        if tls is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            tls.configure_cert(context)
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-            scheme = "https"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        self.url = f"{scheme}://127.0.0.1:{server.server_address[1]}"
-        try:
+        with http_server(self._handler(), tls) as self.url:
             yield self
-        finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()
 
     # --- what points the libraries here -------------------------------------------------------------------------------
 

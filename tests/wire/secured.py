@@ -8,12 +8,10 @@ from __future__ import annotations
 import base64
 import datetime
 import json
-import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -27,6 +25,7 @@ from pykafka_wire.wire import Consumer, RecordProducer
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.broker_features import BROKERS
 from tests.quick_start import JVM_OPTIONS
+from tests.wire.http_server import http_server
 
 PASSWORDS = {"alice": "alice-secret", "bob": "bob=secret,with;marks"}
 #: SASLprep would change it (to "a IX-secret"); Kafka does not.
@@ -130,22 +129,9 @@ class Issuer:
     @contextmanager
     def serving(self, tls: trustme.LeafCert | None = None) -> Iterator[Issuer]:
         """Answers at :attr:`url` for as long as the context lasts."""
-        server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        scheme = "http"
-        if tls is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            tls.configure_cert(context)
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-            scheme = "https"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        self.url = f"{scheme}://127.0.0.1:{server.server_address[1]}/token"
-        try:
+        with http_server(self._handler(), tls) as address:
+            self.url = f"{address}/token"
             yield self
-        finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         issuer = self
