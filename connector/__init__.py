@@ -7,8 +7,8 @@ newer import every installed top-level ``pyspark_*`` module). Where that lookup 
 
     spark.dataSource.register(PykafkaWireDataSource)
 
-This module imports nothing of pyspark until the class is asked for: the client in :mod:`pykafka_wire.wire` works
-without Spark.
+This module imports nothing of pyspark until the class is asked for: :func:`read_topic`, which gives topics to DuckDB, Polars and
+whatever else takes Arrow, and the client in :mod:`pykafka_wire.wire` work without Spark.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pykafka_wire.arrow_reader import read_topic
     from pykafka_wire.checkpoints.spark_files import checkpoint_position
     from pykafka_wire.datasource import PykafkaWireDataSource
     from pykafka_wire.lag_listener import LagListener
 
 __version__ = "0.1.0"
-__all__ = ["LagListener", "PykafkaWireDataSource", "__version__", "checkpoint_position"]
+__all__ = ["LagListener", "PykafkaWireDataSource", "__version__", "checkpoint_position", "read_topic"]
 
 
 def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
@@ -41,6 +42,10 @@ def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
         from pykafka_wire.checkpoints.spark_files import checkpoint_position
 
         return checkpoint_position
+    if name == "read_topic":
+        from pykafka_wire.arrow_reader import read_topic
+
+        return read_topic
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -51,7 +51,7 @@ class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
         if any(name.startswith("option.") for name in given):  # Spark asks for the schema of a table that it creates
             log_warnings([TABLE_OPTIONS])
         if not given.keys().isdisjoint(FORMAT_OPTIONS):
-            from pykafka_wire.source.reader_schemas import find_source_schema
+            from pykafka_wire.source.dataframe_types import find_source_schema
 
             schema, self._reader_schemas = find_source_schema(parse_schema_options(self.options))
             return schema

@@ -1,7 +1,7 @@
-"""The columns of the source and of the sink, and how Spark's schema and Arrow's agree on them.
+"""A DataFrame's schema: the source's columns in Spark's types, and how Spark's schema and Arrow's agree on them.
 
-Columns and types equal those of ``spark-sql-kafka-0-10``, so that a query moves from one to the other unchanged. ``key`` and
-``value`` may have a type of their own (``valueFormat``), and ``keyError`` and ``valueError`` beside them (``onValueError=divert``).
+``key`` and ``value`` may have a type of their own (``valueFormat``), and ``keyError`` and ``valueError`` beside them
+(``onValueError=divert``). The columns themselves are :mod:`~pykafka_wire.source_columns`'s.
 """
 
 from __future__ import annotations
@@ -14,23 +14,8 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from pykafka_wire.errors import SchemaError
-from pykafka_wire.wire.records.decode import Columns
+from pykafka_wire.source_columns import SOURCE_COLUMNS
 
-#: Source columns in order: Spark's type name and the Arrow type that Spark expects for it
-#: (``to_arrow_schema(schema, timezone="UTC")``).
-SOURCE_COLUMNS: Final[dict[str, tuple[str, pa.DataType]]] = {
-    "key": ("binary", pa.binary()),
-    "value": ("binary", pa.binary()),
-    "topic": ("string", pa.string()),
-    "partition": ("int", pa.int32()),
-    "offset": ("bigint", pa.int64()),
-    "timestamp": ("timestamp", pa.timestamp("us", tz="UTC")),
-    "timestampType": ("int", pa.int32()),
-    "headers": (
-        "array<struct<key:string,value:binary>>",
-        pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
-    ),
-}
 #: In DDL the session decides what ``timestamp`` means (``spark.sql.timestampType``); these words always mean the same.
 _DDL_TYPES: Final = {"timestamp": "timestamp_ltz"}
 #: Columns in which a record may have null.
@@ -124,17 +109,6 @@ def _allows_nulls(found: DataType) -> bool:
     if isinstance(found, StructType):
         return all(field.nullable and _allows_nulls(field.dataType) for field in found.fields)
     return True
-
-
-def decoded_columns(names: tuple[str, ...]) -> Columns:
-    """What the decoder must decode for these columns; topic, partition and offset come with every record."""
-    return Columns(
-        key="key" in names or "keyError" in names,
-        value="value" in names or "valueError" in names,
-        headers="headers" in names,
-        timestamp="timestamp" in names,
-        timestamp_type="timestampType" in names,
-    )
 
 
 def spark_type(arrow_type: pa.DataType) -> DataType:

@@ -56,6 +56,7 @@ def test_every_example_is_run_and_says_how() -> None:
     assert examples == {
         "batch_read.py",
         "cdc_to_delta.py",
+        "duckdb_and_polars.py",
         "exactly_once.py",
         "lag_listener.py",
         "schema_registry.py",
@@ -109,6 +110,17 @@ def test_the_client_works_without_spark(kafka: Any, topic: Any, tmp_path: Path, 
         lines = run("wire_client.py", *common, environment=environment, folder=tmp_path).splitlines()
         assert lines[-1].startswith("10 records read by group")
         assert sum("b'order " in line for line in lines) == 10
+
+
+def test_a_topic_in_duckdb_and_polars(kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str]) -> None:
+    name = topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    for amount in range(10):
+        producer.produce(name, b'{"country": "%s", "amount": %d}' % (b"NO" if amount % 2 else b"SE", amount))
+    assert producer.flush(60) == 0
+    arguments = ["--bootstrap", kafka.bootstrap_servers, "--topic", name]
+    printed = run("duckdb_and_polars.py", *arguments, environment=environment, folder=tmp_path)
+    assert printed == "NO: 25.0\nSE: 20.0\n10 orders within an hour, the largest from NO: 9.0\n"
 
 
 def test_the_lag_is_told_through_spark_connect(

@@ -137,8 +137,8 @@ def python_api_page() -> str:
     sections = [
         (
             "pykafka_wire",
-            ["LagListener", "PykafkaWireDataSource", "checkpoint_position"],
-            "The data source and what belongs to it.",
+            ["LagListener", "PykafkaWireDataSource", "checkpoint_position", "read_topic"],
+            "The data source and what belongs to it, and topics as Arrow without Spark.",
         ),
         ("pykafka_wire.lag_listener", ["QueryLag", "lags_of"], "What the listener reports."),
         ("pykafka_wire.values", list(pykafka_wire.values.__all__), "Functions for values in columns."),

@@ -12,11 +12,10 @@ from pyspark.sql.types import StructType
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.input_partition import KafkaInputPartition
-from pykafka_wire.source.planning.batch_ranges import find_ranges, prune_ranges
-from pykafka_wire.source.planning.batch_tasks import plan_input_partitions, skip_aged_out
+from pykafka_wire.source.planning.batch_ranges import plan_ranges
+from pykafka_wire.source.planning.batch_tasks import plan_input_partitions
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes
-from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.task_reader import read_ranges
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.worker_pickling import SentToWorkers
@@ -72,9 +71,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         options = self._options
         reader_schemas = self._find_reader_schemas()
         cluster = shared_cluster(options.client)
-        ranges = prune_ranges(cluster, find_ranges(cluster, options, DataLossReporter(options)), self.pruning, options)
-        if options.micro_batch is not None or options.starting_offsets.kind in ("offsets", "group", "checkpoint"):
-            ranges = skip_aged_out(cluster, ranges, DataLossReporter(options))
+        ranges = plan_ranges(cluster, options, self.pruning)
         return plan_input_partitions(cluster, options, ranges, RecordSizes(cluster), reader_schemas=reader_schemas)
 
     def _find_reader_schemas(self) -> dict[str, Any]:
@@ -83,12 +80,15 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         if not options.typed_columns.typed:
             return {}
         from pykafka_wire.source import reader_schemas as found_by
+        from pykafka_wire.source.dataframe_types import check_types
 
-        wanted = found_by.read_columns(options.typed_columns, self._schema)
+        wanted = found_by.read_columns(options.typed_columns, self._schema.names)
         readers = self._reader_schemas
         if readers is None:
-            readers = found_by.find_reader_schemas(options.typed_columns, wanted, options.client, options.subscription)
-            found_by.check_types(readers, options.typed_columns, self._schema, wanted=wanted)
+            readers = found_by.find_reader_schemas(
+                options.typed_columns, wanted, shared_cluster(options.client), options.subscription
+            )
+            check_types(readers, options.typed_columns, self._schema, wanted=wanted)
         return found_by.for_tasks({column.name: readers[column.name] for column in wanted}, options.typed_columns)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types

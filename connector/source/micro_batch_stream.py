@@ -20,7 +20,8 @@ from pykafka_wire.checkpoint_offsets import QueryOffsets, nest_by_topic
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions
-from pykafka_wire.source.planning.batch_tasks import plan_input_partitions, skip_aged_out
+from pykafka_wire.source.planning.aged_out_ranges import skip_aged_out
+from pykafka_wire.source.planning.batch_tasks import plan_input_partitions
 from pykafka_wire.source.planning.log_snapshot import LogSnapshots
 from pykafka_wire.source.planning.micro_batch import LogSnapshot, MicroBatchPlan, plan_micro_batch
 from pykafka_wire.source.planning.offset_lookups import resolve_offsets

@@ -21,11 +21,9 @@ from pykafka_wire.errors import SchemaError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.options.typed_columns import TypedColumn
 from pykafka_wire.schema_projection import TypesContradictError, changes, missing_fields
+from pykafka_wire.source.dataframe_types import available_type, check_types, column_type
 from pykafka_wire.source.reader_schemas import (
     ReaderSchemas,
-    available_type,
-    check_types,
-    column_type,
     find_reader_schemas,
     for_tasks,
     from_json,
@@ -34,6 +32,7 @@ from pykafka_wire.source.reader_schemas import (
     to_json,
 )
 from pykafka_wire.values.reader_schema import ReaderSchema
+from pykafka_wire.wire.process_clients import shared_cluster
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ class PinnedSchemas:
         self._options = options
         self._columns = options.typed_columns
         self._schema = schema
-        self._read = read_columns(options.typed_columns, schema)
+        self._read = read_columns(options.typed_columns, schema.names)
         self._loaded = loaded
         self._newest: dict[str, ReaderSchema] = {}
         #: The JSON that was seen last, and its answer: most micro-batches have that of the one before.
@@ -111,7 +110,7 @@ class PinnedSchemas:
             return self._loaded[column.name]
         if column.name not in self._newest:  # the other column may have no use for its newest
             options = self._options
-            found = find_reader_schemas(self._columns, [column], options.client, options.subscription)
+            found = find_reader_schemas(self._columns, [column], shared_cluster(options.client), options.subscription)
             check_types(found, self._columns, self._schema, wanted=[column])
             self._newest |= found
         return self._newest[column.name]

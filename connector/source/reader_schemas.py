@@ -1,7 +1,8 @@
 """The reader's schemas of a read: found once, on the driver, and given to its tasks.
 
-Owns the way from the options to a schema of each typed column, and the comparison with the DataFrame's type. What a stream does
-with the one in its checkpoint is :mod:`~pykafka_wire.source.pinned_schemas`'s.
+Owns the way from the options to a schema of each typed column; knows nothing of Spark. The comparison with a DataFrame's type is
+:mod:`~pykafka_wire.source.dataframe_types`'s, and what a stream does with the schema in its checkpoint
+:mod:`~pykafka_wire.source.pinned_schemas`'s.
 """
 
 from __future__ import annotations
@@ -9,36 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pyspark.sql.types import DataType, StructType
-
-from pykafka_wire.errors import OffsetsError, OptionError, SchemaError
-from pykafka_wire.options.source import SchemaOptions, Subscription
+from pykafka_wire.errors import OffsetsError, OptionError
+from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
-from pykafka_wire.schema import arrow_schema, spark_type, typed_source_schema
-from pykafka_wire.schema_projection import TypesContradictError, describe_missing, missing_fields
 from pykafka_wire.values.reader_schema import ReaderSchema, resolve_newest
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.values.registry.settings import registry_of
 from pykafka_wire.values.registry.subjects import subject_of
-from pykafka_wire.wire.process_clients import shared_cluster
-from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.cluster.cluster import Cluster
 
 #: By column, ``key`` or ``value``: those that are typed, and read.
 ReaderSchemas = Mapping[str, ReaderSchema]
-
-
-def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, ReaderSchema]]:
-    """The schema of a DataFrame with all columns, and the reader's schemas that its types come from.
-
-    Raises:
-        OptionError, SchemaError, RegistryError, WireError: as :func:`find_reader_schemas`.
-    """
-    columns = options.typed_columns
-    for column in columns.typed:
-        _check_has_type(column)
-    readers = find_reader_schemas(columns, columns.typed, options.client, options.subscription)
-    types = {name: column_type(reader, columns) for name, reader in readers.items()}
-    return typed_source_schema(options.include_headers, types, columns.error_columns), readers
 
 
 def registry_in(columns: TypedColumns) -> Registry | None:
@@ -46,17 +28,16 @@ def registry_in(columns: TypedColumns) -> Registry | None:
     return registry_of(columns.registry_options)
 
 
-def read_columns(columns: TypedColumns, schema: StructType) -> tuple[TypedColumn, ...]:
-    """The typed columns that a read with this schema decodes."""
-    return tuple(
-        column for column in columns.typed if column.name in schema.names or column.error_column in schema.names
-    )
+def read_columns(columns: TypedColumns, names: Collection[str]) -> tuple[TypedColumn, ...]:
+    """The typed columns that a read of the columns with these names decodes."""
+    return tuple(column for column in columns.typed if column.name in names or column.error_column in names)
 
 
 def find_reader_schemas(
-    columns: TypedColumns, wanted: Collection[TypedColumn], client: ClientSettings, subscription: Subscription
+    columns: TypedColumns, wanted: Collection[TypedColumn], cluster: Cluster, subscription: Subscription
 ) -> dict[str, ReaderSchema]:
-    """The reader's schema of each wanted column: the one in the options, else the newest of the registry.
+    """The reader's schema of each wanted column: the one in the options, else the newest of the registry. Brokers are asked for the
+    topics of ``subscribePattern`` only.
 
     Raises:
         OptionError: a strategy that names subjects is unknown, or needs a name.
@@ -73,7 +54,7 @@ def find_reader_schemas(
         assert column.format in ("avro", "protobuf")
         registry = registry_in(columns)
         assert registry is not None, "the options were checked"
-        subjects = _subjects(column, client, subscription)
+        subjects = _subjects(column, cluster, subscription)
         found[column.name] = resolve_newest(
             column.format, registry, subjects, message=column.message, column=column.name
         )
@@ -88,7 +69,7 @@ def schema_in_options(column: TypedColumn) -> ReaderSchema | None:
     return None
 
 
-def _check_has_type(column: TypedColumn) -> None:
+def check_has_type(column: TypedColumn) -> None:
     """Raises OptionError for JSON that neither the options nor the DataFrame give a type."""
     if column.format == "json" and column.schema is None:
         option = column.option("Schema")
@@ -96,53 +77,6 @@ def _check_has_type(column: TypedColumn) -> None:
             f"{column.option('Format')}=json needs the type of the {column.name}: the columns as Spark DDL, as in "
             f'.option("{option}", "id BIGINT, at TIMESTAMP"), or as a struct in .schema("{column.name} struct<id: bigint>, …").'
         )
-
-
-def column_type(reader: ReaderSchema, columns: TypedColumns) -> DataType:
-    """Spark's type for all of a reader's schema. Raises as :meth:`~pykafka_wire.values.reader_schema.ReaderSchema.column_type`."""
-    return spark_type(reader.column_type(registry_in(columns)))
-
-
-def available_type(reader: ReaderSchema, columns: TypedColumns) -> DataType | None:
-    """As :func:`column_type`; None for a recursive schema, of which the DataFrame's type can name a part only."""
-    reader.value_format(registry_in(columns))  # raises where the schema itself is the problem
-    try:
-        return column_type(reader, columns)
-    except SchemaError:
-        return None
-
-
-def check_types(
-    readers: ReaderSchemas, columns: TypedColumns, schema: StructType, *, wanted: Collection[TypedColumn]
-) -> None:
-    """Refuses a DataFrame's type that names what the reader's schemas do not have.
-
-    Raises:
-        SchemaError: it names the field, and what there is.
-    """
-    for column in wanted:
-        reader = readers[column.name]
-        if column.name not in schema.names:  # the reasons alone: values are decoded whole
-            _check_has_type(column)
-            column_type(reader, columns)
-            continue
-        if column.format == "json" and column.schema is None:
-            wanted_type = arrow_schema(schema).field(column.name).type
-            reader.value_format(None).reader(None, wanted_type)  # raises for a type that no value has
-            continue
-        available = available_type(reader, columns)
-        if available is None:
-            continue
-        try:
-            missing = missing_fields(schema[column.name].dataType, available, column.name)
-        except TypesContradictError as error:
-            raise SchemaError(
-                f"{error.message} in {reader}: name fields with their own types in .schema(…), and cast them in the query."
-            ) from error
-        if missing:
-            raise SchemaError(
-                f"{reader} has no {describe_missing(missing, available, column.name)}. .schema(…) may name a part of its fields."
-            )
 
 
 def to_json(readers: ReaderSchemas) -> dict[str, Any]:
@@ -166,14 +100,14 @@ def from_json(found: Mapping[str, Any]) -> dict[str, ReaderSchema]:
         ) from error
 
 
-def _subjects(column: TypedColumn, client: ClientSettings, subscription: Subscription) -> dict[str, str]:
+def _subjects(column: TypedColumn, cluster: Cluster, subscription: Subscription) -> dict[str, str]:
     """The subject of each topic."""
     if column.subject is not None:
         return {"": column.subject}
     if subscription.pattern:
         from pykafka_wire.source.planning.offset_lookups import find_topics
 
-        topics: Collection[str] = sorted(find_topics(shared_cluster(client), subscription))
+        topics: Collection[str] = sorted(find_topics(cluster, subscription))
     else:
         topics = subscription.topics or tuple(dict.fromkeys(tp.topic for tp in subscription.assigned))
         if not topics:

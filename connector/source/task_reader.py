@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from pykafka_wire.errors import Loss, RecordError
 from pykafka_wire.options.source import SourceOptions
-from pykafka_wire.schema import decoded_columns
 from pykafka_wire.source.progress.data_loss import DataLossReporter, LostRange
+from pykafka_wire.source_columns import decoded_columns
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -50,10 +50,12 @@ def read_ranges(
     schema: Any,
     query: str = "",
     reader_schemas: Mapping[str, Any] | None = None,
+    cluster: Cluster | None = None,
 ) -> Iterator[Any]:
     """Arrow record batches of the records in ``ranges``, exactly of ``schema`` (pyarrow's), in order within each range.
 
     Args:
+        cluster: whose connections are used; those that all tasks of this process share when None.
         query: the checkpoint's id of the query, for reports of lost ranges.
         reader_schemas: of typed columns, as the input partition has them.
 
@@ -63,7 +65,7 @@ def read_ranges(
         DataLossError: offsets of a range are lost, and ``failOnDataLoss`` is true.
         WireError: brokers could not be reached, or refused, for longer than ``kafkaConsumer.pollTimeoutMs``.
     """
-    cluster = shared_cluster(options.client)
+    cluster = cluster or shared_cluster(options.client)
     columns = decoded_columns(tuple(schema.names))
     decoders = _decoders(options, schema, reader_schemas or {})
     if any(decoder.needs_headers for decoder in decoders):

@@ -250,9 +250,19 @@ def test_the_options_of_secured_clusters_are_taken(document: str, n_options: int
     assert not parsed.warnings
 
 
-def test_the_client_without_spark(kafka: Any, topic: Any) -> None:
-    (block,) = code("docs/without-spark.md")
+def test_without_spark(kafka: Any, topic: Any, registry_url: str, outside: Any) -> None:
+    into_arrow, client = (
+        block.replace("broker:9092", kafka.bootstrap_servers).replace("https://registry:8081", registry_url)
+        for block in code("docs/without-spark.md")
+    )
     topic(1, name="orders")
     names: dict[str, Any] = {}
-    exec(block.replace("broker:9092", kafka.bootstrap_servers), names)
+    exec(client, names)
     assert names["n_records"] == 10
+
+    outside.age_out("orders", 0, 10)  # which are not Avro
+    send_orders(outside, registry_url, "orders", 10)
+    exec(into_arrow, names)
+    assert sorted(names["amounts"]) == [("DE", 7.5), ("FR", 7.5)]
+    assert names["frame"]["offset"].to_list() == list(range(10, 20))
+    assert {"id", "country", "amount"} < set(names["frame"].columns)

@@ -10,7 +10,7 @@ import pytest
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.source import parse_schema_options, parse_source_options
-from pykafka_wire.source.reader_schemas import find_source_schema
+from pykafka_wire.source.dataframe_types import find_source_schema
 from tests.connector.parsed_options import BROKERS, ORDERS, batch, refusal, stream
 
 # --- where to start and end

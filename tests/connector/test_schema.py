@@ -15,7 +15,8 @@ from pyspark.sql.types import (
 )
 
 from pykafka_wire.errors import SchemaError
-from pykafka_wire.schema import SOURCE_COLUMNS, arrow_schema, check_source_schema, decoded_columns, source_schema
+from pykafka_wire.schema import arrow_schema, check_source_schema, source_schema
+from pykafka_wire.source_columns import SOURCE_COLUMNS, decoded_columns
 from pykafka_wire.wire.records.decode import Columns
 
 #: As "Structured Streaming + Kafka Integration Guide" documents them.

@@ -1,4 +1,5 @@
-"""The offsets that a batch read reads: between its start and its end, or those of one micro-batch, and under its filters."""
+"""The offsets that a batch read reads: between its start and its end, or those of one micro-batch, under its filters, and without
+what retention has deleted."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from dataclasses import replace
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.options.starting_offsets import OffsetSpec
-from pykafka_wire.source.planning.filter_pushdown import Pruning
+from pykafka_wire.source.planning.aged_out_ranges import skip_aged_out
+from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, Pruning
 from pykafka_wire.source.planning.offset_lookups import (
     earliest_offsets,
     find_topics,
@@ -19,6 +21,21 @@ from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.wire.cluster.admin import list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
+
+
+def plan_ranges(cluster: Cluster, options: SourceOptions, pruning: Pruning = NO_PRUNING) -> list[OffsetRange]:
+    """The ranges of a batch read that filters leave, as far as they still exist.
+
+    Raises:
+        WireError: brokers cannot be reached, or a topic does not exist.
+        OptionError, OffsetsError: offsets do not fit the topics, or a checkpoint cannot be read.
+        DataLossError: the first offsets have aged out, or what a checkpoint has is lost, and ``failOnDataLoss`` is true.
+    """
+    losses = DataLossReporter(options)
+    ranges = prune_ranges(cluster, find_ranges(cluster, options, losses), pruning, options)
+    if options.micro_batch is not None or options.starting_offsets.kind in ("offsets", "group", "checkpoint"):
+        ranges = skip_aged_out(cluster, ranges, losses)
+    return ranges
 
 
 def find_ranges(cluster: Cluster, options: SourceOptions, losses: DataLossReporter) -> list[OffsetRange]:

@@ -1,55 +1,26 @@
-"""The tasks of a batch: its ranges without what has aged out, split and packed into input partitions.
+"""The tasks of a batch: its ranges, split and packed into input partitions.
 
-Owns what brokers are asked for that: first offsets, sizes of records, leaders. How ranges are split and packed is
+Owns what brokers are asked for that: sizes of records, leaders. How ranges are split and packed is
 :mod:`~pykafka_wire.source.planning.range_packing`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from pykafka_wire.errors import Loss
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.input_partition import KafkaInputPartition
-from pykafka_wire.source.planning.offset_lookups import earliest_offsets
 from pykafka_wire.source.planning.range_packing import pack_ranges, split_ranges, spread_leaders
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes
-from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 #: Leaders are known from the look-ups before. An unknown one affects only the order of tasks, so planning does not wait for it.
 _LEADERS_MS: Final = 1_000
-
-
-def skip_aged_out(
-    cluster: Cluster, ranges: Sequence[OffsetRange], losses: DataLossReporter, *, query: str = ""
-) -> list[OffsetRange]:
-    """``ranges`` without the offsets that retention has deleted.
-
-    Raises:
-        DataLossError: some are deleted, and ``failOnDataLoss`` is true.
-    """
-    earliest = earliest_offsets(cluster, (r.topic_partition for r in ranges if r.n_offsets))
-    first = {tp: offset for tp, offset in earliest.items() if offset > 0}
-    kept = [
-        replace(r, start_offset=min(first[r.topic_partition], r.end_offset))
-        if r.start_offset < first.get(r.topic_partition, 0) and r.n_offsets
-        else r
-        for r in ranges
-    ]
-    lost = [
-        (old.topic_partition, old.start_offset, new.start_offset)
-        for old, new in zip(ranges, kept, strict=True)
-        if new is not old
-    ]
-    losses.report(Loss.START_OFFSET_OUT_OF_RANGE, lost, query=query, topic_ids={r.topic: r.topic_id for r in ranges})
-    return kept
 
 
 def plan_input_partitions(

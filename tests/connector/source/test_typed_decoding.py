@@ -15,9 +15,11 @@ from pykafka_wire import PykafkaWireDataSource
 from pykafka_wire.errors import OptionError, ValueFormatError
 from pykafka_wire.options.typed_columns import TypedColumns
 from pykafka_wire.schema import arrow_schema, typed_source_schema
-from pykafka_wire.source.reader_schemas import column_type, find_reader_schemas, for_tasks
+from pykafka_wire.source.dataframe_types import column_type
+from pykafka_wire.source.reader_schemas import find_reader_schemas, for_tasks
 from pykafka_wire.source.task_reader import record_batches
 from pykafka_wire.source.typed_decoding import column_decoders, slices
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.topic_partitions import OffsetRange
 from tests.connector.parsed_options import BROKERS, batch
@@ -48,7 +50,7 @@ def batches(records: DecodedRecords, **options: str) -> list[Any]:
     """The record batches of a read with these options, all columns in them but the key."""
     parsed = batch(**options)
     columns: TypedColumns = parsed.typed_columns
-    readers = find_reader_schemas(columns, columns.typed, parsed.client, parsed.subscription)
+    readers = find_reader_schemas(columns, columns.typed, Cluster(parsed.client), parsed.subscription)
     types = {name: column_type(reader, columns) for name, reader in readers.items()}
     schema = typed_source_schema(False, types, columns.error_columns)
     schema = type(schema)([field for field in schema.fields if field.name != "key"])

@@ -1,0 +1,141 @@
+"""Topics as a ``pyarrow.RecordBatchReader``: the batch read of the data source, in this process and without Spark.
+
+    from pykafka_wire import read_topic
+
+    options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders", "startingTimestamp": "-1h"}
+    with read_topic(options, columns=["key", "value", "offset"]) as orders:
+        duckdb.sql("SELECT key, count(*) FROM orders GROUP BY key").show()
+
+Owns the reader's schema and the life of its connections. What the options mean, which offsets are read, and how records become
+columns are :mod:`pykafka_wire.options`'s and :mod:`pykafka_wire.source`'s, as for Spark.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pykafka_wire.errors import OptionError, SchemaError
+from pykafka_wire.options.parsing import log_warnings
+from pykafka_wire.options.source import SourceOptions, parse_source_options
+from pykafka_wire.source.planning.batch_ranges import plan_ranges
+from pykafka_wire.source.task_reader import read_ranges
+from pykafka_wire.source_columns import SOURCE_COLUMNS
+from pykafka_wire.wire.cluster.cluster import Cluster
+
+#: What decides the shape of Spark's tasks.
+_OF_TASKS: Final = ("minPartitions", "maxRecordsPerPartition", "filterPushdown")
+
+
+def read_topic(
+    options: Mapping[str, str | int | bool], *, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """A ``pyarrow.RecordBatchReader`` over a bounded range of one topic or several, typed as the data source types them.
+
+    All offsets are looked up now; records are fetched while batches are taken, in order within each topic-partition. A batch is
+    about one answer of a broker, or of typed columns 8 MiB of keys and values. Memory: about two answers for each broker, of at
+    most 8 MiB (``kafka.fetch.max.bytes``), and the batch at hand.
+
+    The reader has connections of its own. They are closed when it has come to its end, by ``close()``, at the end of a ``with``
+    block, or when the reader is dropped. DuckDB and Polars take it as it is; like any reader, it can be read once.
+
+    Args:
+        options: those of a batch read by the data source, with their names, defaults and meanings (marked B on the page Options).
+        columns: the columns to read, in this order. Without it all that the data source has for these options; ``headers`` is
+            among them with ``includeHeaders``, or where it is named here. What is not read is not decoded.
+
+    Raises:
+        OptionError: an option is missing, unknown, malformed, or contradicts another one.
+        SchemaError: there is no such column, or the schema registry has no such schema.
+        OffsetsError: the offsets do not match the topic's partitions, or the read starts after its end.
+        DataLossError: the first offsets have aged out, and ``failOnDataLoss`` is true.
+        RegistryError: the schema registry does not answer.
+        WireError: brokers cannot be reached, or refused, or a topic does not exist.
+
+    What happens later, while batches are taken, passes through Arrow, which turns it into ``pyarrow.ArrowInvalid`` or ``OSError``
+    with the text of the original error, code and traceback.
+    """
+    parsed = parse_source_options(_texts(options), "batch")
+    log_warnings([*parsed.warnings, *_without_effect(options)])
+    available = _available(parsed)
+    names = _names(columns, available, parsed)
+    cluster = Cluster(parsed.client, log_warnings=False)
+    try:
+        schema, reader_schemas = _schema(cluster, parsed, names)
+        ranges = plan_ranges(cluster, parsed)
+    except BaseException:
+        cluster.close()
+        raise
+    batches = _closing(cluster, read_ranges(parsed, ranges, schema, reader_schemas=reader_schemas, cluster=cluster))
+    next(batches)
+    # Through Arrow's C stream, since close() of a reader over Python's iterator would keep the iterator, and so the connections.
+    return pa.RecordBatchReader.from_stream(pa.RecordBatchReader.from_batches(schema, batches))
+
+
+def _closing(cluster: Cluster, batches: Iterator[Any]) -> Iterator[Any]:
+    """``batches``, after a first None: a generator runs its ``finally`` only if it was started."""
+    try:
+        yield None
+        yield from batches
+    finally:
+        cluster.close()
+
+
+def _texts(options: Mapping[str, str | int | bool]) -> dict[str, str]:
+    """Options as Spark would have them: ``option("includeHeaders", True)`` is ``"true"`` there."""
+    texts: dict[str, str] = {}
+    for name, given in options.items():
+        if not isinstance(given, str | int):
+            raise OptionError(f"{name} is a {type(given).__name__}: give a text, a whole number, or True or False.")
+        texts[name] = str(given).lower() if isinstance(given, bool) else str(given)
+    return texts
+
+
+def _without_effect(options: Collection[str]) -> list[str]:
+    given = {name.lower() for name in options}
+    return [
+        f"The option {name} is about Spark's tasks, and read_topic ignores it"
+        for name in _OF_TASKS
+        if name.lower() in given
+    ]
+
+
+def _available(options: SourceOptions) -> tuple[str, ...]:
+    return (*SOURCE_COLUMNS, *options.typed_columns.error_columns)
+
+
+def _names(columns: Sequence[str] | None, available: Collection[str], options: SourceOptions) -> tuple[str, ...]:
+    if columns is None:
+        return tuple(name for name in available if name != "headers" or options.include_headers)
+    if isinstance(columns, str) or not columns:
+        raise SchemaError(f"columns is {columns!r}: name at least one column in a list, such as ['key', 'value'].")
+    for name in columns:
+        if name not in available:
+            near = difflib.get_close_matches(name, available, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use {', '.join(available)}."
+            raise SchemaError(f"there is no column {name!r}: {hint}")
+    if len(set(columns)) < len(columns):
+        raise SchemaError(f"columns names a column twice: {', '.join(columns)}.")
+    return tuple(columns)
+
+
+def _schema(cluster: Cluster, options: SourceOptions, names: Collection[str]) -> tuple[Any, dict[str, Any]]:
+    """The reader's schema, pyarrow's, and what decoders need of the typed columns' schemas."""
+    types = {name: arrow_type for name, (_, arrow_type) in SOURCE_COLUMNS.items()}
+    types |= dict.fromkeys(options.typed_columns.error_columns, pa.string())
+    reader_schemas: dict[str, Any] = {}
+    if options.typed_columns.typed:
+        from pykafka_wire.source import reader_schemas as found_by  # which a read of binary columns does not load
+
+        columns = options.typed_columns
+        wanted = found_by.read_columns(columns, names)
+        for column in wanted:
+            found_by.check_has_type(column)
+        readers = found_by.find_reader_schemas(columns, wanted, cluster, options.subscription)
+        registry = found_by.registry_in(columns)
+        types |= {name: reader.column_type(registry) for name, reader in readers.items()}
+        reader_schemas = found_by.for_tasks(readers, columns)
+    return pa.schema([(name, types[name]) for name in names]), reader_schemas
