@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from pykafka_wire.local import JarResolutionError, cache_dir, delta_jars
-from pykafka_wire.local import java as javas
 from tests.conftest import CONF, read_spark_conf
 from tests.connect_server import connect_server
+from tests.connector.compat.javas import java_home
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -81,15 +81,10 @@ def environment_of(python: Path, **more: str) -> dict[str, str]:
     return environment | {"SPARK_LOCAL_IP": "127.0.0.1"} | more
 
 
-def installed_javas() -> dict[int, Path]:
-    found = [javas.probe(home, "here") for home in sorted(javas.LINUX_JVMS.glob("*")) if not home.is_symlink()]
-    return {each.version: each.home for each in found if each is not None}
-
-
 def test_the_documented_delta_java_and_python(
     python: Path, java: None, kafka: Any, topic: Any, outside: Any, tmp_path: Path
 ) -> None:
-    """From a topic into a Delta table, on each Java that docs/install.md has for this Spark and that is installed here."""
+    """From a topic into a Delta table, on each Java that docs/install.md has for this Spark."""
     version = run(python, "-c", "import pyspark; print(pyspark.__version__)").strip()
     spark = version.rpartition(".")[0]
     row = documented_row(spark)
@@ -104,16 +99,13 @@ def test_the_documented_delta_java_and_python(
         jars = ",".join(map(str, found))
     name = topic(1)
     outside.fill(name, [15])
-    homes = installed_javas()
-    tried = [each for each in row.javas if each in homes] or [None]
-    for number in tried:
-        more = {} if number is None else {"JAVA_HOME": str(homes[number])}
+    for number in row.javas:
         settings = json.dumps({"spark.jars": jars, **read_spark_conf(CONF / "spark-delta.conf")} if jars else {})
         folder = tmp_path / str(number)
         folder.mkdir()
         printed = run(
             python, DELTA_PROGRAM, kafka.bootstrap_servers, name, folder, settings,
-            cwd=folder, env=environment_of(python, **more), timeout_s=300,
+            cwd=folder, env=environment_of(python, JAVA_HOME=str(java_home(number))), timeout_s=300,
         )  # fmt: skip
         assert "RESULT 15" in printed
         print(f"Spark {version}, Java {number}, {row.delta}")

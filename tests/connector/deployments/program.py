@@ -1,29 +1,40 @@
-"""What a program does on any deployment: batch write and read, a stream, the sink in both guarantees. Prints RESULT and JSON.
+"""What a program does on any deployment: batch write and read, a stream, the sink by each guarantee. Prints RESULT and JSON.
 
-Arguments: how the package gets there (installed; registered; py-files; artifact and the wheel), servers, four topics, a folder.
+Arguments: how the package gets there (installed; py-files; addPyFile; artifact), the wheel under the name that this way needs,
+servers, a folder, a topic to read, and a topic for each guarantee that is wanted, in the order of GUARANTEES.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-WAY, WHEEL, SERVERS, SOURCE, PLAIN, ONCE, TASKS, FOLDER = sys.argv[1:]
+WAY, WHEEL, SERVERS, FOLDER, SOURCE, *TARGETS = sys.argv[1:]
 BROKERS = {"kafka.bootstrap.servers": SERVERS}
 N_ROWS = 100
+GUARANTEES = {
+    "at-least-once": {},
+    "exactly-once": {"deliveryGuarantee": "exactly-once"},
+    "through the tasks": {"deliveryGuarantee": "exactly-once", "transactions": "tasks"},
+}
 
 
 def session() -> Any:
     spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    if WAY == "addPyFile":
+        spark.sparkContext.addPyFile(WHEEL)
     if WAY == "artifact":  # on the server, and here on the client
         spark.addArtifacts(WHEEL, pyfile=True)
     if WAY != "installed":  # Spark's lookup sees installed packages only
         from pykafka_wire import PykafkaWireDataSource
 
         spark.dataSource.register(PykafkaWireDataSource)
+    if WAY == "artifact":
+        Path(WHEEL).unlink()  # a server elsewhere does not see the client's files
     return spark
 
 
@@ -33,10 +44,12 @@ def count(spark: Any, topic: str) -> int:
     return int(spark.read.format("pykafka-wire").options(**options).load().where("value IS NOT NULL").count())
 
 
-def copy(spark: Any, topic: str, **options: str) -> int:
+def copy(spark: Any, topic: str, options: dict[str, str]) -> int:
     """A stream from SOURCE to a topic; returns how many records the topic has afterwards."""
     stream = spark.readStream.format("pykafka-wire").options(**BROKERS, subscribe=SOURCE, startingOffsets="earliest")
     sink = stream.load().select("key", "value").writeStream.format("pykafka-wire").options(**BROKERS, **options)
+    if options:
+        sink = sink.option("kafka.transactional.id", topic)
     query = (
         sink.option("topic", topic).option("checkpointLocation", f"{FOLDER}/{topic}").trigger(availableNow=True).start()
     )
@@ -48,13 +61,9 @@ def main() -> None:
     spark = session()
     rows = spark.range(N_ROWS).selectExpr("CAST(id AS STRING) AS key", "to_json(struct(id)) AS value")
     rows.write.format("pykafka-wire").mode("append").options(**BROKERS, topic=SOURCE).save()
-    once = {"deliveryGuarantee": "exactly-once"}
-    found = {
-        "batch": count(spark, SOURCE),
-        "at-least-once": copy(spark, PLAIN),
-        "exactly-once": copy(spark, ONCE, **once, **{"kafka.transactional.id": ONCE}),
-        "through the tasks": copy(spark, TASKS, **once, **{"kafka.transactional.id": TASKS, "transactions": "tasks"}),
-    }
+    found = {"batch": count(spark, SOURCE)}
+    for (name, options), topic in zip(GUARANTEES.items(), TARGETS, strict=False):
+        found[name] = copy(spark, topic, options)
     spark.stop()
     print("RESULT " + json.dumps(found))
 
