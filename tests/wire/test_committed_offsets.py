@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import confluent_kafka
@@ -11,7 +12,7 @@ import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.groups import Group, describe_group
-from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, UnknownTopicError
+from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, ProtocolError, UnknownTopicError
 from pykafka_wire.wire.groups.committed_offsets import (
     CommittedOffset,
     commit_in_portions,
@@ -188,16 +189,34 @@ def unknown_group(version: int) -> OffsetFetchResponse:
     return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=[partition])])
 
 
+@contextmanager
+def coordinator(highest: int, answer: Callable[[int], OffsetFetchResponse]) -> Iterator[Cluster]:
+    """A client of a coordinator that answers OffsetFetch up to version `highest`."""
+    with FakeBroker(1) as fake:
+        fake.speak({9: (1, highest), 10: (0, 2)})
+        fake.on[OffsetFetchRequest] = lambda request, version: answer(version)
+        fake.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
+            node_id=1, host="127.0.0.1", port=fake.port
+        )
+        with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", fake.port),))) as cluster:
+            yield cluster
+
+
 @pytest.mark.parametrize("highest", [1, 7, 9])
 def test_a_group_that_the_broker_does_not_know_has_committed_nothing(highest: int) -> None:
-    with FakeBroker(1) as foreign:
-        foreign.speak({9: (1, highest), 10: (0, 2)})
-        foreign.on[OffsetFetchRequest] = lambda request, version: unknown_group(version)
-        foreign.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
-            node_id=1, host="127.0.0.1", port=foreign.port
-        )
-        with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", foreign.port),))) as cluster:
-            assert fetch_offsets(cluster, "g", [T0], require_stable=True) == {}
+    with coordinator(highest, unknown_group) as cluster:
+        assert fetch_offsets(cluster, "g", [T0], require_stable=True) == {}
+
+
+@pytest.mark.parametrize(("groups", "answered"), [([], "no group"), (["h"], "'h'"), (["g", "h"], "'g', 'h'")])
+def test_a_response_without_the_group_is_an_error_and_not_no_offsets(groups: list[str], answered: str) -> None:
+    response = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=each, topics=[]) for each in groups])
+    for partitions in ([T0], None):
+        with (
+            coordinator(9, lambda version: response) as cluster,
+            pytest.raises(ProtocolError, match=f"for group 'g' has the offsets of {answered}"),
+        ):
+            fetch_offsets(cluster, "g", partitions)
 
 
 def test_a_group_that_the_broker_does_not_know_is_dead() -> None:

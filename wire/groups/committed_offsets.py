@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
-from pykafka_wire.wire.errors import BrokerError, broker_error
+from pykafka_wire.wire.errors import BrokerError, ProtocolError, broker_error
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -180,15 +180,19 @@ def fetch_offsets(
 
     Raises:
         BrokerError: the coordinator refuses the group or a topic.
+        ProtocolError: the response does not contain the group.
         DeadlineExceededError: no coordinator answered in time.
     """
     wanted = None if partitions is None else partitions_by_topic(partitions)
+    batched = False
 
     def build(node: int) -> OffsetFetchRequest:
+        nonlocal batched
+
         def supports(version: int) -> bool:
             return cluster.supports(node, OffsetFetchRequest, version, purpose=COORDINATION, deadline=deadline)
 
-        if supports(_FIRST_BATCHED_VERSION):
+        if batched := supports(_FIRST_BATCHED_VERSION):
             batch = [OffsetFetchRequestTopics(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
             asked = OffsetFetchRequestGroup(group_id=group, topics=None if wanted is None else batch)
             return OffsetFetchRequest(groups=[asked], require_stable=require_stable)
@@ -210,6 +214,10 @@ def fetch_offsets(
     response = cluster.coordinator_request(
         CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
     )
+    # A query that took "not answered" for "nothing committed" would start somewhere else.
+    if batched and [answer.group_id for answer in response.groups] != [group]:
+        answered = ", ".join(repr(answer.group_id) for answer in response.groups) or "no group"
+        raise ProtocolError(f"the response for group {group!r} has the offsets of {answered}", api="OffsetFetch")
     for group_code in (response.error_code, *(answer.error_code for answer in response.groups)):
         if group_code not in (_NONE, _GROUP_ID_NOT_FOUND):
             raise _refused(group_code, group)
