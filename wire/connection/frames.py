@@ -55,8 +55,10 @@ def decode_response(
 ) -> tuple[int, ResponseT]:
     """The correlation id and the response that a frame holds, its length stripped. Record batches are views of `frame`.
 
-    Raises ProtocolError for malformed bytes and for bytes left over, except for one byte: librdkafka's mock brokers end
-    responses of flexible versions with a second, empty tag section.
+    Raises ProtocolError for malformed bytes, and for bytes left over: they show that client and broker disagree on the layout, and
+    then no field can be trusted. One zero byte after a response of a flexible version is accepted, since librdkafka's mock brokers
+    (2.16.0), which people test with, write a second, empty tag section. Everything before it was read to its end, and it has no
+    content. Java's client and franz-go ignore any bytes left over.
     """
     view = memoryview(frame)
     header, position = ResponseHeader.read(view, response_header_version(request, version))
