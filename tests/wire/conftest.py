@@ -1,4 +1,4 @@
-"""Two brokers of the client's own tests, to be killed and moved about, and what moves leaders on them.
+"""Two brokers of the client's own tests, to be killed and moved about, what moves leaders on them, and endpoints of clouds.
 
 What is done to the brokers is done by librdkafka and kafka-python, so that only the reading and writing is ours.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
@@ -20,7 +20,19 @@ from tests.broker_features import BROKERS
 from tests.quick_start import JVM_OPTIONS
 from tests.wire.transaction_records import ClusterOf
 
+if TYPE_CHECKING:
+    from tests.wire.cloud_stubs import CloudStub
+
 TIMEOUT_S = 30.0
+
+
+@pytest.fixture
+def cloud_stub() -> Iterator[CloudStub]:
+    """The endpoints of the clouds' credentials; `point_here` makes the clouds' libraries ask there."""
+    from tests.wire.cloud_stubs import CloudStub
+
+    with CloudStub().serving() as stub:
+        yield stub
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ import threading
 import time
 import urllib.parse
 import uuid
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -29,15 +28,9 @@ MODULE = "software.amazon.msk.auth.iam.IAMLoginModule required"
 
 
 @pytest.fixture
-def stub() -> Iterator[CloudStub]:
-    with CloudStub().serving() as serving:
-        yield serving
-
-
-@pytest.fixture
-def container(stub: CloudStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CloudStub:
-    point_here(monkeypatch, tmp_path, stub.environment_of_a_container())
-    return stub
+def container(cloud_stub: CloudStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CloudStub:
+    point_here(monkeypatch, tmp_path, cloud_stub.environment_of_a_container())
+    return cloud_stub
 
 
 def settings(jaas: str = "", **options: str) -> ClientSettings:
@@ -144,8 +137,8 @@ def test_a_missing_region_is_an_error(container: CloudStub) -> None:
 # --- where credentials come from --------------------------------------------------------------------------------------
 
 
-def test_an_instance(stub: CloudStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    point_here(monkeypatch, tmp_path, stub.environment_of_an_instance())
+def test_an_instance(cloud_stub: CloudStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    point_here(monkeypatch, tmp_path, cloud_stub.environment_of_an_instance())
     made = settings()
     assert verdict(signed(made)) == ""
     assert provider(made, {}).token(BROKER).identity.source == "AWS iam-role"
@@ -163,7 +156,7 @@ def test_botocores_log_has_no_secret_of_ours(container: CloudStub, caplog: pytes
 
 
 @pytest.mark.parametrize("how", ["option", "environment"])
-def test_a_profile(stub: CloudStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str) -> None:
+def test_a_profile(cloud_stub: CloudStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str) -> None:
     point_here(monkeypatch, tmp_path, {"AWS_PROFILE": "reader"} if how == "environment" else {})
     (tmp_path / "credentials").write_text(
         f"[reader]\naws_access_key_id = AKIA1\naws_secret_access_key = {SECRET_KEY}\n"

@@ -23,15 +23,9 @@ HANDLER = "com.azure.spring.cloud.service.implementation.kafka.KafkaOAuth2Authen
 
 
 @pytest.fixture
-def stub() -> Iterator[CloudStub]:
-    with CloudStub().serving() as serving:
-        yield serving
-
-
-@pytest.fixture
-def managed(stub: CloudStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CloudStub:
-    point_here(monkeypatch, tmp_path, stub.environment_of_a_managed_identity())
-    return stub
+def managed(cloud_stub: CloudStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CloudStub:
+    point_here(monkeypatch, tmp_path, cloud_stub.environment_of_a_managed_identity())
+    return cloud_stub
 
 
 @pytest.fixture

@@ -44,27 +44,21 @@ def as_google(token: bytes) -> Verdict:
 
 
 @pytest.fixture
-def stub() -> Iterator[CloudStub]:
-    with CloudStub().serving() as serving:
-        yield serving
-
-
-@pytest.fixture
 def msk(secured_kafka: Secured) -> Iterator[SaslFront]:
     with SaslFront(secured_kafka.cluster.bootstrap_servers, "AWS_MSK_IAM", as_msk).serving() as serving:
         yield serving
 
 
 def test_amazon(
-    stub: CloudStub,
+    cloud_stub: CloudStub,
     msk: SaslFront,
     secured_kafka: Secured,
     monkeypatch: pytest.MonkeyPatch,
     topic: Any,
     tmp_path: Path,
 ) -> None:
-    point_here(monkeypatch, tmp_path, stub.environment_of_a_container() | {"AWS_REGION": "eu-west-1"})
-    stub.lifetime_s = 3
+    point_here(monkeypatch, tmp_path, cloud_stub.environment_of_a_container() | {"AWS_REGION": "eu-west-1"})
+    cloud_stub.lifetime_s = 3
     name = topic(cluster=secured_kafka.cluster)
     options = {
         "bootstrap.servers": msk.address,
@@ -101,17 +95,17 @@ def test_a_signature_that_amazon_rejects_is_fatal_at_once(
 
 
 def test_azure(
-    stub: CloudStub, secured_kafka: Secured, monkeypatch: pytest.MonkeyPatch, topic: Any, tmp_path: Path
+    cloud_stub: CloudStub, secured_kafka: Secured, monkeypatch: pytest.MonkeyPatch, topic: Any, tmp_path: Path
 ) -> None:
-    point_here(monkeypatch, tmp_path, stub.environment_of_a_managed_identity())
+    point_here(monkeypatch, tmp_path, cloud_stub.environment_of_a_managed_identity())
     issuer = secured_kafka.issuer
-    stub.access_token = lambda resource: issuer.token()
-    stub.lifetime_s = issuer.lifetime_s = 4.0
+    cloud_stub.access_token = lambda resource: issuer.token()
+    cloud_stub.lifetime_s = issuer.lifetime_s = 4.0
     name = topic(cluster=secured_kafka.cluster)
     options = secured_kafka.options("OAUTHJ", auth="azure", sasl_oauthbearer_scope="api://kafka/.default")
     options["trace"] = str(tmp_path / "trace")
     try:
-        written, read = records_flow_until(lambda: len(stub.issued) > 3, options, name)
+        written, read = records_flow_until(lambda: len(cloud_stub.issued) > 3, options, name)
     finally:
         issuer.lifetime_s = 3600.0
     assert read == written
@@ -121,10 +115,10 @@ def test_azure(
 
 
 def test_google(
-    stub: CloudStub, secured_kafka: Secured, monkeypatch: pytest.MonkeyPatch, topic: Any, tmp_path: Path
+    cloud_stub: CloudStub, secured_kafka: Secured, monkeypatch: pytest.MonkeyPatch, topic: Any, tmp_path: Path
 ) -> None:
-    point_here(monkeypatch, tmp_path, stub.environment_of_a_google_instance())
-    stub.lifetime_s = 4
+    point_here(monkeypatch, tmp_path, cloud_stub.environment_of_a_google_instance())
+    cloud_stub.lifetime_s = 4
     name = topic(cluster=secured_kafka.cluster)
     with SaslFront(secured_kafka.cluster.bootstrap_servers, "OAUTHBEARER", as_google).serving() as front:
         options = {
@@ -133,7 +127,7 @@ def test_google(
             "security.protocol": "SASL_PLAINTEXT",
             "trace": str(tmp_path / "trace"),
         }
-        written, read = records_flow_until(lambda: len(stub.issued) > 3, options, name)
+        written, read = records_flow_until(lambda: len(cloud_stub.issued) > 3, options, name)
     assert read == written
     assert len(set(front.tokens)) > 2
     assert "ya29" not in (tmp_path / "trace").read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,14 @@ ISSUED: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[CloudStub]:
-    with CloudStub().serving() as serving:
-        everything = (
-            serving.environment_of_a_container()
-            | serving.environment_of_a_managed_identity()
-            | serving.environment_of_a_google_instance()
-        )
-        point_here(monkeypatch, tmp_path, everything)
-        yield serving
+def stub(cloud_stub: CloudStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CloudStub:
+    everything = (
+        cloud_stub.environment_of_a_container()
+        | cloud_stub.environment_of_a_managed_identity()
+        | cloud_stub.environment_of_a_google_instance()
+    )
+    point_here(monkeypatch, tmp_path, everything)
+    return cloud_stub
 
 
 def runtime(monkeypatch: pytest.MonkeyPatch, issue: Callable[[str], Any], *, task: bool) -> None:

@@ -6,7 +6,6 @@ import base64
 import json
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,9 @@ JAVA = {
 
 
 @pytest.fixture
-def instance(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[CloudStub]:
-    with CloudStub().serving() as stub:
-        point_here(monkeypatch, tmp_path, stub.environment_of_a_google_instance())
-        yield stub
+def instance(cloud_stub: CloudStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CloudStub:
+    point_here(monkeypatch, tmp_path, cloud_stub.environment_of_a_google_instance())
+    return cloud_stub
 
 
 def settings(**options: str) -> ClientSettings:
