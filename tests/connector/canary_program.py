@@ -22,7 +22,6 @@ given = json.loads((folder / "options.json").read_text())
 options: dict[str, str] = given["options"]
 topic: str = given["topic"]
 
-logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
 logging.getLogger("py4j").setLevel(logging.WARNING)
 (folder / "events").mkdir()
 spark = (
@@ -47,7 +46,11 @@ def explained(frame: DataFrame) -> DataFrame:
 
 
 def read(**changed: str) -> DataFrame:
-    return spark.read.format("pykafka-wire").options(**options | changed).option("subscribe", topic).load()
+    return read_with(options | changed)
+
+
+def read_with(options: dict[str, str]) -> DataFrame:
+    return spark.read.format("pykafka-wire").options(**options).option("subscribe", topic).load()
 
 
 def stream(name: str, **changed: str) -> Any:
@@ -110,5 +113,9 @@ fail("sql", lambda: in_sql("badly", everything | wrong))
 fail("task", lambda: written(stream("too-large", **{"kafka.max.request.size": "1"})))
 for number, malformed in enumerate(given["malformed"]):
     fail(f"malformed-{number}", lambda malformed=malformed: read(**malformed).show())
+for name, (right, refused) in given["accounts"].items():
+    read_with(right).explain("extended")
+    succeed(name, lambda right=right: read_with(right).show())
+    fail(name, lambda refused=refused: read_with(refused).show())
 
 spark.stop()

@@ -1,4 +1,7 @@
-"""Secrets that a user puts into options come out nowhere: not in plans, events, progress, checkpoints, logs or tracebacks."""
+"""Secrets that a user puts into options come out nowhere: not in plans, events, progress, checkpoints, logs, traces or tracebacks.
+
+Nor do those of clouds, which are in options, in files and in the environment, or which a cloud's endpoint has issued.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from tests.connector.cloud_accounts import Accounts, accounts
+from tests.wire.cloud_stubs import point_here
 from tests.wire.secured import PASSWORDS, Secured, pkcs8
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -21,6 +27,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 CONF = Path(__file__).parents[2] / "conf"
 PROGRAM = Path(__file__).with_name("canary_program.py")
 WRONG_PASSWORD = "canary-of-a-wrong-password"
+#: Every Python process of the program logs everything.
+LOGGING = "import logging, sys\nlogging.basicConfig(level=logging.DEBUG, stream=sys.stderr)\n"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
@@ -43,7 +51,18 @@ class Run:
         return found
 
 
-def run(folder: Path, conf: Path, secured: Secured, topic: Any) -> Run:
+@pytest.fixture
+def cloud_accounts(
+    secured_kafka: Secured, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Accounts]:
+    """The accounts, with the environment that they need. Their files are not among those that are searched."""
+    folder = tmp_path_factory.mktemp("accounts")
+    with accounts(secured_kafka, folder) as made:
+        point_here(monkeypatch, folder, made.environment)
+        yield made
+
+
+def run(folder: Path, conf: Path, secured: Secured, cloud_accounts: Accounts, topic: Any) -> Run:
     names = [topic(cluster=secured.cluster) for _ in range(2)]
     producer = Producer({"bootstrap.servers": secured.cluster.bootstrap_servers})
     producer.produce(names[0], b"a value")
@@ -68,15 +87,24 @@ def run(folder: Path, conf: Path, secured: Secured, topic: Any) -> Run:
         "topic": names[0],
         "copy": names[1],
         "wrong": {"kafka.sasl.password": WRONG_PASSWORD},
+        "accounts": {name: [right, cloud_accounts.wrong[name]] for name, right in cloud_accounts.right.items()},
         "malformed": [
             {"kafka.sasl.jaas.config": jaas.replace("=", " ")},
             {"kafka.ssl.keystore.key": key.replace("BEGIN", "BEGUN")},
         ],
     }
     (folder / "options.json").write_text(json.dumps(given))
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(LOGGING)
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(folder)],
-        env={**os.environ, "SPARK_CONF_DIR": str(conf), "PYSPARK_PYTHON": sys.executable},
+        env={
+            **os.environ,
+            "SPARK_CONF_DIR": str(conf),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(folder / "site"),
+            "PYKAFKA_WIRE_TRACE": "stderr",
+        },
         capture_output=True,
         text=True,
         timeout=580,
@@ -89,6 +117,7 @@ def run(folder: Path, conf: Path, secured: Secured, topic: Any) -> Run:
     said = re.findall(r"^(SUCCEEDED|FAILED) (\S+)$", done.stdout, re.MULTILINE)
     wanted = [("SUCCEEDED", name) for name in ("batch", "stream", "sql")]
     wanted += [("FAILED", name) for name in ("batch", "stream", "sql", "task", "malformed-0", "malformed-1")]
+    wanted += [(outcome, name) for name in cloud_accounts.right for outcome in ("SUCCEEDED", "FAILED")]
     assert said == wanted, done.stdout[-3000:] + done.stderr[-6000:]
     assert done.returncode == 0
     # What is searched does tell of the query.
@@ -105,23 +134,24 @@ def run(folder: Path, conf: Path, secured: Secured, topic: Any) -> Run:
             "JAAS line": PASSWORDS["bob"],
             # A line out of its middle, as it is in no certificate.
             "PEM key": key.splitlines()[2],
+            **cloud_accounts.canaries(),
         },
     )
 
 
 def test_with_the_documented_redaction_there_is_no_hit_at_all(
-    java: None, secured_kafka: Secured, topic: Any, tmp_path: Path
+    java: None, secured_kafka: Secured, cloud_accounts: Accounts, topic: Any, tmp_path: Path
 ) -> None:
-    assert run(tmp_path, CONF, secured_kafka, topic).hits() == []
+    assert run(tmp_path, CONF, secured_kafka, cloud_accounts, topic).hits() == []
 
 
 @pytest.mark.long
 def test_at_sparks_defaults_there_is_none_beyond_the_statement_that_was_typed(
-    java: None, secured_kafka: Secured, topic: Any, tmp_path: Path
+    java: None, secured_kafka: Secured, cloud_accounts: Accounts, topic: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "run").mkdir()
-    made = run(tmp_path / "run", tmp_path / "conf", secured_kafka, topic)
+    made = run(tmp_path / "run", tmp_path / "conf", secured_kafka, cloud_accounts, topic)
     # The plan of the statement, in the event log, holds its OPTIONS. Spark's own pattern knows no PEM keys.
     assert {hit.partition(" in events/")[0] for hit in made.hits()} == {"PEM key"}
     assert made.hits(without=re.compile(r"\[tableIdent:.*?HashMap\(.*?\)")) == []

@@ -1,7 +1,8 @@
 """The endpoints that clouds issue credentials by, on loopback: the clouds' real libraries ask here for them.
 
 AWS: a container's credentials, an instance's metadata, STS. Azure: a managed identity's endpoint, Entra's tokens. Google: an
-instance's metadata. Each takes what its service documents, and refuses what the service would refuse.
+instance's metadata, the tokens of a service account's key. Each takes what its service documents, and refuses what the service
+would refuse.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pytest
 import trustme
 
 from tests.wire.http_server import http_server
+from tests.wire.secured import pkcs8
 
 ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = "ASIAEXAMPLE", "aws-secret-canary/+=", "aws-session-canary//+=="
 ROLE = "arn:aws:iam::123456789012:role/reader"
@@ -110,6 +112,10 @@ class CloudStub:
             return self._entra(parse_qs(url.query)["resource"][0], "expires_on")
         if url.path.startswith(f"/{TENANT}/"):
             return self._authority(url.path, parse_qs(body))
+        if url.path == "/google-token":
+            grant = parse_qs(body)
+            known = grant["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"] and "assertion" in grant
+            return self._google_token() if known else (400, "application/json", '{"error":"invalid_grant"}')
         if url.path == "/" or url.path.startswith("/computeMetadata/v1/"):
             return self._google(url.path, headers)
         return 404, "text/plain", ""
@@ -166,19 +172,17 @@ class CloudStub:
         if headers.get("Metadata-Flavor", "").lower() != "google":
             return 403, "text/plain", ""
         if path.endswith("/token"):
-            self.issued.append("google")
-            return _json(
-                {
-                    "access_token": f"ya29.canary-{len(self.issued)}",
-                    "expires_in": int(self.lifetime_s),
-                    "token_type": "Bearer",
-                }
-            )
+            return self._google_token()
         if path.endswith(("/service-accounts/default/", f"/service-accounts/{ACCOUNT}/")):
             return _json(
                 {"email": ACCOUNT, "aliases": ["default"], "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}
             )
         return 200, "text/plain", "project"
+
+    def _google_token(self) -> tuple[int, str, str]:
+        self.issued.append("google")
+        token = f"ya29.canary-{len(self.issued)}"
+        return _json({"access_token": token, "expires_in": int(self.lifetime_s), "token_type": "Bearer"})
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         stub = self
@@ -201,6 +205,20 @@ class CloudStub:
                 pass
 
         return Handler
+
+
+def service_account_key(stub: CloudStub) -> dict[str, str]:
+    """The file of a Google service account as it is downloaded, with a private key; its assertions are exchanged here."""
+    issued = trustme.CA().issue_cert("google.example", key_type=trustme.KeyType.RSA)
+    return {
+        "type": "service_account",
+        "project_id": "project",
+        "private_key_id": "one",
+        "private_key": pkcs8(issued).decode(),
+        "client_email": ACCOUNT,
+        "client_id": "1",
+        "token_uri": f"{stub.url}/google-token",
+    }
 
 
 def _json(value: object) -> tuple[int, str, str]:

@@ -239,6 +239,8 @@ def secured(folder: Path) -> Iterator[Secured]:
         "listener.name.oauthj.oauthbearer.sasl.server.callback.handler.class": (
             f"{_LOGIN}.oauthbearer.OAuthBearerValidatorCallbackHandler"
         ),
+        # Without it the broker tells when a token ends, and does not end the session then.
+        "listener.name.oauthj.oauthbearer.connections.max.reauth.ms": "3600000",
         "listener.name.oauthj.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": f"file://{issuer.jwks_path}",
         "listener.name.oauthj.oauthbearer.sasl.oauthbearer.expected.audience": AUDIENCE,
     }

@@ -17,7 +17,7 @@ from pykafka_wire.wire.security.clouds import google
 from pykafka_wire.wire.security.clouds.providers import provider
 from pykafka_wire.wire.security.identity import identity
 from pykafka_wire.wire.settings import ClientSettings
-from tests.wire.cloud_stubs import ACCOUNT, CloudStub, point_here
+from tests.wire.cloud_stubs import ACCOUNT, CloudStub, point_here, service_account_key
 
 HOST = "bootstrap.orders.europe-west1.managedkafka.project.cloud.goog"
 JAVA = {
@@ -61,6 +61,14 @@ def test_the_identity_is_the_account(instance: CloudStub) -> None:
     found = identity(settings(), HOST)
     assert (found.name, found.source) == (ACCOUNT, "google-auth (google.auth.compute_engine.credentials)")
     assert found.expires_at == pytest.approx(time.time() + instance.lifetime_s, abs=5)
+
+
+def test_a_service_accounts_key(cloud_stub: CloudStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key.json").write_text(json.dumps(service_account_key(cloud_stub)))
+    point_here(monkeypatch, tmp_path, {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "key.json")})
+    found = identity(settings(), HOST)
+    assert (found.name, found.source) == (ACCOUNT, "google-auth (google.oauth2.service_account)")
+    assert cloud_stub.issued == ["google"]
 
 
 def test_an_access_token_is_kept_until_it_is_about_to_end(instance: CloudStub) -> None:
