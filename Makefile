@@ -176,6 +176,10 @@ cluster: setup  ## a local Kafka until interrupted: make cluster NODES=2 TOPIC=o
 delegation-tokens: setup  ## SCRAM with a delegation token that Kafka's own tool has made
 	$(BIN)/python -m pytest -m long tests/wire/test_delegation_tokens.py $(PYTEST_ARGS)
 
+.PHONY: sign-in
+sign-in: setup  ## Spark with credentials of AWS, Azure and Google that live for seconds: in a stream, and in a task that reads for longer
+	$(BIN)/python -m pytest -m long tests/connector/test_sign_in.py -s $(PYTEST_ARGS)
+
 .PHONY: conformance-msk
 conformance-msk: setup  ## a thousand signed requests of MSK IAM, beside those of Amazon's Java library
 	CONFORMANCE_MSK=1000 $(BIN)/python -m pytest tests/wire/test_msk_iam_conformance.py -s $(PYTEST_ARGS)
