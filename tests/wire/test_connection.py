@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.connection.connection import Connection
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.response_future import ResponseFuture, first_to_arrive
 from pykafka_wire.wire.connection.state_machine import Sent, State
 from pykafka_wire.wire.connection.trace import Trace
@@ -393,6 +394,7 @@ def test_the_first_to_arrive_may_be_read_by_another_thread() -> None:
 
     class Shared:
         readable_at = ours.fileno()
+        counters = ClientCounters()
 
         def wait_for(self, *_: Any) -> None: ...
 

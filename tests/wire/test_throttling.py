@@ -62,10 +62,13 @@ def test_a_client_above_its_quota_waits_as_long_as_it_is_told_to(
             producer.append(name, 0, encode(numbered(first, last)))
             producer.flush()
         assert read(cluster, name) == numbered(0, N_RECORDS + 1)
+        throttled_s = cluster.counters.totals().throttle_s
     for api in ("Produce", "Fetch"):
         found = waits(trace, api)
         assert found, api
         assert all(waited >= asked - ROUNDING for asked, waited in found), (api, found)
+        throttled_s -= sum(asked.total_seconds() for asked, _ in found)
+    assert throttled_s > -0.1  # requests in flight may be throttled at the same time, which counts once
 
 
 def test_a_batch_that_a_quota_never_lets_through_is_told_of(kafka_tv1: Any, topic: Any, slow_client: str) -> None:

@@ -150,7 +150,7 @@ class Cluster(MetadataRefresher):
         """
         deadline = deadline or self._total()
         attempt = None
-        for attempt in tries(self._backoff, deadline):
+        for attempt in tries(self._backoff, deadline, self.counters):
             with attempt:
                 node = self._resolve(node_id, deadline)
                 pending = self.send(node.node_id, request, purpose=purpose, version_cap=version_cap, deadline=deadline)
@@ -189,7 +189,7 @@ class Cluster(MetadataRefresher):
         found: dict[TopicPartition, ValueT] = {}
         graces = Graces()
         last: WireError | None = None
-        for _ in tries(self._backoff, deadline):
+        for _ in tries(self._backoff, deadline, self.counters):
             flights: list[tuple[int, list[TopicPartition], ResponseFuture[ResponseT]]] = []
             lookup = self.leaders(remaining, deadline=deadline)
             for error in lookup.errors.values():
@@ -259,7 +259,7 @@ class Cluster(MetadataRefresher):
         if len(found) == len(keys):
             return found
         attempt = None
-        for attempt in tries(self._backoff, deadline):
+        for attempt in tries(self._backoff, deadline, self.counters):
             with attempt:
                 asked = self._resolve(ANY, deadline).node_id
                 batched = self.supports(asked, FindCoordinatorRequest, _FIRST_BATCHED_FIND, deadline=deadline)
@@ -309,7 +309,7 @@ class Cluster(MetadataRefresher):
         """
         deadline = deadline or self._total()
         attempt = None
-        for attempt in tries(self._backoff, deadline):
+        for attempt in tries(self._backoff, deadline, self.counters):
             with attempt:
                 node = self.coordinator(kind, key, deadline=deadline)
                 try:
@@ -368,7 +368,7 @@ class Cluster(MetadataRefresher):
         """The level at which the cluster has finalized a feature (KIP-584), 0 where it has not."""
         deadline = self._total()
         attempt = None
-        for attempt in tries(self._backoff, deadline):
+        for attempt in tries(self._backoff, deadline, self.counters):
             with attempt:
                 connection = self._connection(self._resolve(ANY, deadline), GENERAL, deadline)
                 return connection.state_machine.finalized_features.get(name, 0)

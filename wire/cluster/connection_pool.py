@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 from pykafka_wire.wire.cluster.metadata_view import Broker
 from pykafka_wire.wire.connection.connection import Connection
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError, SettingsError, TransportError
@@ -42,9 +43,10 @@ class _Slot:
 class ConnectionPool:
     """Connections by node id and purpose. Threads may share it."""
 
-    def __init__(self, settings: ClientSettings, trace: Trace) -> None:
+    def __init__(self, settings: ClientSettings, trace: Trace, counters: ClientCounters) -> None:
         self._settings = settings
         self._trace = trace
+        self._counters = counters
         self._lock = threading.Lock()
         self._slots: dict[tuple[int, str], _Slot] = {}
 
@@ -117,7 +119,7 @@ class ConnectionPool:
 
     def seed(self, host: str, port: int, label: str | None = None) -> Connection:
         """A connection that is not open yet and belongs to no broker."""
-        return Connection(host, port, self._settings, self._trace, label or f"{host}:{port}")
+        return Connection(host, port, self._settings, self._trace, label or f"{host}:{port}", self._counters)
 
     def adopt(self, connection: Connection, node: Broker) -> bool:
         """Keep an open connection for the broker that turned out to be behind it; False where it has one already."""

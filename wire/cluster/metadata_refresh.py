@@ -20,6 +20,7 @@ from pykafka_wire.wire.cluster.bootstrap import MetadataSource
 from pykafka_wire.wire.cluster.connection_pool import ConnectionPool
 from pykafka_wire.wire.cluster.metadata_view import Broker, MetadataView, TopicMetadata
 from pykafka_wire.wire.cluster.retries import gave_up, tries
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
@@ -70,12 +71,14 @@ class MetadataRefresher:
         for warning in settings.warnings if log_warnings else ():
             logger.warning("%s", warning)
         self._trace = Trace(settings.trace)
+        #: What this client has sent, received and waited for.
+        self.counters = ClientCounters()
         self._backoff = Backoff(settings)
         self._pid = os.getpid()
         #: Guards what is known, never a wait.
         self._lock = threading.RLock()
         self._view = MetadataView()
-        self._connections = ConnectionPool(settings, self._trace)
+        self._connections = ConnectionPool(settings, self._trace, self.counters)
         self._source = MetadataSource(settings, self._connections, self._backoff)
         #: Since when metadata was asked for and not had, None when the last answer came.
         self._unanswered_since: float | None = None
@@ -161,7 +164,7 @@ class MetadataRefresher:
             return found
         deadline = deadline or self._total()
         attempt = None
-        for attempt in tries(self._backoff, deadline):
+        for attempt in tries(self._backoff, deadline, self.counters):
             lookup = self.leaders([tp], deadline=deadline)
             if tp in lookup.leaders:
                 return lookup.leaders[tp]
@@ -275,6 +278,7 @@ class MetadataRefresher:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._trace.after_fork()
+        self.counters.after_fork()
         self._connections.abandon()
 
     def _nodes(self, deadline: Deadline, having: int | None = None) -> dict[int, Broker]:
@@ -297,7 +301,7 @@ class MetadataRefresher:
     def _refresh(self, names: Sequence[str] | None, deadline: Deadline) -> None:
         """Ask for metadata until every named topic is there, or known not to be."""
         attempt = None
-        for attempt in tries(self._backoff, deadline):
+        for attempt in tries(self._backoff, deadline, self.counters):
             with attempt:
                 failures = self._refresh_once(names, deadline)
                 for name in names or ():

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 from pykafka_wire.wire.backoff import Backoff
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import (
@@ -78,8 +79,8 @@ class Graces:
         self._until.clear()
 
 
-def tries(backoff: Backoff, deadline: Deadline) -> Iterator[Attempt]:
-    """Attempts with growing pauses until the deadline; at least one."""
+def tries(backoff: Backoff, deadline: Deadline, counters: ClientCounters | None = None) -> Iterator[Attempt]:
+    """Attempts with growing pauses until the deadline; at least one. ``counters`` count all but the first."""
     graces = Graces()
     n_failures = 0
     error: WireError | None = None
@@ -92,6 +93,8 @@ def tries(backoff: Backoff, deadline: Deadline) -> Iterator[Attempt]:
         if deadline.remaining_ms() <= pause_ms:
             return
         time.sleep(pause_ms / 1000)
+        if counters is not None:
+            counters.count_retries()
 
 
 def gave_up(attempt: Attempt | None, what: str) -> DeadlineExceededError:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.connection.state_machine import Received, State, StateMachine
 from pykafka_wire.wire.connection.trace import Trace
@@ -52,9 +53,18 @@ except PackageNotFoundError:  # unpacked on sys.path, as with --py-files
 class Connection(Transport):
     """One open connection: requests out, answers in, in order. Threads may share it."""
 
-    def __init__(self, host: str, port: int, settings: ClientSettings, trace: Trace, label: str) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        settings: ClientSettings,
+        trace: Trace,
+        label: str,
+        counters: ClientCounters | None = None,
+    ) -> None:
         super().__init__(host, port, settings, label)
         self._trace = trace
+        self.counters = counters if counters is not None else ClientCounters()
         self._lock = threading.RLock()
         self._pending: deque[ResponseFuture[Any]] = deque()
         self._muted_until = 0.0
@@ -83,6 +93,7 @@ class Connection(Transport):
         mechanism = self._new_mechanism()
         # A token endpoint's time is not the broker's.
         deadline = Deadline(deadline.at + time.monotonic() - started)
+        started = time.monotonic()
         addresses = self._addresses()
         for n_tried, (family, address) in enumerate(addresses):
             # An address that swallows packets leaves the others their share of a short deadline.
@@ -106,8 +117,11 @@ class Connection(Transport):
                 raise
             else:
                 self.failed_at = None
+                self.counters.count_connection()
+                self.counters.count_wait(time.monotonic() - started)
                 return self
         self.failed_at = time.monotonic()
+        self.counters.count_wait(self.failed_at - started)
         raise TransportError("; ".join(failures) or "no address", broker=self.label)
 
     def _open_address(self, family: int, address: Any, deadline: Deadline, mechanism: SaslMechanism | None) -> None:
@@ -241,6 +255,7 @@ class Connection(Transport):
                     self._pending.append(pending)
                 self._trace.sent(self.label, sent)
                 self._write(self.state_machine.outgoing(), Deadline.after_ms(self._settings.request_timeout_ms))
+                self.counters.count_request(sent.size)
             except (TransportError, OSError) as error:
                 raise self._broke(error) from error
             except WireError:
@@ -254,13 +269,17 @@ class Connection(Transport):
     def wait_for(self, pending: ResponseFuture[Any], deadline: Deadline, total: Deadline | None = None) -> None:
         """Read answers until ``pending`` has its own, which may be an error and may be read by another thread."""
         total = total or Deadline.after_ms(self._settings.default_api_timeout_ms)
-        with self._held(deadline, pending):
-            while not pending.done:
-                try:
-                    self._receive(pending.extended(deadline, total, self._throttled_s))
-                except WireError as error:
-                    if not pending.done:
-                        pending.set_error(error)
+        started = time.monotonic()
+        try:
+            with self._held(deadline, pending):
+                while not pending.done:
+                    try:
+                        self._receive(pending.extended(deadline, total, self._throttled_s))
+                    except WireError as error:
+                        if not pending.done:
+                            pending.set_error(error)
+        finally:
+            self.counters.count_wait(time.monotonic() - started)
 
     def _receive(self, deadline: Deadline) -> None:
         """Read until one answer is complete, and resolve its future."""
@@ -302,9 +321,11 @@ class Connection(Transport):
         now = time.monotonic()
         self._last_used = now
         throttle_s = max(0, getattr(received.response, "throttle_time_ms", 0)) / 1000
+        longer_s = max(0.0, now + throttle_s - max(now, self._muted_until))
         if throttle_s:
-            self._throttled_s += max(0.0, now + throttle_s - max(now, self._muted_until))
+            self._throttled_s += longer_s
             self._muted_until = max(self._muted_until, now + throttle_s)
+        self.counters.count_response(received.size, longer_s)
         try:
             self._trace.received(self.label, received, (now - pending.sent_at) * 1000)
             pending.set_response(received.response)

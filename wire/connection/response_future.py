@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.state_machine import Sent
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import WireError
@@ -25,6 +26,8 @@ _CHECK_MS: Final = 20
 
 class ResponseReader(Protocol):
     """Reads the answers: an open connection."""
+
+    counters: ClientCounters
 
     @property
     def readable_at(self) -> int | None:
@@ -104,6 +107,10 @@ class ResponseFuture(Generic[ResponseT_co]):
             self._reader.read_arrived(self)
         return self.done
 
+    def count_wait(self, seconds: float) -> None:
+        """Count time that was spent waiting for this answer and others of the same client."""
+        self._reader.counters.count_wait(seconds)
+
     @property
     def arrived(self) -> bool:
         """Whether there is no need to wait: the answer has begun to arrive, or its fate is known."""
@@ -120,6 +127,15 @@ def first_to_arrive(
 ) -> ResponseFuture[ResponseT_co]:
     """The first of `pending` whose answer has begun to arrive, or that is done; the very first if none is when `deadline`
     passes. At least one must be given; connections stay as they are."""
+    started = time.monotonic()
+    first = _first_to_arrive(pending, deadline)
+    first.count_wait(time.monotonic() - started)
+    return first
+
+
+def _first_to_arrive(
+    pending: Sequence[ResponseFuture[ResponseT_co]], deadline: Deadline
+) -> ResponseFuture[ResponseT_co]:
     while True:
         poll = select.poll()
         waiting: dict[int, ResponseFuture[ResponseT_co]] = {}

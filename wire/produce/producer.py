@@ -316,6 +316,7 @@ class Producer:
             self.counters.n_retries += batches[tp].attempts > 1
             # The others are served before it next time.
             self._queues.serve_last(tp)
+        self._cluster.counters.count_retries(sum(batch.attempts > 1 for batch in batches.values()))
         now = self._clock.now()
         request, cap = produce_request(batches, self._topic_ids, self._delivery)
         delivery_ends = min(batch.expires_at for batch in batches.values())

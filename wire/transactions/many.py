@@ -231,7 +231,7 @@ def _ask_each(
     deadline = deadline or Deadline.after_ms(cluster.settings.default_api_timeout_ms)
     answers: dict[str, ResponseT] = {}
     attempt: Attempt | None = None
-    for attempt in tries(Backoff(cluster.settings), deadline):
+    for attempt in tries(Backoff(cluster.settings), deadline, cluster.counters):
         with attempt:
             failure: WireError | None = None
             for portion in _portions(cluster, [name for name in asked if name not in answers], deadline):

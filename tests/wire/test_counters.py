@@ -1,0 +1,73 @@
+"""A client counts its requests, bytes, waits, throttling and retries."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from pykafka_wire.wire.backoff import Backoff
+from pykafka_wire.wire.cluster.retries import tries
+from pykafka_wire.wire.connection.connection import Connection
+from pykafka_wire.wire.connection.counters import ClientCounters, ClientTotals
+from pykafka_wire.wire.connection.response_future import first_to_arrive
+from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.errors import TransportError
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykafka_wire.wire.settings import ClientSettings
+from tests.wire.fake_broker import FakeBroker
+
+ASK = MetadataRequest(topics=[])
+PAUSE_S = 0.05
+
+
+def test_requests_bytes_and_waits_are_counted() -> None:
+    def answer(request: Any, version: int) -> MetadataResponse:
+        time.sleep(PAUSE_S)
+        return MetadataResponse(throttle_time_ms=7)
+
+    counters = ClientCounters()
+    with FakeBroker() as broker:
+        broker.on[MetadataRequest] = answer
+        settings = ClientSettings(bootstrap_servers=(("127.0.0.1", broker.port),))
+        connection = Connection("127.0.0.1", broker.port, settings, Trace(""), "1", counters)
+        connection.open(Deadline.after_ms(20_000))
+        opened = counters.totals()
+        assert (opened.connections_opened, opened.requests, opened.responses) == (1, 0, 0)
+        first = connection.send(ASK)
+        assert first_to_arrive([first], Deadline.after_ms(20_000)) is first
+        assert counters.totals().since(opened).wait_s >= PAUSE_S * 0.9
+        first.result(Deadline.after_ms(20_000))
+        second = connection.send(ASK)
+        second.result(Deadline.after_ms(20_000))
+        connection.close()
+    found = counters.totals().since(opened)
+    assert (found.requests, found.responses, found.connections_opened) == (2, 2, 0)
+    assert found.bytes_sent == first.sent.size + second.sent.size
+    assert found.bytes_received > 20
+    assert found.wait_s >= 2 * PAUSE_S * 0.9
+    assert found.throttle_s == pytest.approx(0.014, abs=0.001)
+
+
+def test_an_address_that_refuses_is_no_connection() -> None:
+    with FakeBroker() as broker:
+        port = broker.port
+    settings = ClientSettings(bootstrap_servers=(("127.0.0.1", port),))
+    connection = Connection("127.0.0.1", port, settings, Trace(""), "1")
+    with pytest.raises(TransportError):
+        connection.open(Deadline.after_ms(20_000))
+    totals = connection.counters.totals()
+    assert totals.connections_opened == 0 and totals.wait_s > 0
+
+
+def test_every_attempt_but_the_first_is_a_retry() -> None:
+    quick = Backoff(ClientSettings(bootstrap_servers=(("h", 1),), retry_backoff_ms=1, retry_backoff_max_ms=1))
+    counters = ClientCounters()
+    for n_tries, attempt in enumerate(tries(quick, Deadline.after_ms(60_000), counters), 1):
+        with attempt:
+            if n_tries < 4:
+                raise TransportError("gone")
+            break
+    assert counters.totals() == ClientTotals(retries=3)
