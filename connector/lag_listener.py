@@ -117,13 +117,7 @@ class LagListener(StreamingQueryListener):
 
 def lags_of(progress: Any) -> Iterator[QueryLag]:  # Any: a StreamingQueryProgress of either kind of session
     """The lag of each source of a progress that is this package's."""
-    for index, source in enumerate(progress.sources):
-        try:
-            report = json.loads(source.latestOffset or "null")
-        except ValueError:
-            continue
-        if not isinstance(report, dict) or "totalOffsetsBehindLatest" not in report or "commitSuccesses" not in report:
-            continue  # another source's offset
+    for index, report in source_reports(progress):
         yield QueryLag(
             query_id=str(progress.id),
             run_id=str(progress.runId),
@@ -135,12 +129,23 @@ def lags_of(progress: Any) -> Iterator[QueryLag]:  # Any: a StreamingQueryProgre
             max_offsets_behind=report["maxOffsetsBehindLatest"],
             avg_offsets_behind=report["avgOffsetsBehindLatest"],
             total_offsets_behind=report["totalOffsetsBehindLatest"],
-            bytes_behind=report.get("estimatedBytesBehindLatest"),
+            bytes_behind=report.get("estimatedTotalBytesBehindLatest"),
             commit_successes=report["commitSuccesses"],
             commit_failures=report["commitFailures"],
             lost_ranges=report["lostRanges"],
             lost_offsets=report["lostOffsets"],
         )
+
+
+def source_reports(progress: Any) -> Iterator[tuple[int, dict[str, Any]]]:  # Any: as above; the report is JSON
+    """Index and report of each source of a progress that is this package's."""
+    for index, source in enumerate(progress.sources):
+        try:
+            report = json.loads(source.latestOffset or "null")
+        except ValueError:
+            continue
+        if isinstance(report, dict) and "totalOffsetsBehindLatest" in report and "commitSuccesses" in report:
+            yield index, report  # else another source's offset
 
 
 def _log_lag(lag: QueryLag, previous: QueryLag | None) -> None:

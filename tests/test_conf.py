@@ -31,6 +31,7 @@ TESTED = {
     "conda",  # tests/connector/test_packaging.py
     "controller.properties",
     "databricks",
+    "grafana-dashboard.json",  # tests/connector/metrics/test_stream_metrics.py
     "log4j2.properties",
     "spark-connect.conf",
     "spark-defaults.conf",

@@ -141,6 +141,11 @@ def python_api_page() -> str:
             "The data source and what belongs to it, and topics as Arrow without Spark.",
         ),
         ("pykafka_wire.lag_listener", ["QueryLag", "lags_of"], "What the listener reports."),
+        (
+            "pykafka_wire.metrics",
+            ["serve_prometheus", "register_prometheus", "export_opentelemetry", "MetricsListener"],
+            "Metrics for Prometheus and OpenTelemetry.",
+        ),
         ("pykafka_wire.values", list(pykafka_wire.values.__all__), "Functions for values in columns."),
         ("pykafka_wire.wire", list(pykafka_wire.wire.__all__), "The Kafka client, which needs no Spark."),
         ("pykafka_wire.local", ["LocalCluster"], "A real Kafka on this machine, for tests."),

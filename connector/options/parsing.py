@@ -10,12 +10,13 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.definitions import default_of
 from pykafka_wire.options.names import PREFIX, REFUSED_IN_SPARK, SPARKS_OWN, Mode, check_names
 from pykafka_wire.options.starting_offsets import UNITS_MS
+from pykafka_wire.task_metrics import StatsdAgent
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.settings import SETTINGS, ClientSettings, unknown_settings
 from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
@@ -86,6 +87,23 @@ class OptionValues:
         if value not in choices:
             raise OptionError(f"{name} is {value!r}: use {' or '.join(choices)}.")
         return value
+
+    def task_metrics(self) -> StatsdAgent | Literal["driver"] | None:
+        """Where tasks send their figures."""
+        value = self.text_or_default("taskMetrics")
+        if value.lower() == "none":
+            return None
+        if value.lower() == "driver":
+            if self.mode != "stream":
+                raise OptionError(
+                    "taskMetrics=driver is for streaming reads, whose process on the driver receives the figures: use "
+                    "statsd://host:port, or remove taskMetrics."
+                )
+            return "driver"
+        match = re.fullmatch(r"statsd://(\[[0-9a-fA-F:.]+\]|[^\s/:]+):(\d{1,5})", value)
+        if match is None or not 0 < int(match[2]) < 65536:
+            raise OptionError(f"taskMetrics is {value!r}: use none, driver, or statsd://host:port.")
+        return StatsdAgent(match[1].strip("[]"), int(match[2]))
 
     def client_settings(self) -> ClientSettings:
         for name, reason in REFUSED_IN_SPARK.items():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.parsing import OptionValues
 from pykafka_wire.options.typed_columns import TypedColumns, parse_typed_columns
+from pykafka_wire.task_metrics import StatsdAgent
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.settings import ClientSettings
 
@@ -37,6 +38,7 @@ class SinkOptions:
 
     Attributes:
         typed: what keys and values are encoded as.
+        task_metrics: where tasks send their figures.
         warnings: options that have no effect or are not safe, for :func:`~pykafka_wire.options.parsing.log_warnings`.
     """
 
@@ -46,6 +48,7 @@ class SinkOptions:
     exactly_once: ExactlyOnceOptions | None = None
     dead_letter_topic: str | None = None
     typed: TypedColumns = field(default_factory=TypedColumns)
+    task_metrics: StatsdAgent | None = None
     warnings: tuple[str, ...] = ()
 
     def for_tasks(self) -> SinkOptions:
@@ -82,6 +85,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         exactly_once=_exactly_once(values, client, topic),
         dead_letter_topic=_dead_letter_topic(values, client, topic),
         typed=typed,
+        task_metrics=None if (agent := values.task_metrics()) == "driver" else agent,
         warnings=tuple(values.warnings),
     )
 

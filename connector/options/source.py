@@ -19,6 +19,7 @@ from pykafka_wire.options.starting_offsets import (
     parse_timestamp_spec,
 )
 from pykafka_wire.options.typed_columns import TypedColumns, parse_typed_columns
+from pykafka_wire.task_metrics import StatsdAgent
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -54,6 +55,7 @@ class SourceOptions:
     """Options of a read; picklable, and its repr contains no secret.
 
     Attributes:
+        task_metrics: where tasks send their figures.
         micro_batch: the micro-batch that a batch read reads again; ``starting_offsets`` and ``ending_offsets`` are then unused.
         warnings: options that have no effect or are not safe, for :func:`~pykafka_wire.options.parsing.log_warnings`.
     """
@@ -79,6 +81,7 @@ class SourceOptions:
     static_membership: bool
     poll_timeout_ms: int
     typed_columns: TypedColumns
+    task_metrics: StatsdAgent | Literal["driver"] | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -141,6 +144,7 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
         poll_timeout_ms=values.positive("kafkaConsumer.pollTimeoutMs")
         or int(default_of("kafkaConsumer.pollTimeoutMs")),
         typed_columns=typed_columns,
+        task_metrics=values.task_metrics(),
         warnings=tuple(values.warnings),
     )
 

@@ -14,7 +14,8 @@ from pykafka_wire.sink.arrow_input import coalesce_batches
 from pykafka_wire.sink.batch_builder import BatchBuilder, BatchDestination
 from pykafka_wire.sink.columns import RecordColumns, SinkColumns
 from pykafka_wire.sink.dead_letter_queue import DeadLetterProducer
-from pykafka_wire.wire.process_clients import shared_producer
+from pykafka_wire.task_metrics import TaskFigures
+from pykafka_wire.wire.process_clients import shared_cluster, shared_producer
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,22 @@ class TaskWriter:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.columns = SinkColumns.from_schema(schema, options.topic, options.typed.encoded)
         self._options = options
+
+    def run(self, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+        """As :meth:`write`, and sends the task's figures where ``taskMetrics`` has it so, whether the task succeeds or not."""
+        agent = self._options.task_metrics
+        if agent is None:
+            return self.write(batches)
+        counters = shared_cluster(self._options.client).counters
+        before, written = counters.totals(), None
+        try:
+            written = self.write(batches)
+        finally:
+            produced = {
+                f"{name}_produced": getattr(written, f"n_{name}", 0) for name in ("records", "bytes")
+            }  # a task that has failed may have written some
+            agent.send(TaskFigures.of_client(counters.totals().since(before), **produced))
+        return written
 
     def write(self, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
         """Send one task's Arrow batches; returns its commit message when every record is acknowledged."""

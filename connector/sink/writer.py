@@ -51,7 +51,7 @@ class KafkaBatchWriter(SentToWorkers, DataSourceArrowWriter):
             WireError: a broker rejected a batch, or did not answer within ``kafka.delivery.timeout.ms``.
             WriteError: a row cannot be written.
         """
-        return self._task_writer.write(self.encoding.encoded(iterator, self._topic))
+        return self._task_writer.run(self.encoding.encoded(iterator, self._topic))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Logs the totals: the records are in Kafka already."""
@@ -82,7 +82,7 @@ class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         batches = (
             iterator if _STREAM_GETS_ARROW else rows_to_arrow(iterator, self._schema, self._task_writer.columns.names)
         )
-        return self._task_writer.write(self.encoding.encoded(iter(batches), self._options.topic))
+        return self._task_writer.run(self.encoding.encoded(iter(batches), self._options.topic))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Logs the totals: the records are in Kafka already.

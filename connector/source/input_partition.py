@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from pykafka_wire.task_metrics import DriverReceiver
 from pykafka_wire.wire.topic_partitions import OffsetRange
 
 
@@ -19,6 +20,7 @@ class KafkaInputPartition(InputPartition):
         self.ranges = tuple(ranges)
         self.query = query  # the checkpoint's id of the query, for reports of lost ranges
         self.reader_schemas = dict(reader_schemas or {})  # of typed columns, as in the checkpoint
+        self.receiver: DriverReceiver | None = None  # of the task's figures
 
     def __repr__(self) -> str:
         shown = ", ".join(map(str, self.ranges[:4])) + (

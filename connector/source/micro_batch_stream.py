@@ -33,6 +33,8 @@ from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.progress.group_commits import GroupCommitter
 from pykafka_wire.source.progress.hanging_transactions import HangingTransactionWatch
 from pykafka_wire.source.progress.static_member import StaticMember
+from pykafka_wire.source.progress.task_figures_receiver import TaskFiguresReceiver
+from pykafka_wire.task_metrics import camel_case
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
@@ -78,6 +80,8 @@ class MicroBatchStream:
         #: The end of the batch that Spark planned last, or of the checkpoint it went on from.
         self._reached: dict[str, Any] | None = None
         self._resumed: frozenset[str] = frozenset()
+        self._task_figures = TaskFiguresReceiver() if options.task_metrics == "driver" else None
+        self._n_tasks = 0
 
     def initial_offset(self) -> QueryOffsets:
         if self._initial is None:
@@ -173,6 +177,10 @@ class MicroBatchStream:
             _log.debug("What has aged out is left to the tasks to find: %s", error)
         readers = self._pinned_schemas.for_planned(end.reader_schemas) if self._pinned_schemas is not None else None
         planned = plan_input_partitions(self._cluster, self._options, ranges, self._sizes, end.query, readers)
+        if self._task_figures is not None:
+            for each in planned:
+                each.receiver = self._task_figures.address
+        self._n_tasks += len(planned)
         _log.info("Planned %d input partitions over %d ranges", len(planned), sum(r.n_offsets > 0 for r in ranges))
         return planned
 
@@ -195,12 +203,16 @@ class MicroBatchStream:
             report["maxOffsetsBehindLatest"] = max(behind)
             report["avgOffsetsBehindLatest"] = sum(behind) / len(behind)
             report["totalOffsetsBehindLatest"] = sum(behind)
-            report["estimatedBytesBehindLatest"] = self._bytes_behind(reached, latest)
+            report["estimatedTotalBytesBehindLatest"] = self._bytes_behind(reached, latest)
             report["group"] = progress.group
         report["commitSuccesses"] = self._committer.successes
         report["commitFailures"] = self._committer.failures
         report["lostRanges"] = self._losses.n_ranges
         report["lostOffsets"] = self._losses.n_offsets
+        report["client"] = camel_case(self._cluster.counters.totals())
+        report["plannedTasks"] = self._n_tasks
+        if self._task_figures is not None:
+            report["tasks"] = camel_case(self._task_figures.total())
         return report
 
     def _bytes_behind(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int | None:
@@ -215,6 +227,8 @@ class MicroBatchStream:
     def close(self) -> None:
         self._committer.close()
         self._cluster.close()
+        if self._task_figures is not None:
+            self._task_figures.close()
 
     def _parse(self, offset_json: dict[str, Any]) -> QueryOffsets:
         # An idle query asks with the same start many times a second.

@@ -92,7 +92,12 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
         """Arrow record batches of one input partition; runs on an executor."""
         if isinstance(partition, KafkaInputPartition):
             yield from read_ranges(
-                self._options, partition.ranges, arrow_schema(self._schema), partition.query, partition.reader_schemas
+                self._options,
+                partition.ranges,
+                arrow_schema(self._schema),
+                partition.query,
+                partition.reader_schemas,
+                receiver=partition.receiver,
             )
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from pykafka_wire.errors import Loss, RecordError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.progress.data_loss import DataLossReporter, LostRange
 from pykafka_wire.source_columns import decoded_columns
+from pykafka_wire.task_metrics import DriverReceiver, TaskFigures
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -27,7 +28,7 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
-from pykafka_wire.wire.fetch.fetched_records import partition_column, topic_column
+from pykafka_wire.wire.fetch.fetched_records import FetchCounters, partition_column, topic_column
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.records.arrays import to_arrow
@@ -51,6 +52,7 @@ def read_ranges(
     query: str = "",
     reader_schemas: Mapping[str, Any] | None = None,
     cluster: Cluster | None = None,
+    receiver: DriverReceiver | None = None,
 ) -> Iterator[Any]:
     """Arrow record batches of the records in ``ranges``, exactly of ``schema`` (pyarrow's), in order within each range.
 
@@ -58,6 +60,7 @@ def read_ranges(
         cluster: whose connections are used; those that all tasks of this process share when None.
         query: the checkpoint's id of the query, for reports of lost ranges.
         reader_schemas: of typed columns, as the input partition has them.
+        receiver: gets the task's figures, where ``taskMetrics`` has it so.
 
     Raises:
         ValueFormatError: a key or value cannot be decoded, and its policy is to fail.
@@ -66,6 +69,34 @@ def read_ranges(
         WireError: brokers could not be reached, or refused, for longer than ``kafkaConsumer.pollTimeoutMs``.
     """
     cluster = cluster or shared_cluster(options.client)
+    target = receiver if options.task_metrics == "driver" else options.task_metrics
+    if target is None:
+        yield from _read(cluster, options, ranges, schema, query, reader_schemas, FetchCounters())
+        return
+    before, counters = cluster.counters.totals(), FetchCounters()
+    try:
+        yield from _read(cluster, options, ranges, schema, query, reader_schemas, counters)
+    finally:
+        target.send(
+            TaskFigures.of_client(
+                cluster.counters.totals().since(before),
+                retries=counters.n_retries,
+                fetches=counters.n_responses,
+                records_consumed=counters.n_records,
+                bytes_consumed=counters.n_bytes,
+            )
+        )
+
+
+def _read(
+    cluster: Cluster,
+    options: SourceOptions,
+    ranges: Sequence[OffsetRange],
+    schema: Any,
+    query: str,
+    reader_schemas: Mapping[str, Any] | None,
+    counters: FetchCounters,
+) -> Iterator[Any]:
     columns = decoded_columns(tuple(schema.names))
     decoders = _decoders(options, schema, reader_schemas or {})
     if any(decoder.needs_headers for decoder in decoders):
@@ -80,6 +111,7 @@ def read_ranges(
                 columns=columns,
                 isolation_level=options.client.isolation_level,
                 deadline_ms=options.poll_timeout_ms,
+                counters=counters,
             ):
                 for index, position in fetched.positions.items():
                     positions[index] = position

@@ -20,7 +20,8 @@ from pykafka_wire.values.registry.settings import registry_of
 from tests.connector.shown_code import ORDER, ROOT, Shown, code, send_orders
 
 #: Every document with blocks of Python or SQL. The blocks of README and of the first page are those of guides. test_tutorial.py
-#: runs the tutorial, test_plain_session.py the tables in docs/read.md, tests/connector/deployments what docs/deployment.md shows.
+#: runs the tutorial, test_plain_session.py the tables in docs/read.md, metrics/test_exporters.py docs/metrics.md,
+#: tests/connector/deployments what docs/deployment.md shows.
 WITH_CODE = {
     "README.md",
     "docs/checkpoints.md",
@@ -29,6 +30,7 @@ WITH_CODE = {
     "docs/deployment.md",
     "docs/index.md",
     "docs/install.md",
+    "docs/metrics.md",
     "docs/migration.md",
     "docs/read.md",
     "docs/registry.md",

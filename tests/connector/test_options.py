@@ -401,6 +401,7 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "dataLossLedger": "/ledger",
         "failOnDataLoss": "false",
         "maxTriggerDelay": "1s",
+        "taskMetrics": "statsd://localhost:8125",
         "kafka.group.id": "g",
         "groupIdPrefix": "p",
         "commitOffsets": "true",

@@ -22,6 +22,7 @@ PACKAGES = {
     "pykafka_wire/checkpoints": "connector/checkpoints",
     "pykafka_wire/cli": "connector/cli",
     "pykafka_wire/local": "connector/local",
+    "pykafka_wire/metrics": "connector/metrics",
     "pykafka_wire/options": "connector/options",
     "pykafka_wire/sink": "connector/sink",
     "pykafka_wire/sink/exactly_once": "connector/sink/exactly_once",

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pyspark.sql.datasource import InputPartition
-
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.planning.range_packing import pack_ranges, split_ranges, spread_leaders
@@ -30,7 +28,7 @@ def plan_input_partitions(
     sizes: RecordSizes,
     query: str = "",
     reader_schemas: Mapping[str, Any] | None = None,
-) -> list[InputPartition]:
+) -> list[KafkaInputPartition]:
     """Input partitions for these ranges, as ``minPartitions`` and ``maxRecordsPerPartition`` ask; each has ``reader_schemas``."""
     pieces = split_ranges(ranges, max_records=options.max_records_per_partition, min_partitions=options.min_partitions)
     groups: Sequence[Sequence[OffsetRange]] = pack_ranges(

@@ -259,7 +259,7 @@ def test_a_record_larger_than_max_bytes_is_read(process: Any, topic: Any, outsid
     assert json.loads(one.latest(start, one.reader.getDefaultReadLimit()))["offsets"] == {name: {"0": 1}}
     report = one.reader.reportLatestOffset()
     assert report["totalOffsetsBehindLatest"] == 2
-    assert 100_000 <= report["estimatedBytesBehindLatest"] < 101_000
+    assert 100_000 <= report["estimatedTotalBytesBehindLatest"] < 101_000
 
 
 def test_min_offsets_waits_but_not_for_the_first_batch(process: Any, topic: Any, outside: Any) -> None:
@@ -339,7 +339,7 @@ def test_a_new_partition_whose_records_aged_out_is_not_behind(process: Any, topi
     report = onward.reader.reportLatestOffset()
     assert report["offsets"] == {name: {"0": 2, "1": 5}}
     assert (report["totalOffsetsBehindLatest"], report["maxOffsetsBehindLatest"]) == (0, 0)
-    assert report["estimatedBytesBehindLatest"] == 0
+    assert report["estimatedTotalBytesBehindLatest"] == 0
 
 
 def test_batch_0_is_replayed_although_its_starts_no_longer_fit_the_topic(

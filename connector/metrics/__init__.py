@@ -1,0 +1,107 @@
+"""Metrics of streaming queries for Prometheus and OpenTelemetry, with one line on the driver::
+
+    from pykafka_wire import metrics
+
+    metrics.serve_prometheus(spark, port=9464)
+
+The figures come from the queries' progress (Spark 4.2+), in classic and in Spark Connect sessions; no broker is asked. Queries that
+start after the call are included, and so are those that run already. docs/metrics.md lists all metrics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pykafka_wire.metrics.listener import MetricsListener
+from pykafka_wire.metrics.query_figures import QueryFigures
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from prometheus_client import CollectorRegistry
+
+    from pykafka_wire.metrics.prometheus import PrometheusServer
+
+__all__ = ["MetricsListener", "export_opentelemetry", "register_prometheus", "serve_prometheus"]
+
+
+def serve_prometheus(
+    spark: Any,  # a SparkSession, classic or Connect
+    port: int = 9464,
+    addr: str = "0.0.0.0",
+    *,
+    registry: CollectorRegistry | None = None,
+    per_partition: bool = True,
+) -> PrometheusServer:
+    """Serve the metrics of a session's queries to Prometheus, over HTTP at ``/metrics``.
+
+    Args:
+        port: 0 for a free one, which the result has.
+        addr: the address to listen on. Metrics have the names of topics, groups and queries: choose an address that only
+            Prometheus reaches.
+        registry: serve what this registry has as well; by default these metrics alone.
+        per_partition: also the lag and the offsets of each topic-partition, three series for each.
+
+    Raises:
+        ImportError: prometheus_client is not installed.
+        OSError: the port is in use.
+    """
+    _require("prometheus_client", "prometheus")
+    from pykafka_wire.metrics.prometheus import serve
+
+    return serve(_listener(spark, per_partition), port, addr, registry)
+
+
+def register_prometheus(
+    spark: Any,  # a SparkSession, classic or Connect
+    registry: CollectorRegistry | None = None,
+    *,
+    per_partition: bool = True,
+) -> MetricsListener:
+    """Add the metrics of a session's queries to a registry that your program serves or pushes, by default the global one.
+
+    Raises:
+        ImportError: prometheus_client is not installed.
+    """
+    _require("prometheus_client", "prometheus")
+    from pykafka_wire.metrics.prometheus import register
+
+    return register(_listener(spark, per_partition), registry)
+
+
+def export_opentelemetry(
+    spark: Any,  # a SparkSession, classic or Connect
+    meter_provider: MeterProvider | None = None,
+    *,
+    per_partition: bool = True,
+) -> MetricsListener:
+    """Give the metrics of a session's queries to OpenTelemetry, whose SDK your program has set up.
+
+    Args:
+        meter_provider: by default the global one.
+
+    Raises:
+        ImportError: opentelemetry-api is not installed.
+    """
+    _require("opentelemetry.metrics", "opentelemetry")
+    from pykafka_wire.metrics.opentelemetry import export
+
+    return export(_listener(spark, per_partition), meter_provider)
+
+
+def _listener(spark: Any, per_partition: bool) -> MetricsListener:
+    listener = MetricsListener(QueryFigures(per_partition=per_partition))
+    spark.streams.addListener(listener)
+    return listener
+
+
+def _require(module: str, extra: str) -> None:
+    """Import a library before anything else is done; the error names the extra."""
+    import importlib
+
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"[PYKAFKA_WIRE_NOT_INSTALLED] {module} cannot be imported ({error}): pip install 'pykafka-wire[{extra}]' for the "
+            "Python of your program."
+        ) from error

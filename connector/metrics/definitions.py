@@ -1,0 +1,89 @@
+"""The metrics: names, types, labels, meanings. One table, which the exporters, the documentation and the tests share.
+
+Three origins of names: ``kafka_consumergroup_…`` and ``kafka_topic_partition_…`` are kafka_exporter's, ``kafka_consumer_…`` are
+those of Kafka's Java client as Micrometer and KIP-714 write them, and all others begin with ``pykafka_wire_``. Knows no exporter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+#: Labels of a figure of one source of a query.
+SOURCE: Final = ("query", "source")
+#: ``process`` is driver or tasks.
+PROCESS: Final = (*SOURCE, "process")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric: its name in Prometheus, meaning (a sentence without its full stop), and where the figure comes from."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+    source: str
+
+
+_SPARK: Final = "Spark's progress, "
+#: Upper bounds in seconds; a micro-batch of an idle machine takes some 0.1 s, a backlog's minutes.
+DURATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+
+DURATION: Final = "pykafka_wire_micro_batch_duration_seconds"
+PHASES: Final = "pykafka_wire_micro_batch_phase_seconds_total"
+LAST_BATCH: Final = "pykafka_wire_last_batch_id"
+LAST_PROGRESS: Final = "pykafka_wire_last_progress_timestamp_seconds"
+ACTIVE: Final = "pykafka_wire_query_active"
+GROUP_LAG: Final = "kafka_consumergroup_lag"
+GROUP_OFFSET: Final = "kafka_consumergroup_current_offset"
+LOG_END: Final = "kafka_topic_partition_current_offset"
+
+METRICS: Final[tuple[Metric, ...]] = (
+    Metric(GROUP_LAG, "gauge", ("consumergroup", "topic", "partition"), "Offsets from the end of the last micro-batch to the end of the log", "`offsets` less `endOffset`"),
+    Metric(GROUP_OFFSET, "gauge", ("consumergroup", "topic", "partition"), "Offset at which the next micro-batch starts", "`endOffset`"),
+    Metric(LOG_END, "gauge", ("topic", "partition"), "End of the log when the last micro-batch was planned", "`offsets`"),
+    Metric("pykafka_wire_min_offsets_behind_latest", "gauge", SOURCE, "Smallest lag of a topic-partition after the last micro-batch", "`minOffsetsBehindLatest`"),
+    Metric("pykafka_wire_max_offsets_behind_latest", "gauge", SOURCE, "Largest lag of a topic-partition after the last micro-batch", "`maxOffsetsBehindLatest`"),
+    Metric("pykafka_wire_avg_offsets_behind_latest", "gauge", SOURCE, "Average lag of a topic-partition after the last micro-batch", "`avgOffsetsBehindLatest`"),
+    Metric("pykafka_wire_offsets_behind_latest", "gauge", SOURCE, "Lag of all topic-partitions together after the last micro-batch", "`totalOffsetsBehindLatest`"),
+    Metric("pykafka_wire_estimated_total_bytes_behind_latest", "gauge", SOURCE, "Estimated size of the records that are still to be read, as stored in the logs", "`estimatedTotalBytesBehindLatest`"),
+    Metric("pykafka_wire_input_rows_per_second", "gauge", SOURCE, "Rows that arrived per second, in the last micro-batch", _SPARK + "`inputRowsPerSecond`"),
+    Metric("pykafka_wire_processed_rows_per_second", "gauge", SOURCE, "Rows that were processed per second, in the last micro-batch", _SPARK + "`processedRowsPerSecond`"),
+    Metric("pykafka_wire_input_rows_total", "counter", SOURCE, "Rows that the query has read from this source", _SPARK + "`numInputRows`"),
+    Metric("pykafka_wire_commits_total", "counter", SOURCE, "Commits of offsets to the consumer group that succeeded", "`commitSuccesses`"),
+    Metric("pykafka_wire_commit_failures_total", "counter", SOURCE, "Commits of offsets to the consumer group that failed; the query goes on", "`commitFailures`"),
+    Metric("pykafka_wire_lost_ranges_total", "counter", SOURCE, "Ranges of offsets that were lost before they could be read, and skipped (failOnDataLoss=false)", "`lostRanges`"),
+    Metric("pykafka_wire_lost_offsets_total", "counter", SOURCE, "Offsets in lost ranges whose length is known", "`lostOffsets`"),
+    Metric("pykafka_wire_planned_tasks_total", "counter", SOURCE, "Tasks that were planned to read from Kafka", "`plannedTasks`"),
+    Metric("pykafka_wire_reported_tasks_total", "counter", SOURCE, "Tasks that have reported their figures", "`tasks.tasks`"),
+    Metric("kafka_consumer_request_total", "counter", PROCESS, "Requests sent to brokers", "`requests`"),
+    Metric("kafka_consumer_response_total", "counter", SOURCE, "Responses received from brokers by the query's process on the driver", "`client.responses`"),
+    Metric("kafka_consumer_outgoing_byte_total", "counter", PROCESS, "Bytes sent to brokers", "`bytesSent`"),
+    Metric("kafka_consumer_incoming_byte_total", "counter", PROCESS, "Bytes received from brokers", "`bytesReceived`"),
+    Metric("kafka_consumer_connection_creation_total", "counter", PROCESS, "Connections opened to brokers", "`connectionsOpened`"),
+    Metric("kafka_consumer_fetch_manager_fetch_total", "counter", SOURCE, "Responses to Fetch requests that tasks have received", "`tasks.fetches`"),
+    Metric("kafka_consumer_fetch_manager_bytes_consumed_total", "counter", SOURCE, "Bytes of record batches that tasks have read, as fetched", "`tasks.bytesConsumed`"),
+    Metric("kafka_consumer_fetch_manager_records_consumed_total", "counter", SOURCE, "Records that tasks have read", "`tasks.recordsConsumed`"),
+    Metric("pykafka_wire_client_retries_total", "counter", PROCESS, "Requests that were repeated after a retriable error", "`retries`"),
+    Metric("pykafka_wire_client_wait_seconds_total", "counter", PROCESS, "Time spent waiting for brokers: for connections, and for responses to begin", "`waitMs`"),
+    Metric("pykafka_wire_client_throttle_seconds_total", "counter", PROCESS, "Time for which brokers have throttled the client because of a quota", "`throttleMs`"),
+    Metric(DURATION, "histogram", ("query",), "Duration of a micro-batch, from planning to the commit", _SPARK + "`durationMs.triggerExecution`"),
+    Metric(PHASES, "counter", ("query", "phase"), "Time spent in each phase of micro-batches", _SPARK + "`durationMs`"),
+    Metric(LAST_BATCH, "gauge", ("query",), "Number of the last micro-batch that was finished", _SPARK + "`batchId`"),
+    Metric(LAST_PROGRESS, "gauge", ("query",), "When the query last reported progress, or that it is idle", "the listener's clock"),
+    Metric(ACTIVE, "gauge", ("query",), "1 while the query runs, 0 after it has ended", "Spark's events"),
+)  # fmt: skip
+
+BY_NAME: Final = {metric.name: metric for metric in METRICS}
+
+
+def metrics_table() -> str:
+    """The metrics as a Markdown table, the one that docs/metrics.md shows."""
+    lines = ["| Metric | Type | Labels | Meaning | From |", "|---|---|---|---|---|"]
+    for each in METRICS:
+        labels = ", ".join(f"`{label}`" for label in each.labels)
+        lines.append(f"| `{each.name}` | {each.kind} | {labels} | {each.meaning} | {each.source} |")
+    return "\n".join(lines) + "\n"

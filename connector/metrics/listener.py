@@ -1,0 +1,43 @@
+"""The listener that takes up the figures of a session's queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pykafka_wire.lag_listener import LagListener, QueryLag
+from pykafka_wire.metrics.query_figures import QueryFigures
+
+
+class MetricsListener(LagListener):
+    """Keeps the figures of every query that reads with ``pykafka-wire``, and logs none of them.
+
+    Attributes:
+        figures: what exporters read.
+        on_duration: is called with a query's label and the seconds of each of its micro-batches.
+    """
+
+    def __init__(self, figures: QueryFigures, on_lag: Callable[[QueryLag], None] | None = None) -> None:
+        super().__init__(on_lag if on_lag is not None else _ignore)
+        self.figures = figures
+        self.on_duration: Callable[[str, float], None] | None = None
+
+    def onQueryProgress(self, event: Any) -> None:  # Any: Spark's events, which differ between classic and Connect
+        """Takes up the figures of a finished micro-batch."""
+        super().onQueryProgress(event)
+        found = self.figures.progress(event.progress)
+        if found is not None and self.on_duration is not None:
+            self.on_duration(*found)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Notes that the query is alive."""
+        self.figures.idle(str(event.runId))
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Removes the gauges of a query that has ended."""
+        self.figures.ended(str(event.runId))
+        super().onQueryTerminated(event)
+
+
+def _ignore(lag: QueryLag) -> None:
+    """The figures have the lag, too."""

@@ -1,0 +1,55 @@
+"""The figures of queries as OpenTelemetry instruments, by its API. Nothing else of the package imports that library.
+
+Which exporter sends them where, and how often, is for the SDK to say, which the user's program sets up. An instrument's name is the
+metric's without the suffixes that Prometheus exporters add by themselves: ``_total``, and the unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter
+
+from pykafka_wire.metrics.definitions import BY_NAME, DURATION, DURATION_BUCKETS, METRICS, Metric
+from pykafka_wire.metrics.listener import MetricsListener
+from pykafka_wire.metrics.query_figures import QueryFigures
+
+_SECONDS: Final = "_seconds"
+
+
+def instrument_name(metric: Metric) -> tuple[str, str]:
+    """Name and unit of a metric's instrument."""
+    name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
+    return name.removesuffix(_SECONDS), "s" if name.endswith(_SECONDS) else ""
+
+
+def export(listener: MetricsListener, meter_provider: MeterProvider | None) -> MetricsListener:
+    """Make the instruments; they read the figures whenever the SDK collects."""
+    from pykafka_wire import __version__
+
+    meter = get_meter("pykafka_wire", __version__, meter_provider)
+    for metric in METRICS:
+        name, unit = instrument_name(metric)
+        description = f"{metric.meaning}."
+        if metric.kind == "counter":
+            meter.create_observable_counter(name, [_observe(listener.figures, metric)], unit, description)
+        elif metric.kind == "gauge":
+            meter.create_observable_gauge(name, [_observe(listener.figures, metric)], unit, description)
+    name, unit = instrument_name(BY_NAME[DURATION])
+    histogram = meter.create_histogram(
+        name,
+        unit,
+        f"{BY_NAME[DURATION].meaning}.",
+        explicit_bucket_boundaries_advisory=DURATION_BUCKETS,
+    )
+    listener.on_duration = lambda query, seconds: histogram.record(seconds, {"query": query})
+    return listener
+
+
+def _observe(figures: QueryFigures, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def observe(_: CallbackOptions) -> Iterable[Observation]:
+        for labels, value in figures.samples()[metric.name].items():
+            yield Observation(value, dict(zip(metric.labels, labels, strict=True)))
+
+    return observe

@@ -1,0 +1,80 @@
+"""The figures of queries in Prometheus' text format, by prometheus_client. Nothing else of the package imports that library."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from pykafka_wire.metrics.definitions import BY_NAME, DURATION, DURATION_BUCKETS
+from pykafka_wire.metrics.listener import MetricsListener
+from pykafka_wire.metrics.query_figures import Durations, QueryFigures
+
+
+class QueryCollector(Collector):
+    """Makes metric families of the figures whenever Prometheus asks."""
+
+    def __init__(self, figures: QueryFigures) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
+        """The families that have values."""
+        for name, values in self._figures.samples().items():
+            metric = BY_NAME[name]
+            make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            family = make(name, f"{metric.meaning}.", labels=metric.labels)
+            for labels, value in values.items():
+                family.add_metric(labels, value)
+            if values:
+                yield family
+        histogram = HistogramMetricFamily(DURATION, f"{BY_NAME[DURATION].meaning}.", labels=BY_NAME[DURATION].labels)
+        for query, durations in self._figures.durations():
+            histogram.add_metric([query], _buckets(durations), durations.sum_s)
+        if histogram.samples:
+            yield histogram
+
+
+def _buckets(durations: Durations) -> list[tuple[str, float]]:
+    """Upper bounds and cumulative counts, as the format has them."""
+    bounds = [*map(str, DURATION_BUCKETS), "+Inf"]
+    return [(bound, float(n)) for bound, n in zip(bounds, itertools.accumulate(durations.counts), strict=True)]
+
+
+class PrometheusServer:
+    """Serves metrics until :meth:`close`, or until the program ends.
+
+    Attributes:
+        port: where it listens.
+        listener: takes up the figures; ``listener.wait_for_end(query)`` waits until a query's end has reached it.
+    """
+
+    def __init__(self, server: WSGIServer, thread: threading.Thread, listener: MetricsListener) -> None:
+        self._server = server
+        self._thread = thread
+        self.port: int = server.server_port
+        self.listener = listener
+
+    def close(self) -> None:
+        """Stop serving. The listener stays until ``spark.streams.removeListener(server.listener)``."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def register(listener: MetricsListener, registry: CollectorRegistry | None) -> MetricsListener:
+    """Add a listener's figures to a registry, by default the global one."""
+    (registry if registry is not None else REGISTRY).register(QueryCollector(listener.figures))
+    return listener
+
+
+def serve(listener: MetricsListener, port: int, addr: str, registry: CollectorRegistry | None) -> PrometheusServer:
+    """Serve a listener's figures, and whatever else is in ``registry``."""
+    registry = registry if registry is not None else CollectorRegistry()
+    register(listener, registry)
+    server, thread = start_http_server(port, addr, registry)
+    return PrometheusServer(server, thread, listener)

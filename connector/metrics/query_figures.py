@@ -1,0 +1,230 @@
+"""Keeps the figures of streaming queries, from what Spark's listeners receive. Knows no exporter, and asks no broker.
+
+A counter goes on over a query's restarts in the same application, as Prometheus and OpenTelemetry expect of a process. The gauges
+of a query that has ended are gone, for a lag that nobody measures any more would be shown as if it were true.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import threading
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pykafka_wire.lag_listener import source_reports
+from pykafka_wire.metrics.definitions import (
+    ACTIVE,
+    BY_NAME,
+    DURATION,
+    DURATION_BUCKETS,
+    GROUP_LAG,
+    GROUP_OFFSET,
+    LAST_BATCH,
+    LAST_PROGRESS,
+    LOG_END,
+    PHASES,
+)
+
+#: Queries that have ended and whose counters are kept. A query without a name has a label of its own for each checkpoint.
+_KEPT_QUERIES: Final = 100
+
+#: Label values, in the order of the metric's labels.
+Labels = tuple[str, ...]
+
+_REPORT_GAUGES: Final = {
+    "pykafka_wire_min_offsets_behind_latest": "minOffsetsBehindLatest",
+    "pykafka_wire_max_offsets_behind_latest": "maxOffsetsBehindLatest",
+    "pykafka_wire_avg_offsets_behind_latest": "avgOffsetsBehindLatest",
+    "pykafka_wire_offsets_behind_latest": "totalOffsetsBehindLatest",
+    "pykafka_wire_estimated_total_bytes_behind_latest": "estimatedTotalBytesBehindLatest",
+}
+_REPORT_COUNTERS: Final = {
+    "pykafka_wire_commits_total": "commitSuccesses",
+    "pykafka_wire_commit_failures_total": "commitFailures",
+    "pykafka_wire_lost_ranges_total": "lostRanges",
+    "pykafka_wire_lost_offsets_total": "lostOffsets",
+    "pykafka_wire_planned_tasks_total": "plannedTasks",
+}
+#: Of the client in the query's process on the driver, and of the tasks'.
+_CLIENT_COUNTERS: Final = {
+    "kafka_consumer_request_total": "requests",
+    "kafka_consumer_outgoing_byte_total": "bytesSent",
+    "kafka_consumer_incoming_byte_total": "bytesReceived",
+    "kafka_consumer_connection_creation_total": "connectionsOpened",
+    "pykafka_wire_client_retries_total": "retries",
+    "pykafka_wire_client_wait_seconds_total": "waitMs",
+    "pykafka_wire_client_throttle_seconds_total": "throttleMs",
+}
+_TASK_COUNTERS: Final = {
+    "pykafka_wire_reported_tasks_total": "tasks",
+    "kafka_consumer_fetch_manager_fetch_total": "fetches",
+    "kafka_consumer_fetch_manager_bytes_consumed_total": "bytesConsumed",
+    "kafka_consumer_fetch_manager_records_consumed_total": "recordsConsumed",
+}
+
+
+@dataclass(slots=True)
+class Durations:
+    """The durations of a query's micro-batches, as a histogram: counts of each bucket alone, the last one without an end."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(DURATION_BUCKETS) + 1))
+    sum_s: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect.bisect_left(DURATION_BUCKETS, seconds)] += 1
+        self.sum_s += seconds
+
+
+class _Query:
+    """What is known of the queries with one label."""
+
+    def __init__(self) -> None:
+        self.counters: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
+        self.gauges: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
+        self.durations = Durations()
+        self.run = ""
+        #: The counts of the present run at its last progress, by metric and labels.
+        self._seen: dict[tuple[str, Labels], float] = {}
+
+    def begin(self, run: str) -> None:
+        """A progress of a run comes: its gauges take the place of the last one's."""
+        self.gauges.clear()
+        if run != self.run:
+            self.run = run
+            self._seen.clear()
+
+    def add(self, name: str, labels: Labels, value: float) -> None:
+        self.counters[name][labels] = self.counters[name].get(labels, 0.0) + value
+
+    def add_total(self, name: str, labels: Labels, total: float) -> None:
+        """Add what a count of the present run has grown by."""
+        self.add(name, labels, max(0.0, total - self._seen.get((name, labels), 0.0)))
+        self._seen[name, labels] = total
+
+
+class QueryFigures:
+    """The figures of all queries that read with ``pykafka-wire``. Threads may share it.
+
+    Args:
+        per_partition: also the lag and the offsets of each topic-partition.
+    """
+
+    def __init__(self, *, per_partition: bool = True) -> None:
+        self._per_partition = per_partition
+        self._lock = threading.Lock()
+        #: By label, the one that was changed last at the end.
+        self._queries: OrderedDict[str, _Query] = OrderedDict()
+        self._labels: dict[str, str] = {}
+
+    def progress(
+        self, progress: Any
+    ) -> tuple[str, float] | None:  # Any: a StreamingQueryProgress of either kind of session
+        """Take up a micro-batch's progress; the query's label and the duration in seconds, None where the query is not ours."""
+        reports = list(source_reports(progress))
+        if not reports:
+            return None
+        label = progress.name or str(progress.id)
+        durations = {phase: ms / 1000 for phase, ms in progress.durationMs.items()}
+        with self._lock:
+            self._labels[str(progress.runId)] = label
+            query = self._queries.setdefault(label, _Query())
+            self._queries.move_to_end(label)
+            query.begin(str(progress.runId))
+            query.gauges[ACTIVE][(label,)] = 1.0
+            query.gauges[LAST_BATCH][(label,)] = float(progress.batchId)
+            query.gauges[LAST_PROGRESS][(label,)] = time.time()
+            for index, report in reports:
+                self._add_source(query, (label, str(index)), progress.sources[index], report)
+            for phase, seconds in durations.items():
+                query.add(PHASES, (label, phase), seconds)
+            duration = durations.get("triggerExecution", sum(durations.values()))
+            query.durations.add(duration)
+        return label, duration
+
+    def idle(self, run_id: str) -> None:
+        """A query has nothing to read: it is alive."""
+        with self._lock:
+            label = self._labels.get(run_id)
+            if label is not None:
+                self._queries[label].gauges[LAST_PROGRESS][(label,)] = time.time()
+
+    def ended(self, run_id: str) -> None:
+        """A query's run has ended: its gauges go, its counters stay."""
+        with self._lock:
+            label = self._labels.pop(run_id, None)
+            if label is None or self._queries[label].run != run_id:
+                return
+            self._queries[label].gauges.clear()
+            self._queries[label].gauges[ACTIVE][(label,)] = 0.0
+            ended = [each for each in self._queries if each not in self._labels.values()]
+            for each in ended[: max(0, len(ended) - _KEPT_QUERIES)]:
+                del self._queries[each]
+
+    def samples(self) -> dict[str, dict[Labels, float]]:
+        """The values of all counters and gauges, by metric."""
+        return {name: self.values(name) for name in BY_NAME if name != DURATION}
+
+    def values(self, metric: str) -> dict[Labels, float]:
+        """The values of one counter or gauge. Where two queries have the same one, such as the end of a log that both read, the
+        larger value counts."""
+        found: dict[Labels, float] = {}
+        with self._lock:
+            for query in self._queries.values():
+                values = (query.counters if BY_NAME[metric].kind == "counter" else query.gauges).get(metric, {})
+                for labels, value in values.items():
+                    found[labels] = max(value, found.get(labels, value))
+        return found
+
+    def durations(self) -> Iterator[tuple[str, Durations]]:
+        """The histogram of each query's micro-batches, by label."""
+        with self._lock:
+            copied = [
+                (label, Durations(list(q.durations.counts), q.durations.sum_s)) for label, q in self._queries.items()
+            ]
+        yield from copied
+
+    def _add_source(self, query: _Query, labels: Labels, source: Any, report: Mapping[str, Any]) -> None:
+        gauges = query.gauges
+        for name, key in _REPORT_GAUGES.items():
+            if report.get(key) is not None:
+                gauges[name][labels] = float(report[key])
+        gauges["pykafka_wire_input_rows_per_second"][labels] = _rate(source.inputRowsPerSecond)
+        gauges["pykafka_wire_processed_rows_per_second"][labels] = _rate(source.processedRowsPerSecond)
+        query.add("pykafka_wire_input_rows_total", labels, float(source.numInputRows))
+        for name, key in _REPORT_COUNTERS.items():
+            query.add_total(name, labels, report.get(key, 0))
+        for process, key in (("driver", "client"), ("tasks", "tasks")):
+            figures = report.get(key)
+            if figures is None:
+                continue
+            for name, figure in _CLIENT_COUNTERS.items():
+                query.add_total(name, (*labels, process), figures[figure] / (1000 if figure.endswith("Ms") else 1))
+            if process == "driver":
+                query.add_total("kafka_consumer_response_total", labels, figures["responses"])
+            else:
+                for name, figure in _TASK_COUNTERS.items():
+                    query.add_total(name, labels, figures[figure])
+        if self._per_partition:
+            _add_partitions(gauges, source, report)
+
+
+def _add_partitions(gauges: Mapping[str, dict[Labels, float]], source: Any, report: Mapping[str, Any]) -> None:
+    """The lag and the offsets of each topic-partition."""
+    reached = json.loads(source.endOffset or "{}").get("offsets", {})
+    for topic, partitions in report["offsets"].items():
+        for partition, latest in partitions.items():
+            gauges[LOG_END][topic, partition] = float(latest)
+            offset = reached.get(topic, {}).get(partition)
+            if offset is not None:
+                where = (report["group"], topic, partition)
+                gauges[GROUP_OFFSET][where] = float(offset)
+                gauges[GROUP_LAG][where] = float(max(0, latest - offset))
+
+
+def _rate(value: float) -> float:
+    """A rate as Spark has it; 0 where it is no number, as in a micro-batch that took no time."""
+    return value if value == value and abs(value) != float("inf") else 0.0

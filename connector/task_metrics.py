@@ -1,0 +1,166 @@
+"""What tasks report of their work: one small UDP datagram at the end of each, to the query's process on the driver or to a StatsD
+agent.
+
+Spark gives a Python source no way back from its tasks to the driver. So a task sends its figures, if the option ``taskMetrics``
+asks for it. Nothing waits for the datagram; one that is lost is missing from the sums, and changes nothing else. Owns the figures
+and both forms of the datagram; :mod:`pykafka_wire.source.progress.task_figures_receiver` receives it on the driver.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import socket
+import sys
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from pykafka_wire.wire.connection.counters import ClientTotals
+
+_log = logging.getLogger(__name__)
+
+_STATSD_PREFIX: Final = "pykafka_wire.task."
+#: Spark sends its settings to tasks as local properties (seen in 4.0 to 4.3).
+_DRIVER_HOST: Final = "spark.driver.host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFigures:
+    """The work of one task, or of many.
+
+    Attributes:
+        tasks: how many tasks these are the figures of.
+        bytes_consumed: of record batches, as fetched (compressed).
+        bytes_produced: of record batches, as sent (compressed).
+        retries: requests, ranges and batches that were sent again.
+        wait_s: seconds of waiting for brokers: for connections, and for responses to begin.
+        throttle_s: seconds for which brokers have throttled the task because of a quota.
+    """
+
+    tasks: int = 1
+    fetches: int = 0
+    records_consumed: int = 0
+    bytes_consumed: int = 0
+    records_produced: int = 0
+    bytes_produced: int = 0
+    requests: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    connections_opened: int = 0
+    retries: int = 0
+    wait_s: float = 0.0
+    throttle_s: float = 0.0
+
+    def plus(self, other: TaskFigures) -> TaskFigures:
+        """Both together."""
+        more = asdict(other)
+        return TaskFigures(**{name: value + more[name] for name, value in asdict(self).items()})
+
+    @classmethod
+    def of_client(cls, totals: ClientTotals, *, retries: int = 0, **figures: int) -> TaskFigures:
+        """A task's figures from what its client did, and what the task itself has counted."""
+        return cls(
+            requests=totals.requests,
+            bytes_sent=totals.bytes_sent,
+            bytes_received=totals.bytes_received,
+            connections_opened=totals.connections_opened,
+            retries=totals.retries + retries,
+            wait_s=totals.wait_s,
+            throttle_s=totals.throttle_s,
+            **figures,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StatsdAgent:
+    """A StatsD agent that understands tags, at an address that the tasks can reach."""
+
+    host: str
+    port: int
+
+    def send(self, figures: TaskFigures) -> None:
+        """Send the figures that are not 0, as counters."""
+        tag = f"|#query_id:{query_id}" if (query_id := _local_property("sql.streaming.queryId")) else ""
+        lines = []
+        for name, value in asdict(figures).items():
+            if name.endswith("_s"):
+                name, value = f"{name[:-2]}_ms", round(value * 1000)
+            if value:
+                lines.append(f"{_STATSD_PREFIX}{name}:{value}|c{tag}")
+        _send("\n".join(lines).encode(), self.host, self.port)
+
+
+@dataclass(frozen=True, slots=True)
+class DriverReceiver:
+    """Where a query's process on the driver receives figures. The driver's host is what Spark's executors know it by."""
+
+    port: int
+    token: str
+
+    def send(self, figures: TaskFigures) -> None:
+        """Send the figures to the driver; nothing outside of a Spark task."""
+        host = _local_property(_DRIVER_HOST)
+        if host:
+            _send(self.encode(figures), host, self.port)
+
+    def encode(self, figures: TaskFigures) -> bytes:
+        """The datagram for a task's figures."""
+        return json.dumps([self.token, *asdict(figures).values()]).encode()
+
+    def decode(self, datagram: bytes) -> TaskFigures | None:
+        """The figures of a datagram; None for one that is no task's of this query."""
+        try:
+            token, *values = json.loads(datagram)
+        except (ValueError, TypeError):
+            return None
+        names = [each.name for each in fields(TaskFigures)]
+        if token != self.token or len(values) != len(names):
+            return None
+        if not all(type(each) in (int, float) for each in values):
+            return None
+        return TaskFigures(**dict(zip(names, values, strict=True)))
+
+
+def camel_case(figures: TaskFigures | ClientTotals) -> dict[str, int | float]:
+    """Figures under the names that a query's progress has for them, times in milliseconds: ``waitMs``, ``bytesConsumed``."""
+    found: dict[str, int | float] = {}
+    for name, value in asdict(figures).items():
+        first, *others = name.split("_")
+        if others and others[-1] == "s":
+            others[-1], value = "ms", round(value * 1000, 3)
+        found[first + "".join(word.capitalize() for word in others)] = value
+    return found
+
+
+def _local_property(name: str) -> str | None:
+    """A local property of this Spark task, None outside of one."""
+    if "pyspark" not in sys.modules:  # a program without Spark
+        return None
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context.getLocalProperty(name) if context is not None else None
+
+
+def _send(datagram: bytes, host: str, port: int) -> None:
+    found = _address(host, port)
+    if found is None:
+        return
+    family, address = found
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.setblocking(False)
+            sock.sendto(datagram, address)
+    except OSError as error:
+        _log.debug("This task's figures could not be sent to %s:%d: %s", host, port, error)
+
+
+@functools.lru_cache(maxsize=16)  # a name service that does not answer must cost a process once, not each task
+def _address(host: str, port: int) -> tuple[int, Any] | None:  # Any: an address is what its family has
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    except OSError as error:
+        _log.debug("taskMetrics: %s cannot be resolved (%s): the tasks of this process report nothing.", host, error)
+        return None
+    return int(family), address
