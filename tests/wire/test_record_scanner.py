@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from pykafka_wire.wire.errors import CorruptBatchError
 from pykafka_wire.wire.records import record_scanner
 from pykafka_wire.wire.records.record_scanner import record_bounds
-from tests.wire.oracle import Record, encode_record, read_varint
+from tests.wire.oracle import Record, encode_record, read_varint, varint
 
 
 def batch_of(values: list[bytes], headers: list[tuple[str, bytes | None]] | None = None) -> bytes:
@@ -132,3 +133,43 @@ def test_damaged_lengths_are_a_typed_error_or_the_plain_walk_agrees(data):
     except CorruptBatchError:
         return
     assert found == plain_bounds(whole)
+
+
+def framed(seed: int) -> bytes:
+    """A value as Avro serializers write it: a frame with zeros, small numbers, a double with zeros; zeros and ends of texts look
+    like the beginnings of records."""
+    draw = random.Random(seed)
+    note = b"\x02\x10%08X" % draw.getrandbits(32) if seed % 2 else b"\x00"
+    amount = struct.pack("<d", draw.getrandbits(20) / 4)
+    return (
+        b"\0\0\0\0\1"
+        + varint(seed)
+        + b"\x04DE"
+        + amount
+        + varint(seed % 97)
+        + note
+        + b"\x01\x12sku-%05d" % (seed % 5000)
+    )
+
+
+def test_values_with_many_zeros_are_scanned_from_guesses_that_are_right(monkeypatch):
+    missed = 0
+
+    def count(*arguments):
+        nonlocal missed
+        missed += len(arguments[-1])
+        return scan_missed(*arguments)
+
+    scan_missed = record_scanner._scan_missed
+    monkeypatch.setattr(record_scanner, "_scan_missed", count)
+    n_batches, n = 40, 500
+    batches = [batch_of([framed(batch * n + i) for i in range(n)]) for batch in range(n_batches)]
+    lanes, _ = record_scanner._lanes(
+        np.frombuffer(b"".join(batches), dtype=np.uint8),
+        np.cumsum([0, *map(len, batches[:-1])]),
+        np.cumsum([len(batch) for batch in batches]),
+        np.full(n_batches, n),
+    )
+    assert len(lanes) > 10 * n_batches
+    assert bounds_of(batches, [n] * n_batches) == plain_bounds(batches)
+    assert missed < len(lanes) / 10  # and lanes that the last steps left to the plain loop

@@ -3,7 +3,7 @@
 Owns that scan only. A record's length gives the beginning of the next one, so no later beginning is certain. This module does
 not read the fields of a record. https://kafka.apache.org/documentation/#record
 
-How: about every 16 or 32 records it guesses a position that looks like the beginning of a record (an *anchor*). From all
+How: every 16 to 64 records it guesses a position that looks like the beginning of a record (an *anchor*). From all
 anchors at once, NumPy scans in parallel *lanes*, one record of each lane per step. If a lane ends exactly at the next anchor,
 that anchor is a record's beginning: the first lane begins at the batch's first record, which is certain, so by induction all
 joined lanes are correct. If a lane misses the next anchor, a plain loop scans from there until it reaches an anchor. The
@@ -12,6 +12,7 @@ result is checked as a whole (:func:`record_bounds`), so a wrong guess costs onl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -29,17 +30,18 @@ MIN_RECORD_BYTES: Final = 6
 _MIN_RECORDS_FOR_LANES: Final = 1500
 _MAX_RECORD_BYTES_FOR_LANES: Final = 4096
 #: Records per lane: shorter lanes mean fewer steps, but more guesses.
-_RECORDS_PER_LANE: Final = 32
-_RECORDS_PER_SHORT_LANE: Final = 16
-_LONG_LANES_FROM_RECORDS: Final = 20_000
+_MIN_RECORDS_PER_LANE: Final = 16
+_MAX_RECORDS_PER_LANE: Final = 64
+#: If batches hold no more records than this on average, each is a lane: no guess is needed.
+_RECORDS_PER_SHORT_BATCH: Final = 32
 #: A step over fewer lanes than this costs more than the plain loop.
 _MIN_LANES: Final = 48
 _MAX_LENGTH_BYTES: Final = 5
-#: A guess searches windows of this size, or of half a record, and this many of them.
-_WINDOW_BYTES: Final = 128
+#: A guess searches windows of at least this size, and this many of them.
+_WINDOW_BYTES: Final = 64
 _WINDOWS: Final = 4
-#: In binary data full of zeros there are too many candidates: give up guessing.
-_MAX_ZEROS: Final = 24  # of 128 bytes
+#: The offsets of neighbouring records differ by 1, after compaction by more: a larger gap than this does not look like one.
+_MAX_OFFSET_GAP: Final = 1_000
 
 Words = npt.NDArray[np.uint16]
 
@@ -268,9 +270,9 @@ def _scan_missed(
 def _lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """Where lanes begin, ascending, and which of them are the first of each batch; int64 both."""
     n_records = int(counts.sum())
-    # If batches are short, each is a lane: no guess is needed.
-    long_lanes = n_records >= _LONG_LANES_FROM_RECORDS or n_records <= _RECORDS_PER_LANE * len(counts)
-    per_lane = _RECORDS_PER_LANE if long_lanes else _RECORDS_PER_SHORT_LANE
+    per_lane = min(max(math.isqrt(n_records) // 4, _MIN_RECORDS_PER_LANE), _MAX_RECORDS_PER_LANE)
+    if n_records <= _RECORDS_PER_SHORT_BATCH * len(counts):
+        per_lane = max(per_lane, _RECORDS_PER_SHORT_BATCH)
     n_lanes = -(-counts // per_lane)
     sizes = batch_ends - batch_starts
     batch = np.repeat(np.arange(len(counts)), n_lanes)
@@ -278,7 +280,7 @@ def _lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -
     start = batch_starts[batch] + nth * (sizes // n_lanes)[batch]
     guessed = np.flatnonzero(nth)
     if len(guessed):
-        window = max(_WINDOW_BYTES, int(sizes.sum()) // n_records // 2)
+        window = max(_WINDOW_BYTES, int(sizes.sum()) // n_records * 3 // 2)
         start[guessed] = _anchors(buffer, start[guessed], batch_ends[batch[guessed]], window)
         found = np.flatnonzero((start >= 0) & np.append(True, start[1:] != start[:-1]))
         start, nth = start[found], nth[found]
@@ -288,20 +290,21 @@ def _lanes(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -
 def _anchors(buffer: Octets, target: Ints, limit: Ints, size: int) -> Ints:
     """A position at or after each target that looks like the beginning of a record, or -1; int64[n_targets]."""
     found = np.full(len(target), -1, dtype=np.int64)
-    if len(buffer) < size:
+    n_bytes = size + 1  # the zero after the last one
+    if len(buffer) < n_bytes:
         return found
-    windows = np.lib.stride_tricks.as_strided(buffer, (len(buffer) - size + 1, size), (1, 1), writeable=False)
+    windows = np.lib.stride_tricks.as_strided(buffer, (len(buffer) - size, n_bytes), (1, 1), writeable=False)
     pending = np.arange(len(target))
     for nth in range(_WINDOWS):
         at = target[pending] + nth * size
-        base = np.minimum(at, len(buffer) - size)
-        hit = np.flatnonzero(windows[base] == 0)
-        if len(hit) * _WINDOW_BYTES > _MAX_ZEROS * size * len(pending):
-            break
+        base = np.minimum(at, len(buffer) - n_bytes)
+        window = windows[base]
+        # The last byte of a length is 1 to 0x7F.
+        hit = np.flatnonzero((window[:, 1:] == 0) & (window[:, :-1] - np.uint8(1) < 0x7F))
         row = hit // size
-        zero = base[row] + (hit - row * size)
-        keep = np.flatnonzero(zero >= np.maximum(at, target[pending] + 3)[row])
-        row, start = _plausible(buffer, row[keep], zero[keep], limit[pending])
+        last = base[row] + (hit - row * size)  # the last byte of a length
+        keep = np.flatnonzero(last >= np.maximum(at, target[pending] + 2)[row])
+        row, start = _plausible(buffer, row[keep], last[keep], limit[pending])
         earliest = np.flatnonzero(np.append(True, row[1:] != row[:-1])) if len(row) else row
         found[pending[row[earliest]]] = start[earliest]
         pending = pending[found[pending] < 0]
@@ -310,25 +313,51 @@ def _anchors(buffer: Octets, target: Ints, limit: Ints, size: int) -> Ints:
     return found
 
 
-def _plausible(buffer: Octets, row: Ints, zero: Ints, limits: Ints) -> tuple[Ints, Ints]:
-    """``(rows, starts)`` of those zeros that follow a plausible length.
+def _plausible(buffer: Octets, row: Ints, last: Ints, limits: Ints) -> tuple[Ints, Ints]:
+    """``(rows, starts)`` of those positions that end a plausible length.
 
-    A record begins with its length and a zero (its attributes, of which Kafka uses none so far). A zero is plausible if the
-    length before it leads to another such position, or to the end of its batch, ``limits[row]``.
+    A record begins with its length and a zero (its attributes, of which Kafka uses none so far). A length is plausible if it
+    leads to another such position with a higher offset, or to the end of its batch, ``limits[row]``. In a row where some lead
+    to the very next offset, the others are dropped: compacted batches alone have gaps.
+
+    Args:
+        last: the last byte of each length, before a zero.
     """
-    third = buffer.take(zero - 1)
-    keep = np.flatnonzero(third - np.uint8(1) < 0x7F)  # not zero, and the last byte of a varint
-    row, zero, third = row[keep], zero[keep], third[keep].astype(np.int64)
-    second, first = buffer.take(zero - 2).astype(np.int64), buffer.take(zero - 3).astype(np.int64)
+    third, second, first = (buffer.take(last - nth) for nth in range(3))
     two = second >> 7
     three = two & first >> 7
-    length = np.where(three == 1, (third << 7 | second & 0x7F) << 7 | first & 0x7F, third << 7 | second & 0x7F)
-    length = np.where(two == 1, length, third)
-    end = zero + (length >> 1)
-    limit = limits[row]
-    keep = np.flatnonzero((length & 1 == 0) & (length >= 2 * MIN_RECORD_BYTES) & (end <= limit))
-    row, end, limit, start = row[keep], end[keep], limit[keep], (zero - 1 - two - three)[keep]
-    first8, second8 = buffer.take(end, mode="clip"), buffer.take(end + 1, mode="clip")
-    attributes = buffer.take(end + 1 + (first8 >> 7) + (first8 >> 7 & second8 >> 7), mode="clip")
-    keep = np.flatnonzero((end == limit) | (attributes == 0) & (first8 & 1 == 0))
+    length = third.astype(np.int64)
+    more = np.flatnonzero(two)
+    length[more] = length[more] << 7 | second[more] & 0x7F
+    more = np.flatnonzero(three)
+    length[more] = length[more] << 7 | first[more] & 0x7F
+    end = last + 1
+    end += length >> 1
+    keep = np.flatnonzero((length & 1 == 0) & (length >= 2 * MIN_RECORD_BYTES) & (end <= limits[row]))
+    row, last, end = row[keep], last[keep], end[keep]
+    start = last - two[keep] - three[keep]
+    is_end = end == limits[row]
+    size8, second8 = buffer.take(end, mode="clip"), buffer.take(end + 1, mode="clip")
+    attributes_at = end + 1 + (size8 >> 7) + (size8 >> 7 & second8 >> 7)
+    keep = np.flatnonzero(is_end | (buffer.take(attributes_at, mode="clip") == 0) & (size8 & 1 == 0))
+    row, start = row[keep], start[keep]
+    gap = _offset_deltas(buffer, attributes_at[keep]) - _offset_deltas(buffer, last[keep] + 1)
+    likely = is_end[keep] | (gap == 1)
+    has_likely = np.zeros(len(limits), dtype=np.bool_)
+    has_likely[row[likely]] = True
+    keep = np.flatnonzero(likely | (gap > 1) & (gap <= _MAX_OFFSET_GAP) & ~has_likely[row])
     return row[keep], start[keep]
+
+
+def _offset_deltas(buffer: Octets, attributes_at: Ints) -> Ints:
+    """The offset deltas of what may be records, whose attributes are at these positions; meaningless where they are none."""
+    at = attributes_at + 1
+    for _ in range(_MAX_LENGTH_BYTES - 1):
+        at += buffer.take(at, mode="clip") >> 7  # the timestamp's delta, up to its last byte
+    at += 1
+    first, second, third = (buffer.take(at + nth, mode="clip").astype(np.int64) for nth in range(3))
+    delta = first & 0x7F
+    delta |= (first >> 7) * (second & 0x7F) << 7
+    delta |= (first >> 7 & second >> 7) * (third & 0x7F) << 14
+    delta >>= 1
+    return delta
