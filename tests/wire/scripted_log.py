@@ -28,11 +28,15 @@ class Partition:
 
     Attributes:
         faults: for the next requests, in turn: what to do instead of answering well, before or after appending.
+        epoch: of the last batch.
     """
 
     def __init__(self, fake: FakeBroker) -> None:
         self.values: list[bytes | None] = []
         self.producers: list[int] = []
+        self.epoch = 0
+        #: The offset of the first record of this epoch.
+        self._epoch_start = 0
         self.faults: list[Callable[[Callable[[], ProduceResponse]], Reply] | None] = []
         fake.speak({0: (3, 12), 22: (0, 4)})
         fake.topics = {"t": {0: (1, 0)}}
@@ -49,8 +53,13 @@ class Partition:
         return self.append(data) if fault is None else fault(lambda: self.append(data))
 
     def append(self, data: bytes) -> ProduceResponse:
-        sequence, offset = read_header(memoryview(data)).base_sequence, len(self.values)
+        header, offset = read_header(memoryview(data)), len(self.values)
+        if header.producer_epoch != self.epoch and header.base_sequence == 0:
+            self.epoch, self._epoch_start = header.producer_epoch, offset
+        sequence = header.base_sequence + self._epoch_start
         code = 0 if sequence == offset else DUPLICATE if sequence < offset else OUT_OF_ORDER
+        if header.producer_epoch != self.epoch:
+            code = OUT_OF_ORDER
         if not code:
             self.values += [record.value for record in decode_batches(data)]
         return answer(code, -1 if code else offset)

@@ -196,3 +196,40 @@ def test_a_batch_written_past_one_that_was_refused_is_an_error_and_no_gap() -> N
     queue.replace(second, [encoded(2)])
     with pytest.raises(ProtocolError, match="out of sequence"):
         queue.acknowledge(third)
+
+
+NEXT = ProducerIdentity(4711, 4)
+UNKNOWN_PRODUCER = broker_error(59)
+
+
+def test_after_a_restart_all_that_is_unacknowledged_begins_the_next_epoch() -> None:
+    queue = queue_of(4, 5, 6)
+    queue.acknowledge(queue.take(1, WRITER))
+    second, third = queue.take(1, WRITER), queue.take(1, WRITER)
+    queue.restart(second, UNKNOWN_PRODUCER, 0.0)
+    assert not queue.ready(1.0)  # the third is on its way
+    assert queue.is_cascading_failure(third)
+    queue.retry(third, UNKNOWN_PRODUCER, 0.0)
+    assert producer_fields(queue.take(1, NEXT).encoded) == (4711, 4, 0)
+    assert not queue.ready(1.0)  # until the broker knows the producer again
+    queue.acknowledge(second)
+    assert producer_fields(queue.take(1, NEXT).encoded) == (4711, 4, 5)
+
+
+def test_a_partition_takes_the_next_epoch_over_when_nothing_is_in_flight() -> None:
+    queue = queue_of(4, 5, 6, 7)
+    queue.acknowledge(queue.take(1, WRITER))
+    second, third = queue.take(1, WRITER), queue.take(1, NEXT)
+    assert producer_fields(third.encoded) == (4711, 3, 9)
+    queue.acknowledge(second)
+    queue.acknowledge(third)
+    assert producer_fields(queue.take(1, NEXT).encoded) == (4711, 4, 0)
+
+
+def test_a_batch_that_may_be_in_the_log_keeps_its_epoch() -> None:
+    queue = queue_of(4, 5)
+    queue.acknowledge(queue.take(1, WRITER))
+    second = queue.take(1, WRITER)
+    second.may_be_written = True
+    queue.replace(second, [encoded(3), encoded(2)])
+    assert producer_fields(queue.take(1, NEXT).encoded) == (4711, 3, 4)

@@ -1,19 +1,23 @@
 """Who writes: the producer id and epoch that brokers tell producers apart by (KIP-98).
 
-Owns these two numbers and the request for new ones without a transactional id. With one,
-:mod:`~pykafka_wire.wire.transactions.coordinator` asks the transaction's coordinator.
+Owns these two numbers and, without a transactional id, the request for new ones, and the next epoch without a request (KIP-360).
+With one, :mod:`~pykafka_wire.wire.transactions.coordinator` asks the transaction's coordinator.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Final
 
 from pykafka_wire.wire.cluster.cluster import ANY, Cluster
 from pykafka_wire.wire.errors import broker_error
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest
 
 logger = logging.getLogger(__name__)
+
+#: Epochs are int16.
+_LAST_EPOCH: Final = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,15 @@ class ProducerIdentity:
     @property
     def idempotent(self) -> bool:
         return self.producer_id >= 0
+
+    def with_next_epoch(self) -> ProducerIdentity | None:
+        """The same producer under the next epoch; None after the last one: a new producer id is needed.
+
+        Only without a transactional id. With one, its coordinator gives epochs out.
+        """
+        if self.producer_epoch == _LAST_EPOCH:
+            return None
+        return ProducerIdentity(self.producer_id, self.producer_epoch + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ I/O and knows nothing of leaders, requests or error codes, so that its rules can
 in :mod:`~pykafka_wire.wire.produce.response_handler`. The rules:
 
 1. A batch gets its producer id, epoch and base sequence when it is first taken, and keeps all three: a retry resends
-   identical bytes, which the broker recognises (KIP-98).
+   identical bytes, which the broker recognises (KIP-98). Rules 5 and 7 are the exceptions.
 2. Batches leave in the order they came. After a failure nothing more leaves until every batch in flight has come back;
    then all that failed leave again, lowest sequence first.
 3. Sequences count records and wrap from 2^31 - 1 to 0.
@@ -19,6 +19,9 @@ in :mod:`~pykafka_wire.wire.produce.response_handler`. The rules:
 6. Until a first batch is acknowledged, one is in flight. A new partition may reject it (NOT_LEADER_OR_FOLLOWER) and accept the
    next one a moment later: a broker that does not know a producer accepts any first sequence, and then rejects the
    batch that came before.
+7. After UNKNOWN_PRODUCER_ID the producer goes on under its next epoch (KIP-360). The batch that was rejected and all that came
+   after it are stamped anew, once everything in flight has come back. Other partitions take the epoch over when none of
+   their batches is in flight. The sequences of an epoch begin at 0.
 """
 
 from __future__ import annotations
@@ -84,9 +87,11 @@ class PartitionQueue:
     not_before: float = 0.0
     _retrying: bool = False
     _begun: bool = False
+    #: What the sequence belongs to.
+    _identity: ProducerIdentity | None = None
     _sequence: int = 0
     _n_added: int = 0
-    #: Ordinal and sequence of the first batch that was replaced (rule 5).
+    #: Ordinal and sequence of the first batch that is stamped anew (rules 5 and 7).
     _rewound: tuple[int, int] | None = None
 
     def add(self, encoded: EncodedBatch, expires_at: float) -> QueuedBatch:
@@ -120,12 +125,16 @@ class PartitionQueue:
         batch = self.waiting.popleft()
         self._retrying = False
         if batch.base_sequence < 0 and identity.idempotent:
+            # One that may be in the log keeps its epoch, by which the broker would recognise it.
+            if identity != self._identity and not (self.in_flight or batch.may_be_written):
+                self._identity, self._sequence = identity, 0
+            stamped = self._identity or identity
             batch.base_sequence = self._sequence
             self._sequence = next_sequence(self._sequence, batch.encoded.n_records)
             stamp_producer(
                 batch.encoded.data,
-                identity.producer_id,
-                identity.producer_epoch,
+                stamped.producer_id,
+                stamped.producer_epoch,
                 batch.base_sequence,
                 transactional=transactional,
             )
@@ -159,8 +168,7 @@ class PartitionQueue:
             ordinal += piece.n_records
         self._in_order()
         self._retrying = True
-        if self._rewound is None or batch.ordinal < self._rewound[0]:
-            self._rewound = batch.ordinal, max(batch.base_sequence, 0)
+        self._rewind(batch)
 
     def retry(self, batch: QueuedBatch, error: WireError, not_before: float) -> None:
         """`batch` is to be sent again, not before the given time, and before all that came after it."""
@@ -170,6 +178,20 @@ class PartitionQueue:
         self.not_before = max(self.not_before, not_before)
         self.waiting.append(batch)
         self._in_order()
+
+    def restart(self, batch: QueuedBatch, error: WireError, not_before: float) -> None:
+        """As :meth:`retry`, for a broker that does not know the producer: stamped anew under another epoch (rule 7)."""
+        self.retry(batch, error, not_before)
+        self._begun = False
+        self._rewind(batch)
+
+    def is_of(self, identity: ProducerIdentity | None) -> bool:
+        """Whether the last batch that was stamped has this producer id and epoch."""
+        return self._identity == identity
+
+    def _rewind(self, batch: QueuedBatch) -> None:
+        if self._rewound is None or batch.ordinal < self._rewound[0]:
+            self._rewound = batch.ordinal, max(batch.base_sequence, 0)
 
     def _in_order(self) -> None:
         self.waiting = deque(sorted(self.waiting, key=lambda queued: queued.ordinal))

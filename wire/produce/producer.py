@@ -40,9 +40,10 @@ from pykafka_wire.wire.produce.batch_limits import BatchLimits
 from pykafka_wire.wire.produce.broker_readiness import PURPOSE, BrokerReadiness
 from pykafka_wire.wire.produce.delivery import Delivery
 from pykafka_wire.wire.produce.identity import ProducerIdentity, TransactionScope, request_identity
+from pykafka_wire.wire.produce.outcomes import Acknowledged, Failed, Outcome, Replaced, Restarted, Retried
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue, PartitionQueues, QueuedBatch
 from pykafka_wire.wire.produce.request import InFlightProduce, InFlightRequests, choose_queues, produce_request
-from pykafka_wire.wire.produce.response_handler import Acknowledged, AnswerRules, Failed, Outcome, Replaced, Retried
+from pykafka_wire.wire.produce.response_handler import AnswerRules
 from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_to_size
 from pykafka_wire.wire.produce.unsent_bytes import UnsentBytes
 from pykafka_wire.wire.produce.write_results import ProducerCounters, WriteResult, WriteResults
@@ -113,7 +114,6 @@ class Producer:
             self._error = forks.forked_producer_error()
 
     # --- the public surface -----------------------------------------------------------------------------------------
-
     @property
     def collects_rejected(self) -> bool:
         """Whether records that no broker accepts are collected for :meth:`take_rejected`, and do not fail the producer."""
@@ -121,7 +121,8 @@ class Producer:
 
     @collects_rejected.setter
     def collects_rejected(self, collects: bool) -> None:
-        self._rules = AnswerRules(settings=self._settings, collects_rejected=collects)
+        scope = self._transaction
+        self._rules = AnswerRules(settings=self._settings, collects_rejected=collects, in_transaction=scope is not None)
 
     def partitions_for(self, topic: str) -> int:
         """How many partitions `topic` has, from metadata not older than ``metadata.max.age.ms``."""
@@ -253,8 +254,8 @@ class Producer:
             self._fail(self._rules.on_expiry(expired, expired.last_error))
         ready = self._queues.ready(now)
         by_node: dict[int, list[PartitionQueue]] = {}
-        # All at once: a partition without a leader delays no other one.
         deadline = Deadline.after_ms(_LEADER_WAIT_MS) if self.counters.n_requests else None
+        # All at once: a partition without a leader delays no other one.
         lookup = self._cluster.leaders((queue.topic_partition for queue in ready), deadline=deadline)
         self._topic_ids.update(lookup.topic_ids)
         for queue in ready:
@@ -314,17 +315,14 @@ class Producer:
             tp = queue.topic_partition
             batches[tp] = queue.take(node, self._identity, transactional=self._transaction is not None)
             self.counters.n_retries += batches[tp].attempts > 1
-            # The others are served before it next time.
-            self._queues.serve_last(tp)
+            self._queues.serve_last(tp)  # the others are served before it next time
         self._cluster.counters.count_retries(sum(batch.attempts > 1 for batch in batches.values()))
-        now = self._clock.now()
         request, cap = produce_request(batches, self._topic_ids, self._delivery)
         delivery_ends = min(batch.expires_at for batch in batches.values())
-        expires_at = min(now + self._settings.request_timeout_ms / 1000, delivery_ends)
+        expires_at = min(self._clock.now() + self._settings.request_timeout_ms / 1000, delivery_ends)
         try:
             future = self._cluster.send(node, request, purpose=PURPOSE, version_cap=cap)
-        except TransportError as error:
-            # No broker has all of it, so none will write any of it.
+        except TransportError as error:  # no broker has all of it, so none will write any of it
             self._not_answered(node, batches.values(), error, was_sent=False)
             return False
         except WireError as error:
@@ -338,9 +336,8 @@ class Producer:
             for batch in batches.values():
                 self._acknowledge(batch, -1)
         else:
-            self._in_flight.add(
-                InFlightProduce(request=request, future=future, node=node, batches=batches, expires_at=expires_at)
-            )
+            sent = InFlightProduce(request=request, future=future, node=node, batches=batches, expires_at=expires_at)
+            self._in_flight.add(sent)
         return True
 
     # --- answers ----------------------------------------------------------------------------------------------------
@@ -397,13 +394,17 @@ class Producer:
     def _act(self, batch: QueuedBatch, outcome: Outcome, *, pause: bool = True) -> None:
         """Does what an answer means for a batch."""
         queue = self._queues[batch.topic_partition]
+        not_before = self._clock.now() + (self._backoff.delay_ms(batch.attempts) / 1000 if pause else 0.0)
         match outcome:
             case Acknowledged(base_offset):
                 self._acknowledge(batch, base_offset)
             case Retried(error, may_be_written):
                 batch.may_be_written |= may_be_written
-                pause_s = self._backoff.delay_ms(batch.attempts) / 1000 if pause else 0.0
-                queue.retry(batch, error, self._clock.now() + pause_s)
+                queue.retry(batch, error, not_before)
+            case Restarted(error):
+                if self._identity is not None and queue.is_of(self._identity):  # else there is a new one already
+                    self._identity = self._identity.with_next_epoch()
+                queue.restart(batch, error, not_before)
             case Replaced(batches, rejected, too_large):
                 if too_large:
                     self._batch_limits.lower(batch.topic_partition.topic, batch.size)

@@ -13,6 +13,8 @@ MESSAGE_TOO_LARGE, of several records               :class:`Replaced` by halves,
 MESSAGE_TOO_LARGE of one record, INVALID_RECORD,    :class:`Failed`; or, where rejected records are collected,
 INVALID_TIMESTAMP                                   :class:`Replaced` by the batch without them (KIP-467)
 OUT_OF_ORDER_SEQUENCE_NUMBER after another failure  :class:`Retried` (a cascading failure)
+UNKNOWN_PRODUCER_ID                                 :class:`Restarted` (KIP-360); :class:`Failed` in a transaction, or if an
+                                                    earlier try may be in the log. Kafka 2.5 and newer do not answer it
 CORRUPT_MESSAGE                                     :class:`Retried` twice, then :class:`Failed`
 other retriable codes                               :class:`Retried`, after a look for the leader where the code asks for it
 other codes                                         :class:`Failed`
@@ -37,8 +39,9 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
+from pykafka_wire.wire.produce.outcomes import Acknowledged, Failed, Outcome, Replaced, Restarted, Retried
 from pykafka_wire.wire.produce.partition_queue import QueuedBatch
-from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_in_half, take_out
+from pykafka_wire.wire.produce.split_batches import split_in_half, take_out
 from pykafka_wire.wire.protocol.messages.produce import PartitionProduceResponse
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.settings import ClientSettings
@@ -47,6 +50,8 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 _MESSAGE_TOO_LARGE: Final = 10
 #: What brokers have against a record, not against the batch, the producer or the place (KIP-467).
 _RECORD_ERRORS: Final = frozenset({"MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP"})
+#: What a batch may meet because an earlier one failed.
+_OUT_OF_SEQUENCE: Final = frozenset({"OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"})
 #: These come after the batch was written to the leader's log.
 _AFTER_APPEND: Final = frozenset({"REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"})
 #: CORRUPT_MESSAGE may be a flipped bit on the way, which a resend heals; brokers before 2.5 (KIP-467) also answer it
@@ -56,63 +61,18 @@ _CORRUPT_TRIES: Final = 3
 _MOST_RECORD_ERRORS: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """The batch is in the log, at `base_offset` (-1 where the answer does not say)."""
-
-    base_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Retried:
-    """The batch is to be sent again as it is.
-
-    Attributes:
-        may_be_written: it may be in the log, though it is not acknowledged.
-        find_leader: the broker that was asked may not lead the topic-partition any more.
-    """
-
-    error: WireError
-    may_be_written: bool
-    find_leader: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """The batch was not written, and others take its place.
-
-    Attributes:
-        batches: of the same records or fewer, in the same order.
-        rejected: the records that are in none of them, if any.
-        too_large: the broker found the batch too large.
-    """
-
-    batches: list[EncodedBatch]
-    rejected: list[RejectedRecords]
-    too_large: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The batch cannot be delivered, and nothing may be written after it."""
-
-    error: WireError
-    cause: WireError | None = None
-
-
-Outcome = Acknowledged | Retried | Replaced | Failed
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRules:
     """The rules above under a producer's settings.
 
     Attributes:
         collects_rejected: records that no broker takes are taken out of their batches, and do not fail the producer.
+        in_transaction: the batches belong to a transaction, whose epoch only its coordinator changes.
     """
 
     settings: ClientSettings
     collects_rejected: bool
+    in_transaction: bool = False
 
     def on_answer(
         self,
@@ -136,7 +96,9 @@ class AnswerRules:
         error = rejection_error(batch.topic_partition, batch.encoded, answer, broker=broker, version=version)
         if error.name in _RECORD_ERRORS:
             return self._on_record_error(batch, answer, error)
-        cascading = is_cascading and error.name == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+        if error.name == "UNKNOWN_PRODUCER_ID" and not is_cascading:
+            return self._on_unknown_producer(batch, error, now)
+        cascading = is_cascading and error.name in _OUT_OF_SEQUENCE
         corrupt_again = error.name == "CORRUPT_MESSAGE" and batch.attempts >= _CORRUPT_TRIES
         if not (error.retriable or cascading) or corrupt_again:
             return Failed(error)
@@ -180,6 +142,20 @@ class AnswerRules:
         faults: dict[int, str | None] = dict.fromkeys(range(encoded.n_records))
         rejected, rest = take_out(tp, encoded, faults, error, self.settings.compression_level)
         return Replaced(rest, [rejected], too_large=True)
+
+    def _on_unknown_producer(self, batch: QueuedBatch, error: BrokerError, now: float) -> Outcome:
+        """The broker has forgotten the producer: all of its records were deleted, or it was idle for too long."""
+        if self.in_transaction:
+            error.remedy = "Abort the transaction, and write it again."
+            return Failed(error)
+        if batch.may_be_written:
+            error.remedy = (
+                "An earlier try of this batch had no definite answer, so it may be in the log or have been deleted. To write it "
+                "again could repeat its records."
+            )
+            return Failed(error)
+        checked = self._retried(batch, now, Retried(error, may_be_written=False, find_leader=False))
+        return checked if isinstance(checked, Failed) else Restarted(error)
 
     def _retried(self, batch: QueuedBatch, now: float, outcome: Retried) -> Retried | Failed:
         if batch.attempts > self.settings.retries:
@@ -231,7 +207,7 @@ def rejection_error(
     )
     if isinstance(error, RecordTooLargeError):
         return too_large_error(tp, encoded, "max.message.bytes", cause=error)
-    if error.name in ("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"):
+    if error.name == "OUT_OF_ORDER_SEQUENCE_NUMBER":
         error.remedy = (
             "Acknowledged records of this producer are missing on the broker: it lost data (an unclean leader election), "
             "or retention outran the producer. Nothing was written after the gap."
