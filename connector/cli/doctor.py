@@ -18,7 +18,8 @@ from pykafka_wire.cli.checks import Check, advertised, check_addresses, failed_c
 from pykafka_wire.cli.connection import connection_options, output, settings
 from pykafka_wire.cli.identity_check import identity_check
 from pykafka_wire.cli.output import console, counted, printable
-from pykafka_wire.cli.tiers import tiers_check
+from pykafka_wire.cli.tiers import offsets_at, remote_share, tier_offsets
+from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import Operation, describe_transaction, topic_operations
 from pykafka_wire.wire.cluster.groups import describe_group
@@ -26,7 +27,7 @@ from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topic_partitions import similar_names
+from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
 
 #: For each request inside the cluster, with its retries.
 _CLUSTER_MS: Final = 8_000
@@ -138,15 +139,18 @@ def _topic(cluster: Cluster, topic: str, wanted: set[Operation], all_topics: Col
 
 
 def _tiers(cluster: Cluster, topic: TopicMetadata) -> Iterator[Check]:
+    places = [TopicPartition(topic.name, number) for number, each in topic.partitions.items() if each.leader >= 0]
+    deadline = Deadline.after_ms(_CLUSTER_MS)
     try:
-        led = [number for number, partition in topic.partitions.items() if partition.leader >= 0]
-        found = tiers_check(cluster, topic.name, led, deadline=Deadline.after_ms(_CLUSTER_MS))
+        tiers = tier_offsets(cluster, places, deadline=deadline)
+        if not tiers:
+            return
+        starts, ends = (offsets_at(cluster, places, at, deadline=deadline) for at in (EARLIEST, LATEST))
     except WireError as error:
         # Whether the topic can be read, the check before this one has said.
         yield replace(failed_check("tiered storage", topic.name, error), result="warn")
         return
-    if found is not None:
-        yield found
+    yield Check(name="tiered storage", where=topic.name, result="ok", found=remote_share(tiers, starts, ends))
 
 
 def _group(cluster: Cluster, group: str) -> Check:

@@ -1,46 +1,75 @@
-"""What of a topic is in tiered storage only (KIP-405), for ``doctor``."""
+"""What of a topic is in the local log, and what in the remote store, for ``topics describe`` and ``doctor`` (KIP-405, KIP-1005)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
 
-from pykafka_wire.cli.checks import Check
 from pykafka_wire.cli.output import counted
-from pykafka_wire.wire.cluster.admin import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, list_offsets
+from pykafka_wire.wire.cluster.admin import EARLIEST_LOCAL, LATEST_TIERED, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import UnsupportedVersionError
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
+#: The topic's config that switches tiered storage on.
+REMOTE_STORAGE_ENABLE: Final = "remote.storage.enable"
 
-def tiers_check(cluster: Cluster, topic: str, partitions: Iterable[int], *, deadline: Deadline) -> Check | None:
-    """How many of a topic's offsets are in the remote store only; None if none is, or the brokers are too old to know.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierOffsets:
+    """Attributes:
+    earliest_local: the first offset in the leader's own log; those before are in the remote store only.
+    latest_tiered: the last offset that was copied to the remote store; -1 for none yet.
+    """
+
+    earliest_local: int
+    latest_tiered: int
+
+
+def offsets_at(
+    cluster: Cluster, places: Collection[TopicPartition], at: int, *, deadline: Deadline | None = None
+) -> dict[TopicPartition, int]:
+    """The offset of each topic-partition at a special time, such as EARLIEST. Raises as :func:`list_offsets`."""
+    found = list_offsets(cluster, dict.fromkeys(places, at), deadline=deadline)
+    return {tp: each.offset for tp, each in found.items()}
+
+
+def tier_offsets(
+    cluster: Cluster, places: Collection[TopicPartition], *, deadline: Deadline | None = None
+) -> dict[TopicPartition, TierOffsets]:
+    """Of each topic-partition; nothing where none has records in the remote store, or where the brokers are too old to know.
 
     Raises:
         WireError: the look-up failed.
     """
-    places = [TopicPartition(topic, partition) for partition in sorted(partitions)]
-
-    def offsets(special: int) -> list[int]:
-        found = list_offsets(cluster, dict.fromkeys(places, special), deadline=deadline)
-        return [found[tp].offset for tp in places]
-
     try:
-        local = offsets(EARLIEST_LOCAL)
-        tiered = offsets(LATEST_TIERED)
+        local = offsets_at(cluster, places, EARLIEST_LOCAL, deadline=deadline)
+        tiered = offsets_at(cluster, places, LATEST_TIERED, deadline=deadline)
     except UnsupportedVersionError:
-        return None
-    if not any(last >= 0 for last in tiered):  # -1: the topic has no tiered storage, or nothing is copied yet
-        return None
-    starts, ends = offsets(EARLIEST), offsets(LATEST)
-    n_remote = sum(max(0, first - start) for first, start in zip(local, starts, strict=True))
-    n_copied = sum(max(0, last + 1 - start) for last, start in zip(tiered, starts, strict=True))
-    n_all = sum(end - start for start, end in zip(starts, ends, strict=True))
-    n_partitions = sum(first > start for first, start in zip(local, starts, strict=True))
+        return {}
+    if not any(offset >= 0 for offset in tiered.values()):
+        return {}
+    return {tp: TierOffsets(earliest_local=local[tp], latest_tiered=tiered[tp]) for tp in places}
+
+
+def remote_share(
+    tiers: Mapping[TopicPartition, TierOffsets],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> str:
+    """Which share of the offsets is in the remote store only, as words.
+
+    Args:
+        starts: the first offset of each topic-partition, wherever it is.
+        ends: the offset after the last.
+    """
+    n_remote = sum(max(0, each.earliest_local - starts[tp]) for tp, each in tiers.items())
+    n_copied = sum(max(0, each.latest_tiered + 1 - starts[tp]) for tp, each in tiers.items())
+    n_partitions = sum(each.earliest_local > starts[tp] for tp, each in tiers.items())
+    n_all = sum(ends[tp] - starts[tp] for tp in tiers)
     share = f"{100 * n_remote / n_all:.0f} %" if n_all else "none"
-    return Check(
-        name="tiered storage",
-        where=topic,
-        result="ok",
-        found=f"{share} of {counted(n_all, 'offset')} only in the remote store, in {counted(n_partitions, 'partition')}; "
-        f"{n_copied} copied there in all",
+    return (
+        f"{share} of {counted(n_all, 'offset')} only in the remote store, in {counted(n_partitions, 'partition')}; "
+        f"{n_copied} copied there in all"
     )

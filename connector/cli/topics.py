@@ -10,13 +10,13 @@ import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.output import counted
+from pykafka_wire.cli.tiers import REMOTE_STORAGE_ENABLE, offsets_at, remote_share, tier_offsets
 from pykafka_wire.wire.cluster.admin import (
     EARLIEST,
     LATEST,
     create_partitions,
     create_topics,
     delete_topics,
-    list_offsets,
 )
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
@@ -58,13 +58,18 @@ def topics(context: click.Context, internal: bool) -> None:
 @click.argument("topic")
 @click.option("--all-configs", is_flag=True, help="Also the configs in which the brokers' defaults apply.")
 def describe(topic: str, all_configs: bool) -> None:
-    """Show the partitions of TOPIC with their leaders, replicas and offsets, and the configs that are set for it."""
+    """Show the partitions of TOPIC with their leaders, replicas and offsets, and the configs that are set for it.
+
+    With tiered storage also the first offset that is held locally, the last one in the remote store, and the share of offsets that
+    are only there.
+    """
     with connected() as cluster:
         found = _existing(cluster, [topic])[topic]
         partitions = [TopicPartition(topic, number) for number, each in found.partitions.items() if each.leader >= 0]
-        earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
-        latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+        earliest, latest = (offsets_at(cluster, partitions, at) for at in (EARLIEST, LATEST))
         configs = [each for each in describe_configs_of(cluster, topic) if each.is_own or all_configs]
+        is_tiered = any(each.name == REMOTE_STORAGE_ENABLE and each.value == "true" for each in configs)
+        tiers = tier_offsets(cluster, partitions) if is_tiered else {}
     rows = []
     for number, partition in sorted(found.partitions.items()):
         tp = TopicPartition(topic, number)
@@ -74,8 +79,10 @@ def describe(topic: str, all_configs: bool) -> None:
                 "leader": partition.leader if partition.leader >= 0 else None,
                 "replicas": list(partition.replicas),
                 "in sync": list(partition.isr),
-                "earliest": earliest[tp].offset if tp in earliest else None,
-                "latest": latest[tp].offset if tp in latest else None,
+                "earliest": earliest.get(tp),
+                "latest": latest.get(tp),
+                "earliest local": tiers[tp].earliest_local if tp in tiers else None,
+                "latest tiered": tiers[tp].latest_tiered if tp in tiers else None,
             }
         )
     if output().json:
@@ -83,7 +90,9 @@ def describe(topic: str, all_configs: bool) -> None:
         output().document({"topic": topic, **_summary(found), "configs": values, "by_partition": rows})
         return
     click.echo(f"topic {topic}, id {_summary(found)['id'] or '-'}, {counted(len(rows), 'partition')}")
-    output().rows(rows)
+    output().rows(rows, only_if_set=("earliest local", "latest tiered"))
+    if tiers:
+        click.echo(f"tiered storage: {remote_share(tiers, earliest, latest)}")
     click.echo()
     shown: list[dict[str, Any]] = [{"config": each.name, "value": each.value} for each in configs]
     if all_configs:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 
 from pykafka_wire.local import LocalCluster
+from pykafka_wire.local.jars import KAFKA_VERSION
 from pykafka_wire.wire.cluster.admin import EARLIEST_LOCAL, LATEST, LATEST_TIERED, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
@@ -21,6 +22,8 @@ from tests.wire.range_reads import KEY_AND_VALUE, cluster_of, produce, whole
 
 pytestmark = [pytest.mark.long, pytest.mark.broker]
 
+#: Brokers of the second version serve one remote partition in each Fetch (KAFKA-14915).
+VERSIONS: Final = (KAFKA_VERSION, "3.9.2")
 PARTITIONS: Final = 8
 #: Segments have 1 MiB, and the last one stays local: with twelve of them more than nine tenths are remote.
 RECORDS: Final = 12_500
@@ -29,10 +32,15 @@ REMOTE, LOCALLY = "remote", "local"
 COPIED_S: Final = 120.0
 
 
-@pytest.fixture(scope="module")
-def tiered(java: None, tmp_path_factory: pytest.TempPathFactory, outside_of: Callable[[str], Any]) -> Iterator[Any]:
+@pytest.fixture(scope="module", params=VERSIONS)
+def tiered(
+    request: pytest.FixtureRequest,
+    java: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    outside_of: Callable[[str], Any],
+) -> Iterator[LocalCluster]:
     """A broker with the same records in a tiered topic, of which nine tenths are remote only, and in a local one."""
-    with tiered_cluster(tmp_path_factory.mktemp("remote-store")) as brokers:
+    with tiered_cluster(tmp_path_factory.mktemp("remote-store"), request.param) as brokers:
         outside = outside_of(brokers.bootstrap_servers)
         for topic, config in ((REMOTE, TIERED), (LOCALLY, LOCAL)):
             outside.create(topic, PARTITIONS, **config)
@@ -84,6 +92,25 @@ def test_doctor_reports_what_is_remote_only(tiered: LocalCluster) -> None:
     assert (
         f"of {PARTITIONS * RECORDS} offsets only in the remote store, in {PARTITIONS} partitions" in checks[0]["found"]
     )
+
+
+def test_topics_describe_shows_what_is_local_and_what_is_remote(tiered: LocalCluster) -> None:
+    from click.testing import CliRunner
+
+    from pykafka_wire.cli.app import commands
+
+    def described(topic: str, *more: str) -> str:
+        return CliRunner().invoke(commands, [*more, "topics", "describe", "-b", tiered.bootstrap_servers, topic]).stdout
+
+    for row in json.loads(described(REMOTE, "--json"))["by_partition"]:
+        assert (
+            0 == row["earliest"] < 0.9 * RECORDS <= row["earliest local"] <= row["latest tiered"] + 1 <= row["latest"]
+        )
+    assert {row["earliest local"] for row in json.loads(described(LOCALLY, "--json"))["by_partition"]} == {None}
+    text = described(REMOTE)
+    assert "earliest local" in text
+    assert f"of {PARTITIONS * RECORDS} offsets only in the remote store, in {PARTITIONS} partitions" in text
+    assert "earliest local" not in described(LOCALLY)
 
 
 def test_a_batch_and_available_now_have_the_same_rows(
