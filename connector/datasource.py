@@ -24,11 +24,13 @@ from pykafka_wire.options.parsing import TABLE_OPTIONS, log_warnings
 from pykafka_wire.options.sink import SinkOptions, parse_sink_options
 from pykafka_wire.options.source import parse_schema_options, parse_source_options
 from pykafka_wire.options.typed_columns import FORMAT_OPTIONS
-from pykafka_wire.schema import source_schema
+from pykafka_wire.schema import source_schema, spark_schema
 from pykafka_wire.sink.encoding import Encoding
 from pykafka_wire.worker_pickling import ClassSentToWorkers
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pykafka_wire.source.reader_schemas import ReaderSchemas
 
 
@@ -57,12 +59,16 @@ class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
             return schema
         return source_schema(given.get("includeheaders") == "true")
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch reader for ``schema``, which may name a subset of the columns."""
+    def reader(self, schema: StructType | pa.Schema) -> DataSourceReader:
+        """A batch reader for ``schema``, which may name a subset of the columns. It is Arrow's on Sail, and Spark's on Spark."""
         from pykafka_wire.source.batch_reader import KafkaBatchReader
 
         options = parse_source_options(self.options, "batch")
         log_warnings(options.warnings)
+        if not isinstance(schema, StructType):
+            from pykafka_wire.source.sail_batch_reader import SailBatchReader
+
+            return SailBatchReader(options, schema, self._reader_schemas)
         return KafkaBatchReader(options, schema, self._reader_schemas)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -81,8 +87,8 @@ class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
             )
         return KafkaStreamReaderWithoutLimits(options, schema, self._reader_schemas)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch writer; a topic cannot be overwritten."""
+    def writer(self, schema: StructType | pa.Schema, overwrite: bool) -> DataSourceWriter:
+        """A batch writer; a topic cannot be overwritten. The schema is as :meth:`reader`'s."""
         from pykafka_wire.sink.preflight import check_batch_write
         from pykafka_wire.sink.writer import KafkaBatchWriter
 
@@ -95,6 +101,7 @@ class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
                 "run could be recognized. Write a stream with trigger(availableNow=True), or leave it out."
             )
         log_warnings(parsed.warnings)
+        schema = spark_schema(schema)
         writer = KafkaBatchWriter(parsed.for_tasks(), schema)
         writer.encoding = _encoding(parsed, schema)
         check_batch_write(parsed)

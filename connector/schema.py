@@ -111,6 +111,19 @@ def _allows_nulls(found: DataType) -> bool:
     return True
 
 
+def spark_schema(given: StructType | pa.Schema) -> StructType:
+    """The schema that a data source is given, as Spark's: Sail gives Arrow's, in which ``timestamp`` may have no zone."""
+    if isinstance(given, StructType):
+        return given
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    schema = StructType()
+    for field in given:
+        found = from_arrow_type(field.type, prefer_timestamp_ntz=field.name != "timestamp")
+        schema.add(field.name, found, field.nullable)
+    return schema
+
+
 def spark_type(arrow_type: pa.DataType) -> DataType:
     """Spark's type for an Arrow type; a timestamp without a zone is TIMESTAMP_NTZ."""
     from pyspark.sql.pandas.types import from_arrow_type
