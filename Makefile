@@ -160,7 +160,7 @@ compat: setup  ## the essential tests on Spark 4.0 to 4.3, classic and Connect, 
 	$(BIN)/python -m pytest -m long tests/connector/compat -s $(PYTEST_ARGS)
 
 .PHONY: deployments
-deployments: setup  ## the ways of docs/deployment.md: a sent wheel on a standalone cluster, Databricks' bundle
+deployments: setup  ## the ways of docs/deployment.md: sent, packed and installed on a standalone cluster, pipelines, Sail, Databricks' bundle
 	$(BIN)/python -m pytest -m "long or not long" tests/connector/deployments -s $(PYTEST_ARGS)
 
 release-check: setup  ## sdist and wheel, installed into empty environments
