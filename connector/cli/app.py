@@ -17,6 +17,7 @@ from pykafka_wire.cli.exactly_once import marker
 from pykafka_wire.cli.groups import commit, groups, lag, reset
 from pykafka_wire.cli.offsets import offsets
 from pykafka_wire.cli.records import produce, tail
+from pykafka_wire.cli.top import top
 from pykafka_wire.cli.topics import topics
 from pykafka_wire.cli.transactions import transactions
 from pykafka_wire.errors import ConnectorError
@@ -84,6 +85,7 @@ for each in (
     checkpoint,
     groups,
     lag,
+    top,
     tail,
     produce,
     commit,

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import click
@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.lag_rates import LagHistory, Look, outlook
 from pykafka_wire.cli.offsets import partitions_of
 from pykafka_wire.cli.output import console, sparkline, table_of
 from pykafka_wire.cli.times import parse_position
@@ -97,7 +98,8 @@ def lag(
 ) -> None:
     """Show the lag of GROUP: how far its committed offsets are behind the ends of the logs.
 
-    GROUP may also be the groupIdPrefix of a query whose group was generated, if it has one such group.
+    GROUP may also be the groupIdPrefix of a query whose group was generated, if it has one such group. With --watch it also
+    shows when the group will have caught up, at the rates of the last minute.
     """
     if watch and fail_above is not None and count is None:
         raise click.UsageError("--watch with --fail-above checks the last repetition: give --count, too.")
@@ -107,8 +109,11 @@ def lag(
             report = _lag_report(cluster, group, topics)
             output().rows(report.rows, empty=f"Group {group} has committed no offset.")
         elif output().json:
+            history = LagHistory()
             for report in _lag_reports(cluster, group, topics, every, count):
-                output().document({"time_ms": int(time.time() * 1000), "lag": report.lag, "partitions": report.rows})
+                rates = history.add(Look.at(report.rows))
+                document = {"time_ms": int(time.time() * 1000), "lag": report.lag, **asdict(rates)}
+                output().document(document | {"partitions": report.rows})
         else:
             report = _watch(_lag_reports(cluster, group, topics, every, count), group)
     if fail_above is not None and (problem := _lag_problem(group, report, fail_above)) is not None:
@@ -157,12 +162,14 @@ def _lag_problem(group: str, report: _LagReport, fail_above: int) -> str | None:
 
 def _watch(reports: Iterable[_LagReport], group: str) -> _LagReport:
     """Show each repetition in place of the one before, or below it without a terminal; returns the last one."""
-    history: deque[int] = deque(maxlen=_HISTORY)
+    lags: deque[int] = deque(maxlen=_HISTORY)
+    history = LagHistory()
     to = console()
     with Live(console=to, auto_refresh=False) if to.is_terminal else nullcontext() as live:
         for report in reports:
-            history.append(report.lag)
-            line = Text(f"lag {history[-1]}  {sparkline(history)}")
+            lags.append(report.lag)
+            future = outlook(report.lag, history.add(Look.at(report.rows))) if report.rows else ""
+            line = Text(f"lag {report.lag}  {sparkline(lags)}  {future}".rstrip())
             shown = Lines(table_of(report.rows, title=f"group {group}"), line) if report.rows else line
             if live is None:
                 to.print(shown)

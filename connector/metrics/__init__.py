@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pykafka_wire.metrics.prometheus import PrometheusServer
 
-__all__ = ["MetricsListener", "export_opentelemetry", "register_prometheus", "serve_prometheus"]
+__all__ = ["MetricsListener", "QueryFigures", "export_opentelemetry", "register_prometheus", "serve_prometheus"]
 
 
 def serve_prometheus(

@@ -47,13 +47,24 @@ def count(spark: Any, topic: str) -> int:
 def copy(spark: Any, topic: str, options: dict[str, str]) -> int:
     """A stream from SOURCE to a topic; returns how many records the topic has afterwards."""
     stream = spark.readStream.format("pykafka-wire").options(**BROKERS, subscribe=SOURCE, startingOffsets="earliest")
-    sink = stream.load().select("key", "value").writeStream.format("pykafka-wire").options(**BROKERS, **options)
+    listener = None
     if options:
-        sink = sink.option("kafka.transactional.id", topic)
+        options = {**options, "kafka.transactional.id": topic}
+    else:  # also what the tasks report, from wherever the executors are
+        from pykafka_wire.metrics import MetricsListener, QueryFigures
+
+        stream = stream.options(taskMetrics="driver", maxOffsetsPerTrigger="40")
+        listener = MetricsListener(QueryFigures())
+        spark.streams.addListener(listener)
+    sink = stream.load().select("key", "value").writeStream.format("pykafka-wire").options(**BROKERS, **options)
     query = (
         sink.option("topic", topic).option("checkpointLocation", f"{FOLDER}/{topic}").trigger(availableNow=True).start()
     )
     assert query.awaitTermination(120), "the query did not end"
+    if listener is not None:
+        assert listener.wait_for_end(query)
+        (n_records,) = listener.figures.values("kafka_consumer_fetch_manager_records_consumed_total").values()
+        assert 0 < n_records < N_ROWS, n_records  # without the last micro-batch's
     return count(spark, topic)
 
 

@@ -1,0 +1,112 @@
+"""How fast a group reads and its topics grow, from looks at its offsets, and when the group will have caught up."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+#: Rates are those of the last minute: a query commits once a micro-batch, which may take seconds.
+_WINDOW_S: Final = 60.0
+#: Rates below are shown as none at all: a record in a minute and a half.
+_LOWEST_RATE: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A group's offsets at a moment: summed up over the topic-partitions for which it has committed any.
+
+    Attributes:
+        at_s: on the monotonic clock.
+        partitions: those that are in the sums.
+    """
+
+    at_s: float
+    committed: int
+    latest: int
+    lag: int
+    partitions: frozenset[tuple[str, int]]
+
+    @classmethod
+    def at(cls, rows: Iterable[Mapping[str, Any]]) -> Look:
+        """A look of now; rows have topic, partition, committed, latest and lag."""
+        found = list(rows)
+        return cls(
+            at_s=time.monotonic(),
+            committed=sum(row["committed"] for row in found),
+            latest=sum(row["latest"] for row in found),
+            lag=sum(row["lag"] for row in found),
+            partitions=frozenset((row["topic"], row["partition"]) for row in found),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Offsets per second, None where there is one look only. ``caught_up_s``: seconds until the lag is 0 at these rates; None where
+    it does not fall."""
+
+    read_per_s: float | None = None
+    written_per_s: float | None = None
+    caught_up_s: float | None = None
+
+
+@dataclass(slots=True)
+class LagHistory:
+    """The looks of the last minute at one group."""
+
+    looks: deque[Look] = field(default_factory=deque)
+
+    def add(self, look: Look) -> Rates:
+        """Take up one more look; the rates since the first of the minute."""
+        if self.looks:
+            last = self.looks[-1]
+            if look.partitions != last.partitions or look.committed < last.committed or look.latest < last.latest:
+                self.looks.clear()  # other partitions, or offsets that were reset: their differences are no rate
+        self.looks.append(look)
+        while len(self.looks) > 2 and look.at_s - self.looks[0].at_s > _WINDOW_S:
+            self.looks.popleft()
+        first = self.looks[0]
+        elapsed_s = look.at_s - first.at_s
+        if elapsed_s <= 0:
+            return Rates(caught_up_s=0.0 if look.lag == 0 else None)
+        read, written = (look.committed - first.committed) / elapsed_s, (look.latest - first.latest) / elapsed_s
+        caught_up_s = 0.0 if look.lag == 0 else None
+        if look.lag and read - written >= _LOWEST_RATE:
+            caught_up_s = look.lag / (read - written)
+        return Rates(read_per_s=read, written_per_s=written, caught_up_s=caught_up_s)
+
+
+def outlook(lag: int, rates: Rates, now: datetime | None = None) -> str:
+    """A phrase on what becomes of a lag: ``caught up``, ``caught up in 10m 00s, at 14:03:12``, ``grows by 12/s``."""
+    if lag == 0:
+        return "caught up"
+    if rates.read_per_s is None or rates.written_per_s is None:
+        return ""
+    if rates.caught_up_s is not None:
+        at = (now or datetime.now()) + timedelta(seconds=min(rates.caught_up_s, 1e8))
+        moment = at.strftime("%H:%M:%S" if rates.caught_up_s < 86_400 else "%Y-%m-%d")
+        return f"caught up in {duration(rates.caught_up_s)}, at {moment}"
+    growth = rates.written_per_s - rates.read_per_s
+    return f"grows by {rate(growth)}/s" if growth >= _LOWEST_RATE else "does not fall"
+
+
+def duration(seconds: float) -> str:
+    """``8s``, ``1m 20s``, ``2h 05m``, ``3d 04h``."""
+    whole = max(1, round(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+    return f"{whole // 86_400}d {whole % 86_400 // 3600:02}h"
+
+
+def rate(per_second: float) -> str:
+    """``0``, ``0.25``, ``12``, ``3,400``: a number that fits into a column."""
+    if per_second < _LOWEST_RATE:
+        return "0"
+    return f"{per_second:.2g}" if per_second < 1 else f"{per_second:,.0f}"

@@ -1,0 +1,262 @@
+"""``top``: queries and groups of a cluster on one screen: lag, rates, and when they will have caught up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import click
+from rich.console import Group as Lines
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.lag_rates import LagHistory, Look, Rates, outlook, rate
+from pykafka_wire.cli.output import console, counted, printable
+from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.groups import ListedGroup, list_groups
+from pykafka_wire.wire.errors import BrokerError
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
+from pykafka_wire.wire.topic_partitions import TopicPartition
+
+#: Which topics exist is asked for anew after this time.
+_TOPICS_AGE_MS: Final = 30_000
+#: Lines of the screen that are not groups: the title, the table's head, the help, and the cursor's.
+_OTHER_LINES: Final = 5
+_HELP: Final = "q quit   l sort by lag   r by rate   n by name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLook:
+    """One group at a moment; ``lag`` is None where it is unknown."""
+
+    group: str
+    kind: str
+    state: str
+    topics: Sequence[str]
+    lag: int | None
+    rates: Rates
+
+    def document(self) -> dict[str, Any]:
+        """The fields of ``--json``."""
+        return {
+            "group": self.group,
+            "kind": self.kind,
+            "state": self.state or None,
+            "topics": list(self.topics),
+            "lag": self.lag,
+            "read_per_s": self.rates.read_per_s,
+            "written_per_s": self.rates.written_per_s,
+            "caught_up_s": self.rates.caught_up_s,
+        }
+
+
+_ORDERS: Final[dict[str, Callable[[GroupLook], Any]]] = {
+    "l": lambda look: (-(look.lag or 0), look.group),
+    "r": lambda look: (-(look.rates.read_per_s or 0.0), look.group),
+    "n": lambda look: look.group,
+}
+
+
+@click.command(short_help="Show all queries and groups live, with lag, rates and time to catch up.")
+@connection_options
+@click.argument("text", required=False)
+@click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between looks.")
+@click.option("--once", is_flag=True, help="Look twice, for the rates, print the second look and end.")
+@click.option("--count", type=click.IntRange(1), help="End after so many looks.")
+def top(text: str | None, every: float, once: bool, count: int | None) -> None:
+    """Show the streaming queries and consumer groups that have committed offsets; with TEXT those that have it in their names.
+
+    Rates are those of the last minute: offsets that a group has committed, and that were written to its topics. Keys: q ends, l, r
+    and n sort by lag, rate and name. With --json each look is a line.
+    """
+    if once and count is not None:
+        raise click.UsageError("--once looks twice: leave out --count.")
+    with connected() as cluster:
+        watched = _Watched(cluster, text)
+        if once:
+            watched.look()
+            time.sleep(every)
+            _print(watched.look(), cluster)
+        elif output().json or not console().is_terminal:
+            for n_looks in _counted(count):
+                if n_looks > 1:
+                    time.sleep(every)
+                _print(watched.look(), cluster)
+        else:
+            _show(watched, cluster, every, count)
+
+
+class _Watched:
+    """The groups of a cluster, with what is known of each from earlier looks."""
+
+    def __init__(self, cluster: Cluster, text: str | None) -> None:
+        self._cluster = cluster
+        self._text = text
+        self._histories: dict[str, LagHistory] = {}
+
+    def look(self) -> list[GroupLook]:
+        """All groups with committed offsets, by lag."""
+        cluster = self._cluster
+        listed = [group for group in list_groups(cluster) if self._text is None or self._text in group.name]
+        committed = {group.name: _committed(cluster, group.name) for group in listed}
+        topics = cluster.topics(None, max_age_ms=_TOPICS_AGE_MS)
+        there = {
+            tp
+            for offsets in committed.values()
+            for tp in offsets
+            if tp.topic in topics and tp.partition in topics[tp.topic].partitions
+        }
+        isolation = cluster.settings.isolation_level
+        found = list_offsets(cluster, dict.fromkeys(there, LATEST), isolation_level=isolation) if there else {}
+        ends = {tp: listed.offset for tp, listed in found.items()}
+        self._histories = {name: self._histories.get(name, LagHistory()) for name in committed}
+        looks = [self._look_at(group, committed[group.name], ends) for group in listed if committed[group.name]]
+        return sorted(looks, key=_ORDERS["l"])
+
+    def _look_at(
+        self, group: ListedGroup, committed: dict[TopicPartition, CommittedOffset], ends: dict[TopicPartition, int]
+    ) -> GroupLook:
+        rows = [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "committed": at.offset,
+                "latest": ends[tp],
+                "lag": max(0, ends[tp] - at.offset),
+            }
+            for tp, at in committed.items()
+            if tp in ends
+        ]
+        look = Look.at(rows)
+        return GroupLook(
+            group=group.name,
+            kind="query" if any(_is_of_a_query(at.metadata) for at in committed.values()) else group.kind.lower(),
+            state=group.state,
+            topics=sorted({tp.topic for tp in committed}),
+            lag=look.lag if rows else None,
+            rates=self._histories[group.name].add(look) if rows else Rates(),
+        )
+
+
+def _committed(cluster: Cluster, group: str) -> dict[TopicPartition, CommittedOffset]:
+    """A group's committed offsets; none where they cannot be fetched, as for a group that was deleted a moment ago."""
+    try:
+        return dict(fetch_offsets(cluster, group, None))
+    except BrokerError:
+        return {}
+
+
+def _is_of_a_query(metadata: str) -> bool:
+    """Whether a commit's metadata is that of a streaming query of this package."""
+    try:
+        return isinstance(found := json.loads(metadata), dict) and set(found) == {"query"}
+    except ValueError:
+        return False
+
+
+def _counted(count: int | None) -> Iterator[int]:
+    n_looks = 0
+    while count is None or n_looks < count:
+        n_looks += 1
+        yield n_looks
+
+
+def _print(looks: Sequence[GroupLook], cluster: Cluster) -> None:
+    """One look: a line of JSON, or a table."""
+    if output().json:
+        output().document({"time_ms": int(time.time() * 1000), "groups": [look.document() for look in looks]})
+    else:
+        console().print(_screen(looks, cluster, None))
+
+
+def _show(watched: _Watched, cluster: Cluster, every: float, count: int | None) -> None:
+    """Looks one after the other in the same place, until a key ends them."""
+    to, order = console(), "l"
+    with _keys() as key_within, Live(console=to, auto_refresh=False, screen=True) as live:
+        for _ in _counted(count):
+            looks = watched.look()
+            until = time.monotonic() + every
+            while True:
+                shown = sorted(looks, key=_ORDERS[order])
+                live.update(_screen(shown, cluster, to.height), refresh=True)
+                key = key_within(until - time.monotonic())
+                if key in ("q", "Q"):
+                    return
+                if not key:
+                    break
+                order = key if key in _ORDERS else order
+
+
+def _screen(looks: Sequence[GroupLook], cluster: Cluster, height: int | None) -> Lines:
+    """The title, a line for each group that there is room for, and what the keys do."""
+    title = f"{counted(len(cluster.brokers()), 'broker')}, {counted(len(looks), 'group')}, {datetime.now():%H:%M:%S}"
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("group", overflow="ellipsis", no_wrap=True, ratio=3)
+    table.add_column("kind", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("topics", overflow="ellipsis", no_wrap=True, ratio=2)
+    for name in ("lag", "read/s", "written/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("outlook", no_wrap=True)
+    room = len(looks) if height is None else max(1, height - _OTHER_LINES)
+    for look in looks[:room]:
+        rates = look.rates
+        table.add_row(
+            Text(printable(look.group)),
+            look.kind,
+            look.state,
+            Text(printable(", ".join(look.topics))),
+            "-" if look.lag is None else f"{look.lag:,}",
+            "-" if rates.read_per_s is None else rate(rates.read_per_s),
+            "-" if rates.written_per_s is None else rate(rates.written_per_s),
+            "" if look.lag is None else outlook(look.lag, rates),
+        )
+    lines: list[Any] = [Text(title, style="bold"), table if looks else Text("No group has committed offsets.")]
+    if len(looks) > room:
+        lines.append(Text(f"… {len(looks) - room} more"))
+    if height is not None:
+        lines.append(Text(_HELP, style="dim"))
+    return Lines(*lines)
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """A function that waits so many seconds for a key and returns it, empty if there is none. Without a terminal's keyboard it
+    waits, and that is all."""
+
+    def wait(seconds: float) -> str:
+        time.sleep(max(0.0, seconds))
+        return ""
+
+    try:
+        import termios
+        import tty
+    except ImportError:  # Windows
+        yield wait
+        return
+    if not sys.stdin.isatty():
+        yield wait
+        return
+    keyboard = sys.stdin.fileno()
+
+    def key_within(seconds: float) -> str:
+        ready, _, _ = select.select([keyboard], [], [], max(0.0, seconds))
+        return os.read(keyboard, 1).decode(errors="replace") if ready else ""
+
+    before = termios.tcgetattr(keyboard)
+    tty.setcbreak(keyboard)
+    try:
+        yield key_within
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
