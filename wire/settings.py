@@ -66,6 +66,8 @@ class ClientSettings:
     metadata_recovery_rebootstrap_trigger_ms: int = field(default=300_000, metadata=_row(_MS, "all", "how long no broker must have answered before that, in ms"))
     retry_backoff_ms: int = field(default=100, metadata=_row(_MS, "all", "the first pause before a retry, in ms; each next one is twice as long"))
     retry_backoff_max_ms: int = field(default=1_000, metadata=_row(_MS, "all", "the longest pause before a retry, in ms"))
+    reconnect_backoff_ms: int = field(default=50, metadata=_row(_MS, "all", "how long a broker is not connected to again after a failed attempt, in ms; each next time twice as long"))
+    reconnect_backoff_max_ms: int = field(default=1_000, metadata=_row(_MS, "all", "the longest such time, in ms"))
     receive_buffer_bytes: int | None = field(default=None, metadata=_row(parsers.whole(-1), "all", "the socket's receive buffer; -1 or none: the system's choice"))
     send_buffer_bytes: int | None = field(default=None, metadata=_row(parsers.whole(-1), "all", "the socket's send buffer; -1 or none: the system's choice"))
     fetch_max_bytes: int | None = field(default=None, metadata=_row(_BYTES, "reads", "maximum size of one Fetch response, in bytes; none: the read chooses"))

@@ -38,8 +38,6 @@ IGNORED: Final[dict[str, str]] = {
     "metrics.sample.window.ms": _METRICS,
     "partitioner.adaptive.partitioning.enable": "rows without a key go to the partitions round-robin",
     "partitioner.availability.timeout.ms": "rows without a key go to the partitions round-robin",
-    "reconnect.backoff.max.ms": "see retry.backoff.max.ms",
-    "reconnect.backoff.ms": "see retry.backoff.ms",
     "sasl.kerberos.kinit.cmd": _TICKETS_COME_FROM,
     "sasl.kerberos.min.time.before.relogin": _TICKETS_COME_FROM,
     "sasl.kerberos.ticket.renew.jitter": _TICKETS_COME_FROM,

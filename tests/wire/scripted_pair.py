@@ -32,7 +32,7 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
-QUICK = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
+QUICK = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
 
 
 @contextmanager

@@ -16,8 +16,10 @@ from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.wire.effects import TIMEOUT_S, Rig
+from tests.wire.fake_broker import CLOSE, FakeBroker
 from tests.wire.test_producer import encode
 
 # --- what the trace of an action has, with the setting and without ----------------------------------------------------
@@ -127,7 +129,16 @@ def commits(rig: Rig, options: dict[str, str]) -> tuple[bool, bool]:
     consumer.assign([TopicPartition(topic, 0)])
     polled(consumer)
     consumer.poll(0)
-    consumer._end_auto_commit(Deadline.after_ms(30_000))  # it is sent by a thread of its own, if it is due
+    consumer._commits._end_auto_commit(Deadline.after_ms(30_000))  # it is sent by a thread of its own, if it is due
     while_open = len(rig.trace("-> OffsetCommit")) > before
     consumer.close()
     return while_open, len(rig.trace("-> OffsetCommit")) > before
+
+
+def n_connected_in_vain(rig: Rig, options: dict[str, str]) -> int:
+    """How often a broker is connected to within two seconds that closes each connection at its first request."""
+    with FakeBroker() as broker:
+        broker.on[ApiVersionsRequest] = lambda *_: CLOSE
+        times = {"retry.backoff.ms": "20", "retry.backoff.max.ms": "20", "default.api.timeout.ms": "2000"}
+        rig.refused({"bootstrap.servers": broker.address} | times | options)
+        return broker.n_connections

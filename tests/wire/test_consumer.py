@@ -344,7 +344,7 @@ def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_double(
     first.subscribe([name])
     poll_until(first, lambda _: first.assignment == (TopicPartition(name, 0),))
     await_shares([other], {TopicPartition(name, 1)})
-    generation = other.consumer._member.state_machine.identity.generation  # type: ignore[union-attr]
+    generation = other.consumer._membership.identity.generation  # type: ignore[union-attr]
     revoked = list(other.revoked)  # what it had before the first one came
     first.close(leave=False)
     again = consumer(group_instance_id="a")
@@ -359,7 +359,7 @@ def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_double(
         again.commit({TopicPartition(name, 0): 0})
     other.end()
     assert other.consumer.assignment == (TopicPartition(name, 1),)
-    assert other.consumer._member.state_machine.identity.generation == generation  # type: ignore[union-attr]
+    assert other.consumer._membership.identity.generation == generation  # type: ignore[union-attr]
     assert other.revoked == revoked
 
 

@@ -111,7 +111,7 @@ def test_a_poll_ends_in_time_while_the_groups_offsets_are_looked_up(
     consumer.seek(T0, 3)  # what the look-up may still find comes too late
     coordinator.on[OffsetFetchRequest] = committed(7)
     coordinator.drop()
-    poll_until(consumer, lambda: not consumer._unresolved)
+    poll_until(consumer, lambda: not consumer._read._unresolved)
     assert consumer.position(T0) >= 3
     assert poll_until(consumer, lambda: consumer.position(T0) == N_RECORDS) <= N_RECORDS - 3
 
@@ -153,3 +153,30 @@ def test_partitions_are_given_up_once_positions_are_committed_and_polls_end_in_t
     assert revoked == [(T0,)]
     commits = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)]
     assert offsets_of(commits[-1]) == [N_RECORDS]
+
+
+def test_a_closed_consumer_rejects_polls_and_commits(consumer: Consumer) -> None:
+    consumer.assign({T0: 0})
+    consumer.close()
+    for call in (consumer.poll, consumer.commit):
+        with pytest.raises(ValueError, match="this consumer is closed"):
+            call()
+    consumer.close()
+
+
+def test_a_paused_partition_is_not_fetched_until_it_is_resumed(
+    coordinator: GroupCoordinator, consumer: Consumer
+) -> None:
+    coordinator.topics["t"][1] = (1, 0)
+    consumer.assign({T0: 0, TopicPartition("t", 1): 0})
+    consumer.pause([T0])
+    with pytest.raises(KeyError):
+        consumer.pause([TopicPartition("t", 2)])
+    assert consumer.paused == (T0,)
+    poll_until(consumer, lambda: consumer.position(TopicPartition("t", 1)) == N_RECORDS)
+    assert consumer.position(T0) == 0
+    consumer.pause([TopicPartition("t", 1)])
+    assert not poll(consumer)
+    consumer.resume([T0])
+    assert poll_until(consumer, lambda: consumer.position(T0) == N_RECORDS) == N_RECORDS
+    assert consumer.paused == (TopicPartition("t", 1),)

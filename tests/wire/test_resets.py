@@ -37,7 +37,7 @@ def session(kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(arm: Callable[[CuttingProxy], None] = lambda proxy: None, **options: object) -> None:
         nonlocal n_written
         arm(proxy)
-        cluster = Cluster(settings_of(kafka, retry_backoff_ms=5, **options))
+        cluster = Cluster(settings_of(kafka, retry_backoff_ms=5, reconnect_backoff_ms=5, **options))
         try:
             producer = Producer(cluster)
             producer.append(name, 0, encode(numbered(n_written, n_written + 1, size=20)))

@@ -36,6 +36,7 @@ from tests.wire.setting_actions import (
     commits,
     join,
     n_asked_in_vain,
+    n_connected_in_vain,
     opened,
     polled,
     read,
@@ -179,6 +180,17 @@ def _(rig: Rig, silent: str) -> None:
 def _(rig: Rig, silent: str) -> None:
     assert n_asked_in_vain(rig, {"retry.backoff.ms": "40000", "retry.backoff.max.ms": "40000"}) == 1
     assert n_asked_in_vain(rig, {"retry.backoff.ms": "40000", "retry.backoff.max.ms": "20"}) > 1
+
+
+@row("reconnect.backoff.ms")
+def _(rig: Rig, silent: str) -> None:
+    assert n_connected_in_vain(rig, {"reconnect.backoff.ms": "40000", "reconnect.backoff.max.ms": "40000"}) == 1
+    assert n_connected_in_vain(rig, {"reconnect.backoff.ms": "1", "reconnect.backoff.max.ms": "100"}) > 3
+
+
+@row("reconnect.backoff.max.ms")
+def _(rig: Rig, silent: str) -> None:
+    assert n_connected_in_vain(rig, {"reconnect.backoff.ms": "40000", "reconnect.backoff.max.ms": "1"}) > 3
 
 
 @row("receive.buffer.bytes")

@@ -111,10 +111,8 @@ class MetadataSource:
             connection = self._connections.get(node, GENERAL, deadline.at_most_ms(attempt_ms))
             answer_ms = min(answer_ms, attempt_ms)
         else:
-            connection = seed = self._connections.seed(host, port)
+            connection = seed = self._connections.open_seed(host, port, deadline.at_most_ms(attempt_ms))
         try:
-            if seed is not None:
-                seed.open(deadline.at_most_ms(attempt_ms))
             answer_by = deadline.at_most_ms(answer_ms)
             pending = connection.send(request, deadline=answer_by)
             response: MetadataResponse = pending.result(answer_by, deadline)

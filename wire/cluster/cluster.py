@@ -355,14 +355,16 @@ class Cluster(MetadataRefresher):
         return node is not None and self._connections.is_open(node, purpose)
 
     def connect(self, node_id: int, *, purpose: str = GENERAL, deadline: Deadline | None = None) -> None:
-        """Open a connection to a broker, where there is none.
+        """Open a connection to a broker, where there is none; waits for the end of ``reconnect.backoff.ms`` before.
 
         Raises:
             TransportError: the broker cannot be reached.
             AuthenticationError: it refused us.
         """
         deadline = deadline or self._total()
-        self._connection(self._node(node_id, deadline), purpose, deadline)
+        node = self._node(node_id, deadline)
+        self._connections.wait_until_due(node, deadline)
+        self._connection(node, purpose, deadline)
 
     def finalized_feature(self, name: str) -> int:
         """The level at which the cluster has finalized a feature (KIP-584), 0 where it has not."""

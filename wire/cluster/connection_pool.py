@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
 from pykafka_wire.wire.cluster.metadata_view import Broker
+from pykafka_wire.wire.cluster.reconnects import Reconnects
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.trace import Trace
@@ -49,12 +50,13 @@ class ConnectionPool:
         self._counters = counters
         self._lock = threading.Lock()
         self._slots: dict[tuple[int, str], _Slot] = {}
+        self._reconnects = Reconnects(settings)
 
     def get(self, node: Broker, purpose: str, deadline: Deadline) -> Connection:
         """The open connection to a broker; opens one where there is none, or none that may still be used.
 
         Raises:
-            TransportError: the broker cannot be reached.
+            TransportError: the broker cannot be reached, or could not be within ``reconnect.backoff.ms``.
             AuthenticationError: it refused us.
             SettingsError: ``allowed.hosts`` does not cover the host that it is advertised as.
         """
@@ -73,9 +75,10 @@ class ConnectionPool:
                 # Broken, idle for too long, or the broker has moved to another address.
                 connection.close()
             self._require_allowed(node)
+            self._reconnects.require_due(node.host, node.port)
             connection = self.seed(node.host, node.port, str(node))
             slot.connection, slot.node = connection, node
-            connection.open(deadline)
+            self._open(connection, node.host, node.port, deadline)
             self._require_open(slot, node, purpose)
             logger.debug("connected to broker %s for purpose %s", node, purpose)
             return connection
@@ -90,6 +93,10 @@ class ConnectionPool:
             error = TransportError("the client was closed", broker=str(node))
             slot.connection.close(error)
             raise error
+
+    def wait_until_due(self, node: Broker, deadline: Deadline) -> None:
+        """Return when a broker may be connected to: after a failed attempt once ``reconnect.backoff.ms`` is over."""
+        self._reconnects.wait_until_due(node.host, node.port, deadline)
 
     def is_open(self, node: Broker, purpose: str) -> bool:
         """Whether :meth:`get` would return a connection at once. Never waits itself."""
@@ -120,6 +127,25 @@ class ConnectionPool:
     def seed(self, host: str, port: int, label: str | None = None) -> Connection:
         """A connection that is not open yet and belongs to no broker."""
         return Connection(host, port, self._settings, self._trace, label or f"{host}:{port}", self._counters)
+
+    def open_seed(self, host: str, port: int, deadline: Deadline) -> Connection:
+        """A connection to an address that is open, and belongs to no broker yet. Raises as :meth:`get`."""
+        self._reconnects.require_due(host, port)
+        connection = self.seed(host, port)
+        try:
+            self._open(connection, host, port, deadline)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open(self, connection: Connection, host: str, port: int, deadline: Deadline) -> None:
+        try:
+            connection.open(deadline)
+        except TransportError as error:
+            self._reconnects.record_failure(host, port, error)
+            raise
+        self._reconnects.record_success(host, port)
 
     def adopt(self, connection: Connection, node: Broker) -> bool:
         """Keep an open connection for the broker that turned out to be behind it; False where it has one already."""
@@ -182,6 +208,7 @@ class ConnectionPool:
         thread that the child lacks may hold a lock; at a process's end one may be held for as long as an answer takes."""
         slots, self._slots = self._slots, {}
         self._lock = threading.Lock()
+        self._reconnects = Reconnects(self._settings)
         for slot in slots.values():
             if slot.connection is not None:
                 slot.connection.abandon()

@@ -169,6 +169,8 @@ def fetch_offsets(
     group: str,
     partitions: Iterable[TopicPartition] | None,
     *,
+    member_id: str = "",
+    member_epoch: int = -1,
     require_stable: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, CommittedOffset]:
@@ -176,6 +178,7 @@ def fetch_offsets(
 
     Args:
         partitions: None for all of the group.
+        member_id, member_epoch: of a member of the consumer protocol (KIP-848), whose epoch the coordinator then checks.
         require_stable: wait until open transactions on these offsets have ended (KIP-447).
 
     Raises:
@@ -194,7 +197,12 @@ def fetch_offsets(
 
         if batched := supports(_FIRST_BATCHED_VERSION):
             batch = [OffsetFetchRequestTopics(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
-            asked = OffsetFetchRequestGroup(group_id=group, topics=None if wanted is None else batch)
+            asked = OffsetFetchRequestGroup(
+                group_id=group,
+                member_id=member_id or None,
+                member_epoch=member_epoch,
+                topics=None if wanted is None else batch,
+            )
             return OffsetFetchRequest(groups=[asked], require_stable=require_stable)
         single = [OffsetFetchRequestTopic(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
         # Before version 7 a response does not tell offsets in an open transaction from stable ones.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from typing import Final
 
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.deadline import Deadline
@@ -19,6 +20,9 @@ from pykafka_wire.wire.groups.member_state import ILLEGAL_GENERATION, MemberStat
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
+
+#: How often to see whether a member that leaves has left: the thread notifies nobody of it.
+_LEAVING_S: Final = 0.02
 
 
 class HeartbeatThread:
@@ -75,6 +79,13 @@ class HeartbeatThread:
         """Whether a join is under way."""
         return self._joining
 
+    @property
+    def needs_join(self) -> bool:
+        """Whether the member is to join, or join again, and :meth:`request_join` was not called for it yet."""
+        with self._changed:
+            ended = self.error is not None or self.state_machine.state is MemberState.LEFT
+            return not (self._joining or ended) and self.state_machine.state is not MemberState.STABLE
+
     def request_join(self) -> None:
         """Join, or join again, in the background."""
         with self._changed:
@@ -93,8 +104,13 @@ class HeartbeatThread:
             WireError: the error that has ended the membership.
         """
         with self._changed:
-            while self._joining and not (self.error or self._unreachable or deadline.expired):
-                self._changed.wait(deadline.remaining_ms() / 1000)
+            while not (self.error or self._unreachable or deadline.expired):
+                if self._joining:
+                    self._changed.wait(deadline.remaining_ms() / 1000)
+                elif self.state_machine.state is MemberState.LEFT and not self._closing.is_set():
+                    self._changed.wait(min(_LEAVING_S, deadline.remaining_ms() / 1000))  # as for an idle caller
+                else:
+                    break
             if self.error is not None:
                 raise self.error
             if self._unreachable is not None:
@@ -154,7 +170,7 @@ class HeartbeatThread:
                     self._leave_for_idle_caller(now - self._polled_at)
                 elif self.member.heartbeat() and now - refreshed_at > self._refresh_s:
                     refreshed_at = now
-                    if self.member.topics_have_grown():
+                    if self.member.topics_have_changed():
                         self.state_machine.rejoin()
                 n_failures = 0
                 self._rejoin_unasked()

@@ -16,6 +16,7 @@ from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, Coordinator
 from pykafka_wire.wire.deadline import CancellableDeadline
 from pykafka_wire.wire.errors import SettingsError, WireError
 from pykafka_wire.wire.groups.member_state import MemberState, MemberStateMachine
+from pykafka_wire.wire.groups.subscription import Subscription
 from pykafka_wire.wire.protocol.message import Request
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatResponse,
@@ -64,8 +65,16 @@ class GroupMember:
     and end a :meth:`join`.
     """
 
-    def __init__(self, cluster: Cluster, state_machine: MemberStateMachine) -> None:
+    def __init__(
+        self, cluster: Cluster, state_machine: MemberStateMachine, *, subscription: Subscription | None = None
+    ) -> None:
+        """A member that has not joined yet.
+
+        Args:
+            subscription: with a pattern, the state machine's topics become those that match it before each join.
+        """
         self.state_machine = state_machine
+        self._subscription = subscription or Subscription(names=state_machine.topics)
         self._cluster = cluster
         self._purpose = f"member-{next(_numbers)}"
         self._closed = threading.Event()
@@ -84,6 +93,8 @@ class GroupMember:
     def step(self) -> None:
         """One step of :meth:`join`: a JoinGroup, the assignment if this member leads, or a SyncGroup."""
         machine = self.state_machine
+        if machine.state in (MemberState.UNJOINED, MemberState.REBALANCING):
+            self._match_topics()
         request = machine.next_request()
         if machine.state is MemberState.ASSIGNING:
             machine.assign(self._n_partitions(machine.group_topics))
@@ -103,14 +114,24 @@ class GroupMember:
         self.state_machine.handle_heartbeat(self._request(self.state_machine.heartbeat_request()))
         return self.state_machine.state is MemberState.STABLE
 
-    def topics_have_grown(self) -> bool:
-        """Whether this leader's assignment no longer covers the partitions of all topics; False where another member leads."""
+    def topics_have_changed(self) -> bool:
+        """Whether other topics match the pattern than in the last join, or this leader's assignment no longer covers the
+        partitions of all topics."""
         machine = self.state_machine
-        if not (machine.is_leader and machine.assigned_counts):
-            return False
         # The next heartbeat is due within the session timeout.
         timeout_ms = min(self._cluster.settings.default_api_timeout_ms, machine.session_timeout_ms // 3)
+        if self._subscription.pattern is not None and self._matching(timeout_ms) != machine.topics:
+            return True
+        if not (machine.is_leader and machine.assigned_counts):
+            return False
         return self._n_partitions(machine.group_topics, timeout_ms) != machine.assigned_counts
+
+    def _match_topics(self) -> None:
+        if self._subscription.pattern is not None:
+            self.state_machine.topics = self._matching()
+
+    def _matching(self, timeout_ms: int | None = None) -> tuple[str, ...]:
+        return self._subscription.matches(self._cluster.topics(None, deadline=self._deadline(timeout_ms)))
 
     def leave(self) -> None:
         """Leave the group, so that the others need not wait for the session timeout. A failure is logged, never raised."""

@@ -81,11 +81,17 @@ class MemberState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Member id, generation and instance id, which commits carry too. Replaced as a whole, so that threads may read it."""
+    """Member id, generation and instance id, which commits carry too. Replaced as a whole, so that threads may read it.
+
+    Attributes:
+        generation: in the consumer protocol (KIP-848) the member epoch.
+        times_lost: how often the member had lost its place before, in the consumer protocol; it keeps its member id.
+    """
 
     member_id: str = ""
     generation: int = -1
     instance_id: str | None = None
+    times_lost: int = 0
 
 
 class MemberStateMachine:

@@ -1,7 +1,7 @@
 """A call that goes on in a thread of its own, for a caller that must return in time whether the call has ended or not.
 
 A consumer's poll commits and looks offsets up in this way: without a coordinator either takes ``default.api.timeout.ms``, and
-a poll must not. Owns the thread and its outcome; what is called belongs to the caller.
+a poll must not. Owns the thread and its outcome; what is called belongs to the caller. It knows no broker.
 """
 
 from __future__ import annotations

@@ -1,0 +1,107 @@
+"""Pausing, offsets by time and subscriptions by pattern of a consumer on a real broker."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from typing import Any
+
+import pytest
+
+from pykafka_wire.wire import EARLIEST, ClientSettings, Consumer, TopicPartition
+from pykafka_wire.wire.cluster.admin import create_topics, delete_topics
+from pykafka_wire.wire.cluster.cluster import Cluster
+from tests.wire.test_consumer import ends_of, poll_until, produce, records_of
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def settings(kafka: Any) -> dict[str, str]:
+    return {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest"}
+
+
+@pytest.fixture
+def protocol() -> dict[str, str]:
+    """The settings of a group of its own."""
+    group = f"group-{uuid.uuid4().hex[:12]}"
+    return {"group.id": group, "heartbeat.interval.ms": "100", "metadata.max.age.ms": "200"}
+
+
+def test_paused_partitions_give_nothing_and_go_on_where_they_were(
+    kafka: Any, topic: Any, settings: dict[str, str]
+) -> None:
+    name = topic(partitions=2)
+    zero, one = TopicPartition(name, 0), TopicPartition(name, 1)
+    produce(kafka, name, 0, [b"%d" % number for number in range(5)])
+    with Consumer(settings) as consumer:
+        consumer.assign({zero: 0, one: 0})
+        assert len(records_of(poll_until(consumer, lambda polled: len(ends_of(polled)) == 2))) == 5
+        consumer.pause([zero])
+        produce(kafka, name, 0, [b"paused"])
+        produce(kafka, name, 1, [b"read"])
+        polled = poll_until(consumer, lambda polled: one in ends_of(polled) and records_of(polled))
+        assert [record.value for record in records_of(polled)] == [b"read"]
+        assert (consumer.position(zero), consumer.paused, consumer.assignment) == (5, (zero,), (zero, one))
+        consumer.resume([zero])
+        assert [r.value for r in records_of(poll_until(consumer, lambda p: bool(records_of(p))))] == [b"paused"]
+
+
+def test_a_member_pauses_until_its_partitions_are_revoked(kafka: Any, topic: Any, settings: dict[str, str]) -> None:
+    name = topic()
+    tp = TopicPartition(name, 0)
+    produce(kafka, name, 0, [b"a"])
+    more = {"group.id": f"group-{uuid.uuid4().hex[:12]}", "heartbeat.interval.ms": "100"}
+    with Consumer(settings | more) as consumer:
+        consumer.subscribe([name], on_assigned=lambda partitions: consumer.pause(partitions))
+        polled = poll_until(consumer, lambda _: consumer.assignment == (tp,))
+        assert not records_of([*polled, consumer.poll(300)])
+        consumer.resume([tp])
+        assert [r.value for r in records_of(poll_until(consumer, ends_of))] == [b"a"]
+
+
+def test_offsets_for_times_are_those_of_the_first_records_as_late(
+    kafka: Any, topic: Any, settings: dict[str, str]
+) -> None:
+    name = topic(partitions=2)
+    zero, empty = TopicPartition(name, 0), TopicPartition(name, 1)
+    now = int(time.time() * 1000)
+    for offset in range(3):
+        produce(kafka, name, 0, [b"%d" % offset], timestamp=now + offset * 1000)
+    with Consumer(settings) as consumer:
+        found = consumer.offsets_for_times({zero: now + 1, empty: now})
+        first = found[zero]
+        assert first is not None and (first.offset, first.timestamp) == (1, now + 1000)
+        assert found[empty] is None
+        assert consumer.offsets_for_times({zero: now + 2001}) == {zero: None}
+        assert consumer.offsets_for_times({}) == {}
+        with pytest.raises(ValueError, match="milliseconds since the epoch"):
+            consumer.offsets_for_times({zero: EARLIEST})
+
+
+def test_a_pattern_finds_topics_that_are_created_later(
+    kafka: Any, topic: Any, settings: dict[str, str], protocol: dict[str, str]
+) -> None:
+    """Whole names, without internal topics."""
+    first, second = topic(), topic()
+    with Cluster(ClientSettings.from_options(settings)) as cluster, Consumer(settings | protocol) as consumer:
+        consumer.subscribe(re.compile(rf"(__.*|{first}(-later)?)"))
+        poll_until(consumer, lambda _: consumer.assignment == (TopicPartition(first, 0),))
+        produce(kafka, second, 0, [b"not subscribed"])
+        later = f"{first}-later"
+        create_topics(cluster, {later: (2, 1)})
+        try:
+            wanted = tuple(TopicPartition(name, partition) for name, partition in ((first, 0), (later, 0), (later, 1)))
+            poll_until(consumer, lambda _: consumer.assignment == wanted)
+        finally:
+            delete_topics(cluster, [later])
+        poll_until(consumer, lambda _: consumer.assignment == (TopicPartition(first, 0),))
+
+
+def test_one_string_is_no_list_of_topics(settings: dict[str, str]) -> None:
+    with (
+        Consumer(settings | {"group.id": "g"}) as consumer,
+        pytest.raises(TypeError, match=r"subscribe\(\['orders'\]\)"),
+    ):
+        consumer.subscribe("orders")

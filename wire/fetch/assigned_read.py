@@ -1,0 +1,213 @@
+"""Reads the partitions that a consumer is assigned: where each one starts, how far it has come, and which are paused.
+
+Owns positions, the look-up of starts (an offset, EARLIEST, LATEST, or the group's committed offset), and what happens to a
+position whose offset is gone. :mod:`~pykafka_wire.wire.fetch.live_read` reads; who assigns and commits is the caller's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from pykafka_wire.wire.background_call import BackgroundCall
+from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.errors import DeadlineExceededError, LogTruncatedError, OffsetOutOfRangeError, WireError
+from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
+from pykafka_wire.wire.fetch.live_read import LiveRead
+from pykafka_wire.wire.fetch.positions import Position
+from pykafka_wire.wire.records.decode import Columns
+from pykafka_wire.wire.topic_partitions import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+#: A poll reads for so long before it returns to its caller, which checks whether the group is rebalancing.
+_READ_SLICE_MS: Final = 200.0
+#: Where to start: an offset, EARLIEST, LATEST, or None for the group's committed offset.
+Start = int | None
+#: The group's committed positions among those topic-partitions, until a deadline.
+CommittedPositions = Callable[[Sequence[TopicPartition], Deadline], Mapping[TopicPartition, Position]]
+
+
+class AssignedRead:
+    """Records of the assigned partitions, from their positions on. Not thread-safe."""
+
+    def __init__(self, cluster: Cluster, columns: Columns, committed: CommittedPositions) -> None:
+        """Nothing is assigned yet.
+
+        Args:
+            committed: asks for the group's committed positions; called in a thread of its own.
+        """
+        self.positions: dict[TopicPartition, Position] = {}
+        self._cluster = cluster
+        self._settings = cluster.settings
+        self._columns = columns
+        self._committed = committed
+        #: Starts that are not looked up yet.
+        self._unresolved: dict[TopicPartition, Start] = {}
+        #: The look-up in progress, and for which of them.
+        self._lookup: tuple[Mapping[TopicPartition, Start], BackgroundCall[dict[TopicPartition, Position]]] | None = (
+            None
+        )
+        self._paused: set[TopicPartition] = set()
+        self._read: LiveRead | None = None
+
+    # --- what is read -----------------------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The assigned partitions, paused ones too."""
+        return frozenset((*self.positions, *self._unresolved))
+
+    def add(self, starts: Mapping[TopicPartition, Start]) -> None:
+        """Read these partitions as well."""
+        self._unresolved |= starts
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions no more; where each one was, and whether it was paused, is forgotten."""
+        removed = set(partitions)
+        for tp in removed:
+            self.positions.pop(tp, None)
+            self._unresolved.pop(tp, None)
+        self._paused -= removed
+        self._read = None
+        if self._lookup is not None and not removed.isdisjoint(self._lookup[0]):  # its result may be out of date
+            self._lookup[1].cancel()
+            self._lookup = None
+
+    def seek(self, tp: TopicPartition, start: Start) -> None:
+        """Continue at ``start``. Raises KeyError for a partition that is not assigned."""
+        if tp not in self._unresolved:
+            del self.positions[tp]
+        self._unresolved[tp] = start
+        self._read = None
+
+    def position(self, tp: TopicPartition, deadline: Deadline) -> int:
+        """The next offset to read. Raises KeyError for a partition that is not assigned."""
+        if tp in self._unresolved and not self._resolve(deadline):
+            raise DeadlineExceededError("the position was not found in time", topic=tp.topic, partition=tp.partition)
+        return self.positions[tp].offset
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that :meth:`pause` has named, without those that were resumed."""
+        return frozenset(self._paused)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read nothing from these partitions until they are resumed. What was fetched of them and not yet handed out is
+        fetched again then. Raises KeyError for a partition that is not assigned."""
+        self._set_paused(self._paused | self._assigned(partitions))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions again. Raises KeyError for a partition that is not assigned."""
+        self._set_paused(self._paused - self._assigned(partitions))
+
+    def _assigned(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        named = set(partitions)
+        for tp in sorted(named - self.partitions):
+            raise KeyError(tp)
+        return named
+
+    def _set_paused(self, paused: set[TopicPartition]) -> None:
+        if paused != self._paused:
+            self._paused = paused
+            self._read = None
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def poll(self, deadline: Deadline) -> tuple[FetchedRecords | None, list[TopicPartition]]:
+        """The next records, and the partitions whose end was reached; neither where nothing comes for some 200 ms, or until
+        ``deadline``.
+
+        Raises: as :meth:`~pykafka_wire.wire.consumer.Consumer.poll`.
+        """
+        if self._unresolved:
+            # Partitions whose start is known are read while the starts of others are looked up.
+            self._resolve(Deadline.after_ms(0) if self.positions else deadline)
+            if not self.positions:
+                return None, []
+        return self._read_slice(deadline.at_most_ms(_READ_SLICE_MS))
+
+    def _read_slice(self, until: Deadline) -> tuple[FetchedRecords | None, list[TopicPartition]]:
+        try:
+            if self._read is None:
+                active = {tp: position for tp, position in self.positions.items() if tp not in self._paused}
+                if not active:
+                    time.sleep(until.remaining_ms() / 1000)
+                    return None, []
+                self._read = LiveRead(self._cluster, active, self._columns)
+            fetched = self._read.poll(until)
+        except OffsetOutOfRangeError as error:
+            self._read = None
+            if self._settings.auto_offset_reset == "none" or error.topic is None or error.partition is None:
+                raise
+            tp = TopicPartition(error.topic, error.partition)
+            logger.warning("%s; auto.offset.reset=%s", error, self._settings.auto_offset_reset)
+            self.seek(tp, self._reset(tp))
+            return None, []
+        except LogTruncatedError as error:
+            self._read = None
+            if self._settings.auto_offset_reset == "none" or error.topic is None or error.partition is None:
+                raise
+            # As Java's consumer (KIP-320): continue where the two logs diverge.
+            logger.warning("%s; reading on from offset %d", error, error.diverging_offset)
+            position = Position(error.diverging_offset, error.diverging_epoch)
+            self.positions[TopicPartition(error.topic, error.partition)] = position
+            return None, []
+        except BaseException:
+            self._read = None
+            raise
+        self.positions |= self._read.positions()
+        return fetched, self._read.ended()
+
+    def close(self) -> None:
+        """End the look-up in progress, and drop what was fetched."""
+        if self._lookup is not None:
+            self._lookup[1].cancel()
+        self._read = None
+
+    # --- starts -----------------------------------------------------------------------------------------------------
+
+    def _resolve(self, deadline: Deadline) -> bool:
+        """Whether all starts are known; looks them up until the deadline, and a later call continues."""
+        if self._lookup is None:
+            asked = dict(self._unresolved)
+            call = BackgroundCall(
+                lambda until: self._look_up(asked, until),
+                timeout_ms=self._settings.default_api_timeout_ms,
+                name="pykafka-wire start offsets",
+            )
+            self._lookup = asked, call
+        starts, call = self._lookup
+        if not call.wait(deadline):
+            return False
+        self._lookup = None
+        positions = call.result()
+        for tp, start in starts.items():
+            if tp in self._unresolved and self._unresolved[tp] == start:  # else a seek came between
+                self.positions[tp] = positions[tp]
+                del self._unresolved[tp]
+        self._read = None
+        return not self._unresolved
+
+    def _look_up(self, starts: Mapping[TopicPartition, Start], deadline: Deadline) -> dict[TopicPartition, Position]:
+        unknown = [tp for tp, start in starts.items() if start is None]
+        committed = self._committed(unknown, deadline) if unknown else {}
+        offsets = {
+            tp: self._reset(tp) if start is None else start for tp, start in starts.items() if tp not in committed
+        }
+        symbolic = {tp: start for tp, start in offsets.items() if start < 0}
+        found = list_offsets(self._cluster, symbolic, isolation_level=self._settings.isolation_level, deadline=deadline)
+        offsets |= {tp: listed.offset for tp, listed in found.items()}
+        return {tp: Position(offset) for tp, offset in offsets.items()} | dict(committed)
+
+    def _reset(self, tp: TopicPartition) -> int:
+        policy = self._settings.auto_offset_reset
+        if policy == "none":
+            raise WireError(
+                "the group has committed no offset, and auto.offset.reset is none",
+                topic=tp.topic, partition=tp.partition, remedy="Seek, commit an offset, or set it to earliest or latest.",
+            )  # fmt: skip
+        return EARLIEST if policy == "earliest" else LATEST

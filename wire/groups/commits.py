@@ -1,0 +1,164 @@
+"""A consumer's commits: those that it asks for, and the automatic ones, which go on in the background.
+
+Owns what was committed last, when the next automatic commit is due, and that none overtakes another. The requests are
+:mod:`~pykafka_wire.wire.groups.committed_offsets`'; positions are the caller's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+from pykafka_wire.wire.background_call import BackgroundCall
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.errors import BrokerError, SettingsError, WireError
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.groups.member_state import Identity
+from pykafka_wire.wire.groups.membership import Membership
+from pykafka_wire.wire.topic_partitions import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_STALE_MEMBER_EPOCH: Final = 113
+ResultT = TypeVar("ResultT")
+#: Offset and leader epoch (-1 if unknown) by topic-partition.
+Positions = Mapping[TopicPartition, tuple[int, int]]
+
+
+class GroupCommits:
+    """Commits and committed offsets of one consumer. Not thread-safe, but :meth:`fetch` may be called from any thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Nothing is known to be committed."""
+        #: The member that commits, None outside of the group.
+        self.membership: Membership | None = None
+        self._cluster = cluster
+        self._settings = cluster.settings
+        self._committed: dict[TopicPartition, int] = {}
+        self._committed_at = time.monotonic()
+        #: The automatic commit in progress, and whether the one before a revocation has begun.
+        self._committing: BackgroundCall[Mapping[TopicPartition, int]] | None = None
+        self._revocation_commit_begun = False
+
+    @property
+    def group(self) -> str:
+        """The group's name. Raises SettingsError where there is none."""
+        if self._settings.group_id is None:
+            raise SettingsError("group.id is missing.", setting="group.id", remedy="Name the consumer group.")
+        return self._settings.group_id
+
+    def commit(self, positions: Positions, deadline: Deadline) -> None:
+        """Commit these positions, after the automatic commit in progress: it must not overwrite this one.
+
+        Raises: as :meth:`~pykafka_wire.wire.consumer.Consumer.commit`.
+        """
+        self._end_auto_commit(deadline)
+        self._committed |= self._call(positions)(deadline)
+        self._committed_at = time.monotonic()
+
+    def fetch(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, CommittedOffset]:
+        """The group's committed offsets, without those that there are not."""
+        stable = self._settings.isolation_level == "read_committed"
+        return fetch_offsets(self._cluster, self.group, partitions, require_stable=stable, deadline=deadline)
+
+    def record(self, committed: Mapping[TopicPartition, int]) -> None:
+        """These offsets are committed already: an automatic commit leaves them out."""
+        self._committed |= committed
+
+    # --- automatic commits: in the background, since a poll must not wait for the coordinator -----------------------
+
+    def auto_commit_if_due(self, positions: Positions) -> None:
+        """Begin an automatic commit every ``auto.commit.interval.ms``, and log one that has failed."""
+        if not self._end_auto_commit(Deadline.after_ms(0)):
+            return
+        if time.monotonic() - self._committed_at >= self._settings.auto_commit_interval_ms / 1000:
+            self._begin_auto_commit(positions)
+
+    def commit_before_revocation(self, positions: Positions, deadline: Deadline) -> bool:
+        """Whether the automatic commit before a revocation has ended; waits until the deadline, and a later call continues."""
+        if not self._revocation_commit_begun:
+            if not self._end_auto_commit(deadline):
+                return False
+            self._begin_auto_commit(positions)
+            self._revocation_commit_begun = True
+        return self._end_auto_commit(deadline)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions are revoked: what others commit for them is not known here."""
+        for tp in partitions:
+            self._committed.pop(tp, None)
+        self._revocation_commit_begun = False
+
+    def cancel(self) -> None:
+        """End the automatic commit in progress."""
+        if self._committing is not None:
+            self._committing.cancel()
+
+    def _begin_auto_commit(self, positions: Positions) -> None:
+        settings = self._settings
+        changed = {tp: position for tp, position in positions.items() if self._committed.get(tp) != position[0]}
+        self._committed_at = time.monotonic()
+        if not settings.enable_auto_commit or settings.group_id is None or not changed:
+            return
+        try:
+            self._committing = BackgroundCall(
+                self._call(changed),
+                timeout_ms=settings.default_api_timeout_ms,
+                name=f"pykafka-wire commit of {settings.group_id}",
+            )
+        except WireError as error:
+            logger.warning("group %s: the commit of positions failed: %s", settings.group_id, error)
+
+    def _end_auto_commit(self, deadline: Deadline) -> bool:
+        """Whether no automatic commit is in progress; waits for its end until the deadline."""
+        if self._committing is None:
+            return True
+        if not self._committing.wait(deadline):
+            return False
+        call, self._committing = self._committing, None
+        try:
+            self._committed |= call.result()
+        except WireError as error:
+            logger.warning("group %s: the commit of positions failed: %s", self._settings.group_id, error)
+        return True
+
+    def _call(self, positions: Positions) -> Callable[[Deadline], Mapping[TopicPartition, int]]:
+        """A call that commits positions under the present generation, and returns their offsets."""
+        group, identity = self.group, self._identity()
+        offsets = {tp: CommittedOffset(offset, leader_epoch) for tp, (offset, leader_epoch) in positions.items()}
+
+        def call(deadline: Deadline) -> Mapping[TopicPartition, int]:
+            def commit(member: Identity) -> None:
+                commit_offsets(
+                    self._cluster,
+                    group,
+                    offsets,
+                    generation=member.generation,
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    deadline=deadline,
+                )
+
+            self._as_member(identity, commit, deadline)
+            return {tp: committed.offset for tp, committed in offsets.items()}
+
+        return call
+
+    def _identity(self) -> Identity:
+        """The member that commits now. Raises BrokerError where it has lost its place."""
+        return Identity() if self.membership is None else self.membership.identity
+
+    def _as_member(self, identity: Identity, request: Callable[[Identity], ResultT], deadline: Deadline) -> ResultT:
+        """What ``request`` returns; sent again where the member's epoch was stale and a newer one is to be had (KIP-848)."""
+        while True:
+            try:
+                return request(identity)
+            except BrokerError as error:
+                if error.code != _STALE_MEMBER_EPOCH or self.membership is None:
+                    raise
+                newer = self.membership.newer_identity(identity, deadline)
+                if newer is None:
+                    raise
+                identity = newer

@@ -1,0 +1,50 @@
+"""A consumer's place in its group, as the consumer sees it: the same for both group protocols.
+
+The group names a target, the partitions that the consumer is to own from now on. The consumer gives up what is not in it, takes
+up what is new, and acknowledges. Which requests that takes is the implementation's:
+:mod:`~pykafka_wire.wire.groups.classic_membership` for the classic protocol, and
+:mod:`~pykafka_wire.wire.groups.consumer_membership` for that of KIP-848.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pykafka_wire.wire.deadline import Deadline
+from pykafka_wire.wire.groups.member_state import Identity
+from pykafka_wire.wire.topic_partitions import TopicPartition
+
+
+class Membership(Protocol):
+    """A member of a group. Methods are called from the consumer's thread, unless they say otherwise."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether what the consumer owned is lost: others may own it already, and it must not commit for it."""
+
+    @property
+    def identity(self) -> Identity:
+        """What a commit carries. Raises BrokerError where the place in the group is lost."""
+
+    def newer_identity(self, identity: Identity, deadline: Deadline) -> Identity | None:
+        """The identity for a commit that was refused as stale; None where there is none until the deadline, or the place was
+        lost meanwhile. May be called from any thread."""
+
+    def record_poll(self) -> None:
+        """The consumer polls: ``max.poll.interval.ms`` begins anew."""
+
+    def target(self) -> frozenset[TopicPartition] | None:
+        """The partitions to own from now on, None where nothing changes. Returns at once."""
+
+    def acknowledge(self, owned: frozenset[TopicPartition]) -> None:
+        """The consumer owns what the last :meth:`target` asked for."""
+
+    def may_read(self, deadline: Deadline) -> bool:
+        """Whether the consumer may read what it owns; waits until ``deadline`` where it owns nothing yet.
+
+        Raises:
+            WireError: the error that has ended the membership, or NoBrokerAvailableError before the first join.
+        """
+
+    def close(self, *, leave: bool) -> None:
+        """Leave the group; ``leave=False`` for a static member that is to come back soon. May be called twice."""
