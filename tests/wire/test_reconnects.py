@@ -11,6 +11,7 @@ import pytest
 from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool
 from pykafka_wire.wire.cluster.metadata_view import Broker
 from pykafka_wire.wire.cluster.reconnects import Reconnects
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import TransportError
@@ -54,7 +55,7 @@ def closed_port() -> Iterator[int]:
 
 
 def test_a_broker_is_not_connected_to_within_the_pause(closed_port: int) -> None:
-    pool = ConnectionPool(settings(600_000, 600_000), Trace(""))
+    pool = ConnectionPool(settings(600_000, 600_000), Trace(""), ClientCounters())
     node = Broker(1, "127.0.0.1", closed_port, None)
     with pytest.raises(TransportError, match="refused") as first:
         pool.get(node, GENERAL, Deadline.after_ms(10_000))
@@ -68,7 +69,7 @@ def test_a_broker_is_not_connected_to_within_the_pause(closed_port: int) -> None
 
 def test_a_broker_that_closes_an_open_connection_is_connected_to_at_once() -> None:
     """Brokers close idle connections: only failed attempts count."""
-    pool = ConnectionPool(settings(600_000, 600_000), Trace(""))
+    pool = ConnectionPool(settings(600_000, 600_000), Trace(""), ClientCounters())
     with FakeBroker() as broker:
         node = Broker(1, "127.0.0.1", broker.port, None)
         first = pool.get(node, GENERAL, Deadline.after_ms(10_000))
