@@ -187,8 +187,9 @@ class TransactionRequests:
 
         commit_in_portions(group, offsets, commit, api="TxnOffsetCommit")
 
-    def end(self, *, committed: bool, deadline: Deadline | None = None) -> None:
-        """Commit or abort, repeated with the same arguments until the answer is definite.
+    def end(self, *, committed: bool, deadline: Deadline | None = None) -> ProducerIdentity:
+        """Commit or abort, repeated with the same arguments until the answer is definite; the identity that the transactional id
+        has from now on.
 
         A repetition finds the transaction ended as it asks for, and the coordinator answers that it succeeded: the next
         transaction has another epoch.
@@ -213,6 +214,9 @@ class TransactionRequests:
             raise broker_error(
                 response.error_code, api="EndTxn", detail=f"(transactional id {self._handle.transactional_id!r})"
             )
+        if response.producer_id < 0:  # before KIP-890 the end of a transaction does not change it
+            return self._handle.identity
+        return ProducerIdentity(response.producer_id, response.producer_epoch)
 
     def _add_offsets(self, group: str, deadline: Deadline | None) -> None:
         request = AddOffsetsToTxnRequest(

@@ -15,6 +15,7 @@ import itertools
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Final
 
@@ -54,11 +55,14 @@ class Transaction:
 
     Attributes:
         handle: its transactional id, producer id, epoch and version.
+        last_handle: the same, with the producer id and epoch that the coordinator has last answered: in TV2 the end of a
+            transaction changes them.
         in_doubt: whether a commit was requested and its outcome is unknown.
     """
 
     def __init__(self, cluster: Cluster, handle: TransactionHandle) -> None:
         self.handle = handle
+        self.last_handle = handle
         self.in_doubt = False
         self._cluster = cluster
         self._requests = TransactionRequests(cluster, handle)
@@ -202,8 +206,9 @@ class Transaction:
         # From here on an abort of ours could contradict a commit that is on its way.
         self.in_doubt = True
         try:
-            self._requests.end(committed=True, deadline=deadline)
+            identity = self._requests.end(committed=True, deadline=deadline)
             self.in_doubt = False
+            self.last_handle = replace(self.handle, identity=identity)
         except WireError as error:
             if _was_aborted(error):
                 self.in_doubt = False
@@ -252,7 +257,8 @@ class Transaction:
             )
             return
         try:
-            self._requests.end(committed=False, deadline=deadline)
+            identity = self._requests.end(committed=False, deadline=deadline)
+            self.last_handle = replace(self.handle, identity=identity)
         except WireError as error:
             logger.warning("transactional id %r: could not be aborted: %s", self.transactional_id, error)
 

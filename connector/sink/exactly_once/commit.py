@@ -92,11 +92,10 @@ class MicroBatchCommit:
             self._inspect(marker)
             with self._fence() as transaction:
                 found = self._read_marker()
-                has_ended = False
                 if isinstance(found, Marker) and is_left(found, marker.query_id, self._batch_id):
-                    has_ended = self._end_before(transaction, found, tasks)
+                    self._end_before(transaction, found, tasks)
                 decision = self._decide(marker, found, id_has_committed=self._tasks_have_committed(found))
-                self._clean_up(transaction, claim_has_ended=has_ended)
+                self._clean_up(transaction)
                 if decision is Decision.WRITE:
                     self._write(transaction, tasks)
                     self._mark(transaction, marker)
@@ -155,9 +154,9 @@ class MicroBatchCommit:
         self.step = Step.READ_MARKER
         return read_marker(self._cluster, self._options.transactional_id, self._options.marker_topic)
 
-    def _end_before(self, transaction: Transaction, found: Marker, tasks: Sequence[EncodedTask]) -> bool:
-        """End the list of a marker of ``transactions=tasks``, and write the tasks whose transactions were aborted; whether this
-        has committed `transaction`."""
+    def _end_before(self, transaction: Transaction, found: Marker, tasks: Sequence[EncodedTask]) -> None:
+        """End the list of a marker of ``transactions=tasks``; in a replay write the tasks whose transactions were aborted, which
+        commits `transaction`."""
         self.step = Step.END_BEFORE
         strict = self._options.fail_on_missing_marker
         is_replay = found.batch_id == self._batch_id
@@ -167,14 +166,13 @@ class MicroBatchCommit:
             self._write(transaction, missing)
             self._mark(transaction, replace(found, pending=()))
             self._commit(transaction)
-        return is_replay
 
-    def _clean_up(self, transaction: Transaction, *, claim_has_ended: bool) -> None:
+    def _clean_up(self, transaction: Transaction) -> None:
         """Abort what tasks have left open, at a process's first commit. Only after a decision: where the marker is lost, what is
         open may be decided."""
         self.step = Step.CLEAN_UP
         for _ in _first_time(os.getpid(), self._cluster, self._options.transactional_id):
-            clean_up(self._cluster, self._options, transaction.handle, claim_has_ended=claim_has_ended)
+            clean_up(self._cluster, self._options, transaction.last_handle)
 
     def _tasks_have_committed(self, found: FoundMarker) -> bool:
         """Whether a run with ``transactions=tasks`` has committed micro-batch 0, and its marker is lost."""

@@ -24,18 +24,15 @@ from pykafka_wire.wire.transactions.many import abort_all, commit_all, describe_
 _log = logging.getLogger(__name__)
 
 
-def clean_up(
-    cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionHandle, *, claim_has_ended: bool = False
-) -> None:
+def clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionHandle) -> None:
     """Commit the open transactions of tasks that the marker lists, and abort the others. Never raises a broker's error: what stays
     open ends by its time-out.
 
     Args:
-        claim_has_ended: whether the transaction of the claim was committed.
+        claim: the driver's handle, with the epoch that the coordinator has now.
     """
-    epoch = claim.identity.producer_epoch + int(claim_has_ended and claim.version.end_changes_epoch)
     try:
-        committed, aborted = _clean_up(cluster, options, claim, epoch)
+        committed, aborted = _clean_up(cluster, options, claim)
     except UnsupportedVersionError:
         _log.info("Transactions that were left open end by their time-out: brokers before Kafka 3.0 do not list them")
         return
@@ -51,7 +48,7 @@ def clean_up(
         )
 
 
-def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionHandle, epoch: int) -> tuple[int, int]:
+def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionHandle) -> tuple[int, int]:
     """How many were committed, and aborted."""
     handles = [
         TransactionHandle(
@@ -65,7 +62,7 @@ def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionH
     if not handles:
         return 0, 0
     marker = read_marker(cluster, options.transactional_id, options.marker_topic)
-    if not _holds(cluster, claim, epoch):
+    if not _holds(cluster, claim):
         _log.warning("Another driver has claimed %r: what is open is left to it", options.transactional_id)
         return 0, 0
     listed = decided_in(marker)
@@ -103,7 +100,7 @@ def decided_in(marker: FoundMarker) -> set[ProducerIdentity] | None:
     return {task.transaction.identity for task in marker.pending} if isinstance(marker, Marker) else set()
 
 
-def _holds(cluster: Cluster, claim: TransactionHandle, epoch: int) -> bool:
+def _holds(cluster: Cluster, claim: TransactionHandle) -> bool:
     """Whether no other driver has claimed the id since: its epoch would be higher."""
     found = describe_transaction(cluster, claim.transactional_id)
-    return found is not None and (found.producer_id, found.producer_epoch) == (claim.identity.producer_id, epoch)
+    return found is not None and ProducerIdentity(found.producer_id, found.producer_epoch) == claim.identity

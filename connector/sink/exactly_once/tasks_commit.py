@@ -210,8 +210,7 @@ class TasksCommit:
             abort_all(self._cluster, [task.transaction for task in unused if task.transaction is not None])
         except WireError as error:
             _log.warning("Transactions that do not count stay open until their time-out: %s", error)
-        writer = self._marker_writer
-        clean_up(self._cluster, self._options, writer.handle, claim_has_ended=writer.has_written)
+        clean_up(self._cluster, self._options, self._marker_writer.handle)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -255,14 +254,13 @@ class MarkerWriter:
     """Commits markers under the driver's claim, each in a transaction of its own; fails after a later claim.
 
     Attributes:
-        handle: of the last transaction; of the claim before there is one.
-        has_written: whether that one was committed.
+        handle: of the last transaction, as the coordinator has it; of the claim before there is one.
         in_doubt: whether its commit was requested, and the outcome is unknown.
     """
 
     def __init__(self, cluster: Cluster, options: ExactlyOnceOptions, claim: Claim) -> None:
         self.handle = claim.handle
-        self.has_written = False
+        self._has_written = False
         self.in_doubt = False
         self._cluster = cluster
         self._options = options
@@ -274,17 +272,19 @@ class MarkerWriter:
             ProducerFencedError: another driver has claimed the id.
             WireError: it was not committed, or it is unknown.
         """
-        if self.has_written:
+        if self._has_written:
+            # Only the epoch that the coordinator has now: after its broker has failed it does not remember the one before.
             name, before = self.handle.transactional_id, self.handle.identity
             self.handle = init_transaction(self._cluster, name, successor_of=before)
-            self.has_written = False
+            self._has_written = False
         with Transaction(self._cluster, self.handle) as transaction:
             try:
                 commit_marker(transaction, self._options, marker)
                 transaction.commit()
             finally:
                 self.in_doubt = transaction.in_doubt
-        self.has_written = True
+                self.handle = transaction.last_handle
+        self._has_written = True
 
 
 def abandon(cluster: Cluster, options: ExactlyOnceOptions, messages: Sequence[WriterCommitMessage | None]) -> None:

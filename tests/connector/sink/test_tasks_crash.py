@@ -262,7 +262,11 @@ def test_a_broker_that_coordinates_half_of_the_transactions_is_killed_and_comes_
         monkeypatch.setattr(TasksCommit, step, kill_first)
         assert query.commit(*tasks) is Decision.WRITE
         assert killed
-        assert visible(query) == [b"%03d" % i for i in range(30)]
+        # A committed transaction is visible once its coordinator, which has just started, has reached the partition's leader.
+        deadline = time.monotonic() + TIMEOUT_S
+        while len(found := visible(query)) < len(tasks) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert found == [b"%03d" % i for i in range(30)]
         assert query.marker().pending == ()
 
 
