@@ -1,7 +1,8 @@
 """The five codecs of record batches, each with a limit on the decompressed size.
 
 Owns the framings that Kafka uses: xerial's for snappy, frames of independent blocks for lz4. Libraries compress and
-decompress; DESIGN.md (Performance) compares them. https://kafka.apache.org/documentation/#recordbatch
+decompress; DESIGN.md (Performance) compares them. Each is loaded by the first use of its codec: a process rarely needs two of
+them. https://kafka.apache.org/documentation/#recordbatch
 """
 
 from __future__ import annotations
@@ -9,15 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Final
-
-import lz4.frame
-import snappy
-import zstandard
-from isal import isal_zlib
-from isal.igzip_lib import IsalError
+from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
+
+if TYPE_CHECKING:
+    import zstandard
 
 #: Maximum decompressed size of one batch, against decompression bombs: brokers limit the compressed size only.
 #: Ordinary batches have up to 1 MiB compressed, and text compresses a hundredfold at most.
@@ -55,10 +53,9 @@ class Codec(IntEnum):
 
 Bytes = bytes | bytearray | memoryview
 
-#: The libraries' errors for damaged data; ISA-L's error is not a zlib.error.
-_LIBRARY_ERRORS: Final[tuple[type[Exception], ...]] = (
-    RuntimeError, ValueError, EOFError, OSError, MemoryError, IsalError, zstandard.ZstdError,  # type: ignore[assignment]
-)  # fmt: skip
+#: The libraries' errors for damaged data: Python's own, and what these packages define (cramjam is in snappy, igzip_lib in isal).
+_LIBRARY_ERRORS: Final = (RuntimeError, ValueError, EOFError, OSError, MemoryError)
+_LIBRARIES: Final = ("cramjam", "igzip_lib", "snappy", "zstandard")
 
 
 def codec_of(attributes: int) -> Codec:
@@ -83,20 +80,28 @@ def compressor(codec: Codec, level: int | None = None) -> Callable[[Bytes], byte
     if codec is Codec.NONE:
         return bytes
     if codec is Codec.GZIP:
+        from isal import isal_zlib
+
         isal_level = 2 if level is None else min(3, max(1, (level + 2) // 3))
         return lambda data: bytes(isal_zlib.compress(data, isal_level, wbits=_GZIP_WINDOW))
     if codec is Codec.SNAPPY:
         return _snappy_xerial
     if codec is Codec.LZ4:
+        import lz4.frame
+
         # Java rejects linked blocks; with the content size a reader can decompress in one call.
         return lambda data: bytes(
             lz4.frame.compress(data, compression_level=level or 0, block_linked=False, store_size=True)
         )
+    import zstandard
+
     # One context for many batches: making it costs 10 of the 58 us that a 16-KiB batch takes.
     return zstandard.ZstdCompressor(level=3 if level is None else level).compress
 
 
 def _snappy_xerial(data: Bytes) -> bytes:
+    import snappy
+
     view = memoryview(data)
     blocks = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -135,15 +140,15 @@ class Decompressor:
                 decompressed = _unlz4(data, max_bytes)
             else:
                 if self._zstd is None:
+                    import zstandard
+
                     # One context for many batches: making it costs 7 of the 19 us that a 16-KiB batch takes.
                     self._zstd = zstandard.ZstdDecompressor()
                 decompressed = _unzstd(self._zstd, data, max_bytes)
         except CorruptBatchError:
             raise
-        except _LIBRARY_ERRORS as error:
-            raise CorruptBatchError(f"{codec.name.lower()} data cannot be decompressed: {error}") from error
-        except Exception as error:  # cramjam's errors derive from Exception alone
-            if type(error).__module__.partition(".")[0] not in ("cramjam", "snappy"):
+        except Exception as error:  # which cramjam's errors derive from
+            if not isinstance(error, _LIBRARY_ERRORS) and type(error).__module__.partition(".")[0] not in _LIBRARIES:
                 raise
             raise CorruptBatchError(f"{codec.name.lower()} data cannot be decompressed: {error}") from error
         if len(decompressed) > max_bytes:
@@ -152,6 +157,8 @@ class Decompressor:
 
 
 def _gunzip(data: Bytes, max_bytes: int) -> bytes:
+    from isal import isal_zlib
+
     return _decompress_frames(
         Codec.GZIP,
         data,
@@ -183,6 +190,8 @@ def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
 
 
 def _unsnappy_block(block: memoryview, left: int, max_bytes: int) -> bytes:
+    import snappy
+
     # A block begins with its decompressed size as a varint: check it before anything is allocated.
     size = shift = 0
     for byte in block[:5]:
@@ -196,6 +205,8 @@ def _unsnappy_block(block: memoryview, left: int, max_bytes: int) -> bytes:
 
 
 def _unlz4(data: Bytes, max_bytes: int) -> bytes:
+    import lz4.frame
+
     if len(data) * _LZ4_MAX_RATIO > max_bytes:
         return _decompress_frames(
             Codec.LZ4,
@@ -215,6 +226,8 @@ def _unlz4(data: Bytes, max_bytes: int) -> bytes:
 
 
 def _unzstd(context: zstandard.ZstdDecompressor, data: Bytes, max_bytes: int) -> bytes:
+    import zstandard
+
     def new(rest: memoryview, left: int) -> Any:
         if zstandard.frame_content_size(rest) > left:  # -1 if the frame does not contain its size
             raise _too_large(Codec.ZSTD, max_bytes)
@@ -239,6 +252,8 @@ def _zstd_fits(data: Bytes, max_bytes: int) -> bool:
     """Whether ``data`` begins with a frame that has too few blocks to exceed ``max_bytes``."""
     if bytes(data[:4]) != _ZSTD_MAGIC:
         return False
+    import zstandard
+
     at = zstandard.frame_header_size(data)
     for _ in range(max_bytes // _ZSTD_BLOCK_BYTES):
         header = int.from_bytes(data[at : at + 3], "little")
