@@ -151,7 +151,7 @@ def test_a_row_that_cannot_be_encoded_is_refused_and_the_others_are_written_once
 
 def test_a_record_whose_send_failed_is_not_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     """The partitions of its topic cannot be asked for when there are enough records to encode."""
-    monkeypatch.setattr("pykafka_wire.wire.record_producer._COLLECT_RECORDS", 2)
+    monkeypatch.setattr("pykafka_wire.wire.produce.record_sender._COLLECT_RECORDS", 2)
     with FakeBroker() as fake:
         log = Partition(fake)
         settings = {"bootstrap.servers": fake.address, "default.api.timeout.ms": "500", "request.timeout.ms": "300"}
@@ -190,6 +190,38 @@ def test_after_columns_that_cannot_be_encoded_no_flush_says_that_all_is_written(
         assert producer.flush() == {}
         producer.send(name, b"well")
         assert sum(each.n_records for each in producer.flush().values()) == 1
+
+
+def test_a_table_is_encoded_piece_by_piece_and_each_partition_keeps_its_order(
+    kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pykafka_wire.wire.produce.record_sender._ENCODE_BYTES", 5_000)
+    name = topic(partitions=3)
+    headers = [[{"key": f"h{n}", "value": b"%d" % n}] * (n % 3) if n % 5 else None for n in range(1_000)]
+    rows = pa.table(
+        {
+            "key": pa.array([b"k%d" % n if n % 4 else None for n in range(1_000)], pa.binary()),
+            "value": pa.array([b"v%d" % n if n % 7 else None for n in range(1_000)], pa.binary()),
+            "headers": pa.array(headers, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+            "partition": [n * n % 3 for n in range(1_000)],
+        }
+    ).slice(10)
+    with RecordProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+        producer.send_arrow(name, rows)
+    found = [
+        (message.partition(), message.key(), message.value(), message.headers() or [])
+        for message in consume(kafka, name, 3, 990)
+    ]
+    expected = [
+        (
+            row["partition"],
+            row["key"],
+            row["value"],
+            [(header["key"], header["value"]) for header in row["headers"] or []],
+        )
+        for row in rows.to_pylist()
+    ]
+    assert found == sorted(expected, key=lambda row: row[0])
 
 
 @pytest.mark.parametrize("codec", ["snappy", "lz4"])

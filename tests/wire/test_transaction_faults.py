@@ -19,6 +19,7 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
+from pykafka_wire.wire.groups.group_metadata import GroupMetadata
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
 from pykafka_wire.wire.protocol.messages.find_coordinator import (
     Coordinator,
@@ -218,5 +219,7 @@ def test_a_broker_that_is_older_than_the_finalized_version_is_named(
     with pytest.raises(UnsupportedVersionError, match=too_old):
         commit_all(cluster, [handle])
     with pytest.raises(UnsupportedVersionError, match="broker 1 does not support TxnOffsetCommit v5, which TV2 needs"):
-        TransactionRequests(cluster, handle).commit_offsets("g", {TopicPartition("t", 0): CommittedOffset(1)})
+        TransactionRequests(cluster, handle).commit_offsets(
+            GroupMetadata(group="g"), {TopicPartition("t", 0): CommittedOffset(1)}
+        )
     assert coordinator.count(EndTxnRequest) == coordinator.count(TxnOffsetCommitRequest) == 0

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_in_portions
+from pykafka_wire.wire.groups.group_metadata import GroupMetadata
 from pykafka_wire.wire.produce.identity import ProducerIdentity
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -141,13 +142,17 @@ class TransactionRequests:
             raise broker_error(code, topic=topic, partition=partition, api="AddPartitionsToTxn")
 
     def commit_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], deadline: Deadline | None = None
+        self,
+        member: GroupMetadata,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        deadline: Deadline | None = None,
     ) -> None:
         """Commit offsets to a group within the transaction, in portions that the group's coordinator can write.
 
         Raises:
-            BrokerError: an offset was rejected.
+            BrokerError: an offset was rejected, or the member has lost its place in the group (KIP-447).
         """
+        group = member.group
         if self._handle.version.adds_by_request:
             self._add_offsets(group, deadline)
 
@@ -160,6 +165,9 @@ class TransactionRequests:
                 group_id=group,
                 producer_id=self._handle.identity.producer_id,
                 producer_epoch=self._handle.identity.producer_epoch,
+                generation_id=member.generation,
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
                 topics=[
                     TxnOffsetCommitRequestTopic(
                         name=topic,

@@ -30,6 +30,7 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
+from pykafka_wire.wire.groups.group_metadata import GroupMetadata
 from pykafka_wire.wire.produce.identity import ProducerIdentity, TransactionScope
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.write_results import WriteResult
@@ -80,17 +81,30 @@ class Transaction:
         #: Whether the coordinator may know of anything that it would have to end.
         self._touched = False
         self._ended = False
+        self._settled = False
 
     @classmethod
-    def begin(cls, cluster: Cluster, transactional_id: str, *, deadline: Deadline | None = None) -> Transaction:
+    def begin(
+        cls,
+        cluster: Cluster,
+        transactional_id: str,
+        *,
+        successor_of: ProducerIdentity | None = None,
+        deadline: Deadline | None = None,
+    ) -> Transaction:
         """A new transaction; whoever used the id before is fenced, and its open transaction is over, when this returns.
 
+        Args:
+            successor_of: the transaction before, which has ended; fail if another producer has taken the id over since (KIP-360).
+
         Raises:
+            ProducerFencedError: another producer has taken the id over.
             DeadlineExceededError: the transaction before has not ended; names it.
             BrokerError: the id may not be used, or ``transaction.timeout.ms`` is above the broker's maximum.
         """
         try:
-            return cls(cluster, init_transaction(cluster, transactional_id, deadline=deadline))
+            handle = init_transaction(cluster, transactional_id, successor_of=successor_of, deadline=deadline)
+            return cls(cluster, handle)
         except DeadlineExceededError as error:
             if isinstance(error.__cause__, BrokerError):  # the coordinator answers, so it can describe the transaction
                 found = last_known_state(cluster, transactional_id)
@@ -100,6 +114,12 @@ class Transaction:
     @property
     def transactional_id(self) -> str:
         return self.handle.transactional_id
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known to have ended, or never reached its coordinator. Only then may another one be begun as its
+        successor: to begin one while this is open fences this, and with it what names itself its successor."""
+        return self._settled or not self._touched
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -176,18 +196,27 @@ class Transaction:
             raise self._explained(error) from error.__cause__
 
     def commit_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, deadline: Deadline | None = None
+        self,
+        group: str | GroupMetadata,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        deadline: Deadline | None = None,
     ) -> None:
         """Commit offsets to a group within the transaction: they count once it is committed.
 
+        Args:
+            group: with the member that has read the records; a name alone commits from outside of the group.
+
         Raises:
             ProducerFencedError: as :meth:`produce`.
-            BrokerError: an offset was rejected.
+            BrokerError: an offset was rejected. After ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID and
+                STALE_MEMBER_EPOCH another member owns the partitions (KIP-447): abort the transaction.
         """
+        member = GroupMetadata(group=group) if isinstance(group, str) else group
         self._check_fork()
         try:
             self._touched = True
-            self._requests.commit_offsets(group, offsets, deadline)
+            self._requests.commit_offsets(member, offsets, deadline)
         except WireError as error:
             raise self._explained(error) from error.__cause__
 
@@ -209,6 +238,7 @@ class Transaction:
             identity = self._requests.end(committed=True, deadline=deadline)
             self.in_doubt = False
             self.last_handle = replace(self.handle, identity=identity)
+            self._settled = True
         except WireError as error:
             if _was_aborted(error):
                 self.in_doubt = False
@@ -259,7 +289,9 @@ class Transaction:
         try:
             identity = self._requests.end(committed=False, deadline=deadline)
             self.last_handle = replace(self.handle, identity=identity)
+            self._settled = True
         except WireError as error:
+            self._settled = isinstance(error, ProducerFencedError)
             logger.warning("transactional id %r: could not be aborted: %s", self.transactional_id, error)
 
     def _check_fork(self) -> None:
@@ -277,7 +309,7 @@ class Transaction:
     def _explained(self, error: WireError) -> WireError:
         """`error`; of a fenced producer, with who uses the id now."""
         if isinstance(error, ProducerFencedError) or _was_aborted(error):
-            self._ended = True  # it is no longer ours to end
+            self._ended = self._settled = True  # it is no longer ours to end
             open_ms = int((time.monotonic() - self._begun_at) * 1000)
             timeout_ms = self._cluster.settings.transaction_timeout_ms
             found = last_known_state(self._cluster, self.transactional_id)
