@@ -4,6 +4,7 @@ It knows nothing of Spark and can be used alone. What most need, importable from
 
 - :class:`Consumer`: assign or join a group, poll into Arrow columns or records, commit
 - :class:`RecordProducer`: send records or Arrow columns, flush
+- :class:`TransactionalProducer`: the same in transactions, with the offsets of what was read
 - :class:`ClientSettings`, :class:`TopicPartition`, :class:`WireError`; :data:`EARLIEST` and :data:`LATEST` to seek to
 
 Below them: :class:`~pykafka_wire.wire.cluster.cluster.Cluster` and what is asked of brokers (``admin``, ``fetch``, ``produce``,
@@ -20,19 +21,24 @@ if TYPE_CHECKING:
     from pykafka_wire.wire.consumer import Consumer
     from pykafka_wire.wire.errors import WireError
     from pykafka_wire.wire.fetch.polled import Polled, Record
+    from pykafka_wire.wire.groups.group_metadata import GroupMetadata
     from pykafka_wire.wire.record_producer import RecordProducer
     from pykafka_wire.wire.settings import ClientSettings
     from pykafka_wire.wire.topic_partitions import TopicPartition
+    from pykafka_wire.wire.transactional_producer import RecordTransaction, TransactionalProducer
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "ClientSettings",
     "Consumer",
+    "GroupMetadata",
     "Polled",
     "Record",
     "RecordProducer",
+    "RecordTransaction",
     "TopicPartition",
+    "TransactionalProducer",
     "WireError",
 ]
 
@@ -41,10 +47,13 @@ _MODULES: Final = {
     "LATEST": "cluster.admin",
     "ClientSettings": "settings",
     "Consumer": "consumer",
+    "GroupMetadata": "groups.group_metadata",
     "Polled": "fetch.polled",
     "Record": "fetch.polled",
     "RecordProducer": "record_producer",
+    "RecordTransaction": "transactional_producer",
     "TopicPartition": "topic_partitions",
+    "TransactionalProducer": "transactional_producer",
     "WireError": "errors",
 }
 

@@ -29,6 +29,8 @@ from pykafka_wire.wire.fetch.polled import Polled
 from pykafka_wire.wire.fetch.positions import Position
 from pykafka_wire.wire.groups.classic_membership import ClassicMembership
 from pykafka_wire.wire.groups.commits import GroupCommits
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
+from pykafka_wire.wire.groups.group_metadata import GroupMetadata
 from pykafka_wire.wire.groups.membership import Membership
 from pykafka_wire.wire.groups.subscription import Subscription, Topics
 from pykafka_wire.wire.records.decode import Columns
@@ -189,11 +191,46 @@ class Consumer:
         self._check_usable()
         wanted = self._read.positions if offsets is None else {tp: Position(offset) for tp, offset in offsets.items()}
         self._commits.commit(wanted, self._api_deadline())
+        self._read.keep(wanted)
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """The group's committed offsets, by default of the assigned partitions; without those that have none."""
         wanted = self.assignment if partitions is None else tuple(partitions)
         return {tp: committed.offset for tp, committed in self._commits.fetch(wanted, self._api_deadline()).items()}
+
+    # --- transactions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> ClientSettings:
+        """The settings that it was made with."""
+        return self._settings
+
+    def group_metadata(self) -> GroupMetadata:
+        """The group and this member of it, for a transaction that commits offsets (KIP-447); only the group's name where
+        partitions were assigned by :meth:`assign`.
+
+        Raises:
+            SettingsError: there is no ``group.id``.
+            BrokerError: the member has not joined, or has lost its place.
+        """
+        return self._commits.group_metadata()
+
+    def positions(self) -> dict[TopicPartition, CommittedOffset]:
+        """What :meth:`commit` would commit now, for a transaction that does it instead."""
+        return {tp: CommittedOffset(*position) for tp, position in self._read.positions.items()}
+
+    @property
+    def n_revocations(self) -> int:
+        """How many times partitions were revoked: while this stays the same, all that was polled is still this consumer's."""
+        return self._read.n_removals
+
+    def after_transaction(self, committed: bool | None) -> None:
+        """A transaction with :meth:`positions` was committed, was not (then they go back to those before), or may have been (then
+        the group's committed offsets decide, once they are stable)."""
+        if committed:
+            self._read.keep(self._read.positions)
+        else:
+            self._read.rewind(asks_group=committed is None)
 
     # --- the end --------------------------------------------------------------------------------------------------------
 

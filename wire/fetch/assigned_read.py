@@ -52,6 +52,9 @@ class AssignedRead:
             None
         )
         self._paused: set[TopicPartition] = set()
+        #: Where to go back to: what was committed last, or where reading began.
+        self._kept: dict[TopicPartition, Position] = {}
+        self.n_removals = 0
         self._read: LiveRead | None = None
 
     # --- what is read -----------------------------------------------------------------------------------------------
@@ -68,7 +71,9 @@ class AssignedRead:
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions no more; where each one was, and whether it was paused, is forgotten."""
         removed = set(partitions)
+        self.n_removals += bool(removed)
         for tp in removed:
+            self._kept.pop(tp, None)
             self.positions.pop(tp, None)
             self._unresolved.pop(tp, None)
         self._paused -= removed
@@ -83,6 +88,15 @@ class AssignedRead:
             del self.positions[tp]
         self._unresolved[tp] = start
         self._read = None
+
+    def keep(self, positions: Mapping[TopicPartition, Position]) -> None:
+        """These positions are committed: :meth:`rewind` goes back no further."""
+        self._kept |= {tp: position for tp, position in positions.items() if tp in self.positions}
+
+    def rewind(self, *, asks_group: bool) -> None:
+        """Continue after what was committed last, else where reading began; ``asks_group`` where that is unknown."""
+        for tp in tuple(self.positions):
+            self.seek(tp, None if asks_group else self._kept[tp].offset)
 
     def position(self, tp: TopicPartition, deadline: Deadline) -> int:
         """The next offset to read. Raises KeyError for a partition that is not assigned."""
@@ -173,9 +187,9 @@ class AssignedRead:
     def _resolve(self, deadline: Deadline) -> bool:
         """Whether all starts are known; looks them up until the deadline, and a later call continues."""
         if self._lookup is None:
-            asked = dict(self._unresolved)
+            asked, kept = dict(self._unresolved), dict(self._kept)
             call = BackgroundCall(
-                lambda until: self._look_up(asked, until),
+                lambda until: self._look_up(asked, kept, until),
                 timeout_ms=self._settings.default_api_timeout_ms,
                 name="pykafka-wire start offsets",
             )
@@ -187,21 +201,25 @@ class AssignedRead:
         positions = call.result()
         for tp, start in starts.items():
             if tp in self._unresolved and self._unresolved[tp] == start:  # else a seek came between
-                self.positions[tp] = positions[tp]
+                self.positions[tp] = self._kept[tp] = positions[tp]
                 del self._unresolved[tp]
         self._read = None
         return not self._unresolved
 
-    def _look_up(self, starts: Mapping[TopicPartition, Start], deadline: Deadline) -> dict[TopicPartition, Position]:
+    def _look_up(
+        self, starts: Mapping[TopicPartition, Start], kept: Mapping[TopicPartition, Position], deadline: Deadline
+    ) -> dict[TopicPartition, Position]:
         unknown = [tp for tp, start in starts.items() if start is None]
-        committed = self._committed(unknown, deadline) if unknown else {}
+        committed = dict(self._committed(unknown, deadline)) if unknown else {}
+        # Of a rewind: where the group has committed nothing, reading must not begin by auto.offset.reset again.
+        committed |= {tp: kept[tp] for tp in unknown if tp in kept and tp not in committed}
         offsets = {
             tp: self._reset(tp) if start is None else start for tp, start in starts.items() if tp not in committed
         }
         symbolic = {tp: start for tp, start in offsets.items() if start < 0}
         found = list_offsets(self._cluster, symbolic, isolation_level=self._settings.isolation_level, deadline=deadline)
         offsets |= {tp: listed.offset for tp, listed in found.items()}
-        return {tp: Position(offset) for tp, offset in offsets.items()} | dict(committed)
+        return {tp: Position(offset) for tp, offset in offsets.items()} | committed
 
     def _reset(self, tp: TopicPartition) -> int:
         policy = self._settings.auto_offset_reset

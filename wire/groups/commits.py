@@ -15,6 +15,7 @@ from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, SettingsError, WireError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.groups.group_metadata import GroupMetadata
 from pykafka_wire.wire.groups.member_state import Identity
 from pykafka_wire.wire.groups.membership import Membership
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -48,6 +49,16 @@ class GroupCommits:
         if self._settings.group_id is None:
             raise SettingsError("group.id is missing.", setting="group.id", remedy="Name the consumer group.")
         return self._settings.group_id
+
+    def group_metadata(self) -> GroupMetadata:
+        """The group and its member that commits now. Raises BrokerError where it has lost its place."""
+        member = self._identity()
+        return GroupMetadata(
+            group=self.group,
+            member_id=member.member_id,
+            generation=member.generation,
+            instance_id=member.instance_id,
+        )
 
     def commit(self, positions: Positions, deadline: Deadline) -> None:
         """Commit these positions, after the automatic commit in progress: it must not overwrite this one.
