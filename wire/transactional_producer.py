@@ -119,7 +119,7 @@ class TransactionalProducer:
         self.close()
 
     def _predecessor(self) -> ProducerIdentity | None:
-        return self._last.identity if self._last is not None and self._last.is_settled else None
+        return self._last.last_handle.identity if self._last is not None and self._last.is_settled else None
 
 
 class RecordTransaction(RecordSender):

@@ -253,7 +253,7 @@ def test_the_options_of_secured_clusters_are_taken(document: str, n_options: int
 
 
 def test_without_spark(kafka: Any, topic: Any, registry_url: str, outside: Any) -> None:
-    into_arrow, client = (
+    into_arrow, client, copying = (
         block.replace("broker:9092", kafka.bootstrap_servers).replace("https://registry:8081", registry_url)
         for block in code("docs/without-spark.md")
     )
@@ -261,6 +261,12 @@ def test_without_spark(kafka: Any, topic: Any, registry_url: str, outside: Any) 
     names: dict[str, Any] = {}
     exec(client, names)
     assert names["n_records"] == 10
+
+    topic(1, name="orders-copy")
+    exec(copying, names)
+    copied = outside.consume("orders-copy", isolation_level="read_committed")
+    assert [record.value for record in copied] == [b"order %d" % number for number in range(10)]
+    assert outside.committed("copy") == {("orders", 0): 10}
 
     outside.age_out("orders", 0, 10)  # which are not Avro
     send_orders(outside, registry_url, "orders", 10)

@@ -163,7 +163,7 @@ def test_the_commit_of_a_zombie_member_is_refused_and_its_transaction_can_be_abo
             with pytest.raises(BrokerError, match=expected):
                 transaction.commit_offsets(metadata, {tp: CommittedOffset(7)})
             transaction.abort()
-            successor = Transaction.begin(cluster, own_id, successor_of=transaction.identity)
+            successor = Transaction.begin(cluster, own_id, successor_of=transaction.last_handle.identity)
             successor.produce({TopicPartition(target, 0): encode(b"heir")})
             successor.commit_offsets(other.group_metadata(), {tp: CommittedOffset(8)})
             successor.commit()
