@@ -38,7 +38,7 @@ from tests.broker_features import BROKERS, lacking
 from tests.brokers.kfake import kfake
 from tests.brokers.lacks import fails_for
 from tests.brokers.mock_cluster import MockCluster, mock_cluster
-from tests.quick_start import JVM_OPTIONS, quick_spark
+from tests.quick_start import JVM_OPTIONS, QUICK_GROUPS, quick_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,7 +195,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaTools]:
             yield others
         return
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500", **QUICK_GROUPS}
     cluster = LocalCluster(1, properties, version=BROKERS, jvm_options=JVM_OPTIONS)
     try:
         with capture.global_and_fixture_disabled():

@@ -5,7 +5,8 @@ It knows nothing of Spark and can be used alone. What most need, importable from
 - :class:`Consumer`: assign or join a group, poll into Arrow columns or records, commit
 - :class:`RecordProducer`: send records or Arrow columns, flush
 - :class:`TransactionalProducer`: the same in transactions, with the offsets of what was read
-- :class:`ClientSettings`, :class:`TopicPartition`, :class:`WireError`; :data:`EARLIEST` and :data:`LATEST` to seek to
+- :class:`ClientSettings`, :class:`TopicPartition`, :class:`WireError`; :data:`EARLIEST` and :data:`LATEST` to seek to;
+  :class:`SubscriptionPattern` to subscribe to
 
 Below them: :class:`~pykafka_wire.wire.cluster.cluster.Cluster` and what is asked of brokers (``admin``, ``fetch``, ``produce``,
 ``groups``, ``transactions``).
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pykafka_wire.wire.errors import WireError
     from pykafka_wire.wire.fetch.polled import Polled, Record
     from pykafka_wire.wire.groups.group_metadata import GroupMetadata
+    from pykafka_wire.wire.groups.subscription import SubscriptionPattern
     from pykafka_wire.wire.record_producer import RecordProducer
     from pykafka_wire.wire.settings import ClientSettings
     from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -37,6 +39,7 @@ __all__ = [
     "Record",
     "RecordProducer",
     "RecordTransaction",
+    "SubscriptionPattern",
     "TopicPartition",
     "TransactionalProducer",
     "WireError",
@@ -52,6 +55,7 @@ _MODULES: Final = {
     "Record": "fetch.polled",
     "RecordProducer": "record_producer",
     "RecordTransaction": "transactional_producer",
+    "SubscriptionPattern": "groups.subscription",
     "TopicPartition": "topic_partitions",
     "TransactionalProducer": "transactional_producer",
     "WireError": "errors",

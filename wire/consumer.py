@@ -30,6 +30,7 @@ from pykafka_wire.wire.fetch.positions import Position
 from pykafka_wire.wire.groups.classic_membership import ClassicMembership
 from pykafka_wire.wire.groups.commits import GroupCommits
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
+from pykafka_wire.wire.groups.consumer_membership import ConsumerMembership
 from pykafka_wire.wire.groups.group_metadata import GroupMetadata
 from pykafka_wire.wire.groups.membership import Membership
 from pykafka_wire.wire.groups.subscription import Subscription, Topics
@@ -91,18 +92,23 @@ class Consumer:
 
         Args:
             topics: names, or a pattern of whole names: ``re.compile("orders-.*")``, matched here whenever metadata is
-                refreshed (``metadata.max.age.ms``). It never matches internal topics.
+                refreshed (``metadata.max.age.ms``), or a :class:`SubscriptionPattern`, matched by the group's coordinator.
+                Patterns never match internal topics.
             on_assigned: called with the partitions that are assigned in addition to those before.
             on_revoked: called before partitions are revoked, while their offsets can still be committed.
 
         Raises:
-            SettingsError: there is no ``group.id``, or this client implements none of the assignment strategies.
+            SettingsError: there is no ``group.id``, this client implements none of the assignment strategies, or the group
+                protocol cannot match a SubscriptionPattern.
         """
         if self._membership is not None:
             raise ValueError("this consumer has subscribed already: close it, or use another one")
         subscription = Subscription.of(topics)
         group = self._commits.group
-        membership = ClassicMembership.of(self._cluster, group, subscription)
+        if self._settings.group_protocol == "consumer":
+            membership: Membership = ConsumerMembership(self._cluster, group, subscription)
+        else:
+            membership = ClassicMembership.of(self._cluster, group, subscription)
         self._membership = self._commits.membership = membership
         self._subscribed_in = forks.generation
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
@@ -185,8 +191,9 @@ class Consumer:
         """Commit ``offsets``, by default every position, to the group.
 
         Raises:
-            BrokerError: the coordinator refused it. After ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and REBALANCE_IN_PROGRESS
-                another member reads the records since the last commit again.
+            BrokerError: the coordinator refused it. After ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH and
+                STALE_MEMBER_EPOCH another member reads the records since the last commit again. REBALANCE_IN_PROGRESS:
+                poll, and commit again what is still assigned.
         """
         self._check_usable()
         wanted = self._read.positions if offsets is None else {tp: Position(offset) for tp, offset in offsets.items()}
@@ -285,7 +292,7 @@ class Consumer:
     ) -> dict[TopicPartition, Position]:
         if self._settings.group_id is None:
             return {}
-        found = self._commits.fetch(partitions, deadline)
+        found = self._commits.fetch(partitions, deadline, as_member=True)
         self._commits.record({tp: committed.offset for tp, committed in found.items()})
         return {tp: Position(committed.offset, committed.leader_epoch) for tp, committed in found.items()}
 
@@ -301,7 +308,7 @@ class Consumer:
                 if not self._revoke(self._read.partitions - target, deadline):
                     return False
                 self._take_up(target - self._read.partitions)
-                member.acknowledge(target)
+                member.acknowledge()
             elif not member.may_read(deadline):
                 return False
             elif member.target() is None:

@@ -7,6 +7,7 @@ is :mod:`~pykafka_wire.wire.settings`'s.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 #: Host and port. Kafka has a default port, and a bootstrap server must still name one, as with Java's client.
 Address = tuple[str, int]
@@ -62,11 +63,20 @@ def comma_separated(value: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
+#: The assignment strategies, by the last part of their Java class names in small letters and by what goes over the wire.
+_STRATEGIES: Final = {
+    "rangeassignor": "range",
+    "roundrobinassignor": "roundrobin",
+    "cooperativestickyassignor": "cooperative-sticky",
+}
+
+
 def strategies(value: str) -> tuple[str, ...]:
-    # Java's class names. Those of other strategies are passed over: its own default names a second one for groups that are
-    # on their way to it, and where no group is joined none is used.
-    names = (name.rpartition(".")[2].lower().removesuffix("assignor") for name in comma_separated(value))
-    return tuple(dict.fromkeys(name for name in names if name in ("range", "roundrobin")))
+    # Other strategies are left out: the members of a group agree on one that all of them name, and where no group is joined none is
+    # used.
+    names = (name.rpartition(".")[2].lower() for name in comma_separated(value))
+    known = (_STRATEGIES.get(name, name) for name in names)
+    return tuple(dict.fromkeys(name for name in known if name in _STRATEGIES.values()))
 
 
 def tls_versions(value: str) -> tuple[str, ...]:

@@ -40,6 +40,11 @@ _SECURITY: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", cloud_settings.MSK_IAM)
 #: What of the credentials can be read from the network where there is no TLS.
 _READABLE: Final = {"PLAIN": "the password", "OAUTHBEARER": "the token", cloud_settings.MSK_IAM: "the signed request"}
+#: The fields that belong to the other group protocol, by group protocol.
+_OF_THE_OTHER_PROTOCOL: Final = {
+    "classic": ("group_remote_assignor",),
+    "consumer": ("partition_assignment_strategy", "heartbeat_interval_ms", "session_timeout_ms"),
+}
 _STORES: Final = parsers.one_of("PEM", "PKCS12", "JKS")
 
 
@@ -94,11 +99,13 @@ class ClientSettings:
     transactional_id: str | None = field(default=None, metadata=_row(parsers.text, "writes", "the producer's identity over restarts"))
     transaction_timeout_ms: int = field(default=60_000, metadata=_row(parsers.whole(1), "writes", "the coordinator aborts a transaction that is open for longer, in ms"))
     group_id: str | None = field(default=None, metadata=_row(parsers.text, "reads", "the consumer group"))
+    group_protocol: str = field(default="classic", metadata=_row(parsers.one_of("classic", "consumer"), "groups", "`classic`, or `consumer`: the coordinator assigns partitions, and members hand them over one by one (KIP-848; Kafka 4.0 and newer)"))
+    group_remote_assignor: str | None = field(default=None, metadata=_row(parsers.text, "groups", "the coordinator's assignor in the protocol `consumer`, such as `uniform` or `range`; none: its default"))
     group_instance_id: str | None = field(default=None, metadata=_row(parsers.text, "groups", "static membership: the member's identity over restarts"))
     session_timeout_ms: int = field(default=45_000, metadata=_row(parsers.whole(1), "groups", "the coordinator removes a member that is silent for longer, in ms"))
     heartbeat_interval_ms: int = field(default=3_000, metadata=_row(parsers.whole(1), "groups", "time between heartbeats, in ms"))
     max_poll_interval_ms: int = field(default=300_000, metadata=_row(parsers.whole(1), "groups", "maximum time between polls; after it the member leaves the group, in ms"))
-    partition_assignment_strategy: tuple[str, ...] = field(default=("range",), metadata=_row(parsers.strategies, "groups", "`range`, `roundrobin` or both, or Java's class names for them; others are skipped"))
+    partition_assignment_strategy: tuple[str, ...] = field(default=("range", "cooperative-sticky"), metadata=_row(parsers.strategies, "groups", "`range`, `roundrobin`, `cooperative-sticky`, or Java's class names for them; others are skipped. The group takes one that all members name; members that name `cooperative-sticky` alone keep their partitions in a rebalance (KIP-429)"))
     auto_offset_reset: str = field(default="latest", metadata=_row(parsers.one_of("earliest", "latest", "none"), "groups", "where to start if the group has committed no offset"))
     enable_auto_commit: bool = field(default=True, metadata=_row(parsers.boolean, "groups", "commit positions while polling"))
     auto_commit_interval_ms: int = field(default=5_000, metadata=_row(_MS, "groups", "time between such commits, in ms"))
@@ -174,6 +181,17 @@ class ClientSettings:
         return settings
 
     def _check(self, given: set[str]) -> None:
+        # As Java's consumer: what belongs to the other group protocol would have no effect.
+        for field_name in _OF_THE_OTHER_PROTOCOL[self.group_protocol]:
+            if field_name in given:
+                name = field_name.replace("_", ".")
+                raise SettingsError(
+                    f"{name} has no effect with group.protocol={self.group_protocol}.",
+                    setting=name,
+                    remedy="Remove it; the brokers' group.consumer.* settings are in its place."
+                    if self.group_protocol == "consumer"
+                    else "Remove it, or set group.protocol=consumer.",
+                )
         # As Java's producer: idempotence that the user set is never disabled silently.
         for name, value, wanted in (("acks", self.acks, "all"), ("retries", self.retries, "above 0")):
             if "enable_idempotence" in given and self.enable_idempotence and value in ("0", "1", 0):

@@ -23,8 +23,6 @@ IGNORED: Final[dict[str, str]] = {
     "enable.metrics.push": "no metrics are pushed",
     "exclude.internal.topics": "a pattern never matches internal topics",
     "fetch.min.bytes": "a read has a fixed end and never waits for more bytes",
-    "group.protocol": "this client uses the classic group protocol",
-    "group.remote.assignor": "this client uses the classic group protocol",
     "interceptor.classes": _NO_JAVA,
     "internal.throw.on.fetch.stable.offset.unsupported": "internal to Java's client",
     "key.deserializer": "keys stay bytes",

@@ -201,7 +201,12 @@ def _static_membership(values: OptionValues, client: ClientSettings, commits: bo
         )
     if value == "static" and not client.partition_assignment_strategy:
         raise OptionError(
-            "groupMembership=static supports range and roundrobin only: set kafka.partition.assignment.strategy to one of them."
+            "groupMembership=static supports range, roundrobin and cooperative-sticky: set kafka.partition.assignment.strategy to "
+            "one of them."
+        )
+    if value == "static" and client.group_protocol != "classic":
+        raise OptionError(
+            "groupMembership=static joins by the classic group protocol: remove kafka.group.protocol, or groupMembership."
         )
     return value == "static"
 

@@ -253,7 +253,7 @@ def test_the_options_of_secured_clusters_are_taken(document: str, n_options: int
 
 
 def test_without_spark(kafka: Any, topic: Any, registry_url: str, outside: Any) -> None:
-    into_arrow, client, copying = (
+    into_arrow, client, copying, member = (
         block.replace("broker:9092", kafka.bootstrap_servers).replace("https://registry:8081", registry_url)
         for block in code("docs/without-spark.md")
     )
@@ -261,6 +261,8 @@ def test_without_spark(kafka: Any, topic: Any, registry_url: str, outside: Any) 
     names: dict[str, Any] = {}
     exec(client, names)
     assert names["n_records"] == 10
+    exec(member, names)
+    assert len(names["polled"]) == 10
 
     topic(1, name="orders-copy")
     exec(copying, names)

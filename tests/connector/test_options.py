@@ -197,7 +197,8 @@ def test_membership_is_static_or_none_and_commits() -> None:
     static = ORDERS | {"groupMembership": "static"}
     assert "commits nothing" in refusal(static | {"commitOffsets": "false"})
     sticky = {"kafka.partition.assignment.strategy": "org.apache.kafka.clients.consumer.StickyAssignor"}
-    assert "range and roundrobin only" in refusal(static | sticky)
+    assert "range, roundrobin and cooperative-sticky" in refusal(static | sticky)
+    assert "classic group protocol" in refusal(static | {"kafka.group.protocol": "consumer"})
 
 
 NUMBERS = ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition"]

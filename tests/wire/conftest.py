@@ -17,7 +17,7 @@ from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from tests.broker_features import BROKERS
-from tests.quick_start import JVM_OPTIONS
+from tests.quick_start import JVM_OPTIONS, QUICK_GROUPS
 from tests.wire.transaction_records import ClusterOf
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def cloud_stub() -> Iterator[CloudStub]:
 @pytest.fixture(scope="session")
 def _two_brokers(java: None) -> Iterator[LocalCluster]:
     # The cleaner's pause is 15 s by default; sessions are short so that a killed broker is missed soon.
-    properties = {"log.cleaner.backoff.ms": "200", "broker.session.timeout.ms": "3000"}
+    properties = {"log.cleaner.backoff.ms": "200", "broker.session.timeout.ms": "3000", **QUICK_GROUPS}
     with LocalCluster(2, properties, version=BROKERS, jvm_options=JVM_OPTIONS) as cluster:
         yield cluster
 

@@ -10,6 +10,7 @@ import contextlib
 import socket
 import struct
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -27,6 +28,7 @@ from pykafka_wire.wire.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from pykafka_wire.wire.topic_partitions import ZERO_UUID
 
 #: What the fakes speak unless told otherwise: API key -> versions.
 VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
@@ -83,7 +85,7 @@ class FakeBroker:
         on: request class -> function of (request, version) that returns the answer.
         requests: what came in, without the handshakes.
         peers: the brokers that its metadata names, by node id; itself unless set.
-        topics: topic -> partition -> (leader, epoch), for its metadata.
+        topics: topic -> partition -> (leader, epoch), for its metadata; topic_ids: their ids, where they have any.
         silent: accept connections and answer nothing, as a stopped process does.
     """
 
@@ -97,6 +99,7 @@ class FakeBroker:
         self.n_connections = 0
         self.peers: dict[int, FakeBroker] = {node_id: self}
         self.topics: dict[str, dict[int, tuple[int, int]]] = {}
+        self.topic_ids: dict[str, uuid.UUID] = {}
         self.silent = False
         self._connections: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -150,6 +153,7 @@ class FakeBroker:
                 MetadataResponseTopic(
                     error_code=0 if name in self.topics else 3,
                     name=name,
+                    topic_id=self.topic_ids.get(name, ZERO_UUID),
                     partitions=[
                         MetadataResponsePartition(
                             error_code=0 if leader >= 0 else 5,

@@ -1,9 +1,18 @@
-"""A fake broker that coordinates a group of one member."""
+"""Fake brokers that coordinate a group of one member, in either group protocol."""
 
 from __future__ import annotations
 
-from pykafka_wire.wire.groups.member_state import encode_assignment
+import uuid
+from typing import Final
+
+from pykafka_wire.wire.groups.strategies import encode_assignment
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
+from pykafka_wire.wire.protocol.messages.consumer_group import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
 from pykafka_wire.wire.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, encode_versioned
 from pykafka_wire.wire.protocol.messages.find_coordinator import (
     Coordinator,
@@ -32,12 +41,7 @@ class GroupCoordinator(FakeBroker):
     def __init__(self) -> None:
         super().__init__()
         self.topics = {"t": {0: (1, 0)}}
-        self.on[FindCoordinatorRequest] = lambda request, _: FindCoordinatorResponse(
-            coordinators=[
-                Coordinator(key=key, node_id=1, host="127.0.0.1", port=self.port, error_code=0)
-                for key in request.coordinator_keys
-            ]
-        )
+        self.on[FindCoordinatorRequest] = lambda request, _: itself(self, request)
         self.on[JoinGroupRequest] = lambda request, _: JoinGroupResponse(
             generation_id=1,
             protocol_name="range",
@@ -69,3 +73,61 @@ class GroupCoordinator(FakeBroker):
     def know_nothing(self) -> None:
         """Close connections that ask for metadata; members are still answered."""
         self.on[MetadataRequest] = lambda *_: CLOSE
+
+
+#: The id of the topic "t" of a ConsumerGroupCoordinator.
+TOPIC_ID: Final = uuid.UUID(int=7)
+
+
+class ConsumerGroupCoordinator(FakeBroker):
+    """A broker that coordinates a group of the consumer protocol (KIP-848) with one member, which gets what is assigned.
+
+    Attributes:
+        epoch: the member epoch of the next response.
+        assigned: the partitions of topic "t" that a response assigns where the heartbeat had all fields, or they changed.
+        errors: the error codes of the next heartbeats, before the coordinator goes on.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topics = {"t": {0: (1, 0), 1: (1, 0)}}
+        self.topic_ids = {"t": TOPIC_ID}
+        self.epoch = 1
+        self.assigned = [0]
+        self.errors: list[int] = []
+        self._told: list[int] | None = None
+        self.speak({8: (2, 9), 9: (1, 9), 68: (0, 1)})
+        self.on[FindCoordinatorRequest] = lambda request, _: itself(self, request)
+        self.on[ConsumerGroupHeartbeatRequest] = self.heartbeat
+
+    @property
+    def heartbeats(self) -> list[ConsumerGroupHeartbeatRequest]:
+        return [request for request in self.requests if isinstance(request, ConsumerGroupHeartbeatRequest)]
+
+    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, _: int) -> ConsumerGroupHeartbeatResponse:
+        if request.member_epoch >= 0 and self.errors:
+            return ConsumerGroupHeartbeatResponse(error_code=self.errors.pop(0), error_message="as the test wants it")
+        if request.member_epoch < 0:
+            return ConsumerGroupHeartbeatResponse(error_code=0, member_epoch=request.member_epoch)
+        is_full = request.rebalance_timeout_ms >= 0
+        assigned = list(self.assigned) if is_full or self._told != self.assigned else None
+        if assigned is not None:
+            self._told = assigned
+        topics = [] if not assigned else [TopicPartitions(topic_id=TOPIC_ID, partitions=assigned)]
+        return ConsumerGroupHeartbeatResponse(
+            error_code=0,
+            member_id=request.member_id,
+            member_epoch=self.epoch,
+            heartbeat_interval_ms=20,
+            assignment=None if assigned is None else Assignment(topic_partitions=topics),
+        )
+
+
+def itself(broker: FakeBroker, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """The broker coordinates whatever is asked for."""
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key=key, node_id=1, host="127.0.0.1", port=broker.port, error_code=0)
+            for key in request.coordinator_keys
+        ]
+    )

@@ -24,7 +24,7 @@ from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire import Consumer, RecordProducer
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.broker_features import BROKERS
-from tests.quick_start import JVM_OPTIONS
+from tests.quick_start import JVM_OPTIONS, QUICK_GROUPS
 from tests.wire.http_server import http_server
 
 PASSWORDS = {"alice": "alice-secret", "bob": "bob=secret,with;marks"}
@@ -258,7 +258,7 @@ def secured(folder: Path) -> Iterator[Secured]:
             format_arguments += ["--add-scram", f"{mechanism}=[name={user},password={password}]"]
     cluster = LocalCluster(
         version=BROKERS,
-        properties=properties,
+        properties=properties | QUICK_GROUPS,
         listeners=LISTENERS,
         format_arguments=format_arguments,
         jvm_options=[

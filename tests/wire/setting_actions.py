@@ -53,6 +53,10 @@ def join(rig: Rig, options: dict[str, str]) -> None:
         assert time.monotonic() < deadline
 
 
+def join_by_heartbeat(rig: Rig, options: dict[str, str]) -> None:
+    join(rig, {"group.protocol": "consumer", **options})
+
+
 # --- how it is looked at ----------------------------------------------------------------------------------------------
 
 

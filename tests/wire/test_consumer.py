@@ -264,7 +264,7 @@ def await_shares(readers: list[Reader], wanted: set[TopicPartition]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
 def test_members_share_partitions_and_hand_them_over(kafka: Any, topic: Any, consumer: Any, strategy: str) -> None:
     name = topic(partitions=4)
     everything = {TopicPartition(name, partition) for partition in range(4)}
@@ -390,7 +390,7 @@ def test_what_cannot_be_is_said_at_once(kafka: Any) -> None:
     with pytest.raises(SettingsError, match=r"group\.id"):
         alone.commit()
     other = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g"}
-    sticky = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+    sticky = "org.apache.kafka.clients.consumer.StickyAssignor"
     with pytest.raises(SettingsError, match=r"partition\.assignment\.strategy"):
         Consumer(other | {"partition.assignment.strategy": sticky}).subscribe(["t"])
     subscribed = Consumer(other)

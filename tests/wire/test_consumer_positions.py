@@ -22,11 +22,15 @@ def settings(kafka: Any) -> dict[str, str]:
     return {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest"}
 
 
-@pytest.fixture
-def protocol() -> dict[str, str]:
-    """The settings of a group of its own."""
-    group = f"group-{uuid.uuid4().hex[:12]}"
-    return {"group.id": group, "heartbeat.interval.ms": "100", "metadata.max.age.ms": "200"}
+@pytest.fixture(params=["classic", pytest.param("consumer", marks=pytest.mark.needs("consumer protocol of KIP-848"))])
+def protocol(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The settings of a group of its own, in either group protocol."""
+    named = {
+        "group.id": f"group-{uuid.uuid4().hex[:12]}",
+        "group.protocol": request.param,
+        "metadata.max.age.ms": "200",
+    }
+    return named | ({"heartbeat.interval.ms": "100"} if request.param == "classic" else {})
 
 
 def test_paused_partitions_give_nothing_and_go_on_where_they_were(
@@ -48,12 +52,13 @@ def test_paused_partitions_give_nothing_and_go_on_where_they_were(
         assert [r.value for r in records_of(poll_until(consumer, lambda p: bool(records_of(p))))] == [b"paused"]
 
 
-def test_a_member_pauses_until_its_partitions_are_revoked(kafka: Any, topic: Any, settings: dict[str, str]) -> None:
+def test_a_member_pauses_what_it_was_just_assigned(
+    kafka: Any, topic: Any, settings: dict[str, str], protocol: dict[str, str]
+) -> None:
     name = topic()
     tp = TopicPartition(name, 0)
     produce(kafka, name, 0, [b"a"])
-    more = {"group.id": f"group-{uuid.uuid4().hex[:12]}", "heartbeat.interval.ms": "100"}
-    with Consumer(settings | more) as consumer:
+    with Consumer(settings | protocol) as consumer:
         consumer.subscribe([name], on_assigned=lambda partitions: consumer.pause(partitions))
         polled = poll_until(consumer, lambda _: consumer.assignment == (tp,))
         assert not records_of([*polled, consumer.poll(300)])
@@ -85,18 +90,16 @@ def test_a_pattern_finds_topics_that_are_created_later(
 ) -> None:
     """Whole names, without internal topics."""
     first, second = topic(), topic()
-    with Cluster(ClientSettings.from_options(settings)) as cluster, Consumer(settings | protocol) as consumer:
-        consumer.subscribe(re.compile(rf"(__.*|{first}(-later)?)"))
-        poll_until(consumer, lambda _: consumer.assignment == (TopicPartition(first, 0),))
-        produce(kafka, second, 0, [b"not subscribed"])
-        later = f"{first}-later"
-        create_topics(cluster, {later: (2, 1)})
-        try:
+    later = f"{first}-later"
+    with Cluster(ClientSettings.from_options(settings)) as cluster:
+        with Consumer(settings | protocol) as consumer:
+            consumer.subscribe(re.compile(rf"(__.*|{first}(-later)?)"))
+            poll_until(consumer, lambda _: consumer.assignment == (TopicPartition(first, 0),))
+            produce(kafka, second, 0, [b"not subscribed"])
+            create_topics(cluster, {later: (2, 1)})
             wanted = tuple(TopicPartition(name, partition) for name, partition in ((first, 0), (later, 0), (later, 1)))
             poll_until(consumer, lambda _: consumer.assignment == wanted)
-        finally:
-            delete_topics(cluster, [later])
-        poll_until(consumer, lambda _: consumer.assignment == (TopicPartition(first, 0),))
+        delete_topics(cluster, [later])
 
 
 def test_one_string_is_no_list_of_topics(settings: dict[str, str]) -> None:

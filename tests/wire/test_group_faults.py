@@ -29,15 +29,26 @@ def group() -> str:
     return f"group-{uuid.uuid4().hex[:12]}"
 
 
-def test_a_group_outlives_its_coordinator(two_brokers: LocalCluster, place_topic: Any, group: str) -> None:
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        pytest.param({"heartbeat.interval.ms": "200"}, id="classic"),
+        pytest.param(
+            {"group.protocol": "consumer"}, id="consumer", marks=pytest.mark.needs("consumer protocol of KIP-848")
+        ),
+    ],
+)
+def test_a_group_outlives_its_coordinator(
+    two_brokers: LocalCluster, place_topic: Any, group: str, protocol: dict[str, str]
+) -> None:
     name = f"topic-of-{group}"
     place_topic(two_brokers, name, {0: [1, 2], 1: [2, 1]})
     options = {
         "bootstrap.servers": two_brokers.bootstrap_servers,
         "group.id": group,
         "auto.offset.reset": "earliest",
-        "heartbeat.interval.ms": "200",
         "enable.auto.commit": "false",
+        **protocol,
     }
     with Cluster(ClientSettings.from_options(options)) as cluster:
         coordinator = cluster.coordinator(CoordinatorKind.GROUP, group)

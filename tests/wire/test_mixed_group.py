@@ -53,8 +53,10 @@ class Member(threading.Thread):
 
     @property
     def owned(self) -> set[int]:
-        last = self.events[-1] if self.events else None
-        return set(last.partitions) if last is not None and last.what == "assigned" else set()
+        owned: set[int] = set()
+        for event in list(self.events):
+            owned = owned | set(event.partitions) if event.what == "assigned" else owned - set(event.partitions)
+        return owned
 
     def run(self) -> None:
         try:
@@ -73,9 +75,9 @@ class Member(threading.Thread):
 
 
 class Ours(Member):
-    def __init__(self, settings: dict[str, str], topic: str, strategy: str) -> None:
+    def __init__(self, settings: dict[str, str], topic: str) -> None:
         super().__init__("ours")
-        self.settings, self.topic = settings | {"partition.assignment.strategy": strategy}, topic
+        self.settings, self.topic = settings, topic
 
     def consume(self) -> None:
         with Consumer(self.settings) as consumer:
@@ -120,20 +122,20 @@ class Pythons(Member):
         self.consumer.close()
 
 
-class Javas(Member):
-    def __init__(self, settings: dict[str, str], topic: str, strategy: str) -> None:
-        super().__init__("Java")
-        assignor = f"org.apache.kafka.clients.consumer.{JAVAS[strategy]}"
-        options = settings | {"partition.assignment.strategy": assignor}
+class Process(Member):
+    """A member in a process of its own, which says what happens a line each, and leaves when its standard input ends."""
+
+    def __init__(self, name: str, command: list[str]) -> None:
+        super().__init__(name)
         self.process = subprocess.Popen(
-            [str(ensure_java().executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp",
-             classpath(kafka_jars(KAFKA_VERSION)), str(MEMBER), topic, *(f"{k}={v}" for k, v in options.items())],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
 
     def consume(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            if not line.endswith("\n"):
+                return  # it was killed
             what, nanos, *numbers = line.split()
             if what == "record":
                 self.records.append((int(numbers[0]), int(numbers[1])))
@@ -145,6 +147,19 @@ class Javas(Member):
         self.process.stdin.close()
         super().end()
         assert self.process.wait(TIMEOUT_S) == 0
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(TIMEOUT_S)
+        super().end()
+        self.events.append(Event(time.monotonic(), "revoked", tuple(self.owned)))
+
+
+class Javas(Process):
+    def __init__(self, settings: dict[str, str], topic: str) -> None:
+        java = [str(ensure_java().executable), "-Xmx256m", "-XX:TieredStopAtLevel=1"]
+        jars = ["-cp", classpath(kafka_jars(KAFKA_VERSION)), str(MEMBER)]
+        super().__init__("Java", [*java, *jars, topic, *(f"{name}={value}" for name, value in settings.items())])
 
 
 @pytest.fixture
@@ -199,6 +214,13 @@ def held(member: Member) -> Iterator[tuple[int, float, float]]:
         yield partition, at, float("inf")
 
 
+def assert_one_owner(members: list[Member]) -> None:
+    """No partition was owned by two members at a time."""
+    spans = sorted(span for member in members for span in held(member))
+    for (partition, _, until), (other, since, _) in itertools.pairwise(spans):
+        assert partition != other or until <= since, f"partition {partition} had two owners"
+
+
 @pytest.mark.parametrize("strategy", ["range", "roundrobin"])
 def test_ours_kafka_pythons_and_javas_share_one_group(
     kafka: Any, java: None, writing: tuple[str, Callable[[], int]], strategy: str
@@ -211,17 +233,19 @@ def test_ours_kafka_pythons_and_javas_share_one_group(
         "session.timeout.ms": "30000",
         "heartbeat.interval.ms": "100",
     }
-    ours, pythons = Ours(settings, name, strategy), Pythons(settings, name, strategy)
+    named = {"partition.assignment.strategy": strategy}
+    javas_name = {"partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{JAVAS[strategy]}"}
+    ours, pythons = Ours(settings | named, name), Pythons(settings, name, strategy)
     ours.start()
     await_shares([ours])
     pythons.start()
     await_shares([ours, pythons])
-    javas = Javas(settings, name, strategy)
+    javas = Javas(settings | javas_name, name)
     javas.start()
     await_shares([ours, pythons, javas])
     ours.end()  # the leader until now; one of the others takes over
     await_shares([pythons, javas])
-    again = Ours(settings, name, strategy)
+    again = Ours(settings | named, name)
     again.start()
     await_shares([again, pythons, javas])
     pythons.end()
@@ -238,6 +262,4 @@ def test_ours_kafka_pythons_and_javas_share_one_group(
     read = [record for member in members for record in member.records]
     assert len(read) == len(set(read)) == count
     assert all(member.records for member in members)
-    spans = sorted(span for member in members for span in held(member))
-    for (partition, _, until), (other, since, _) in itertools.pairwise(spans):
-        assert partition != other or until <= since, f"partition {partition} had two owners"
+    assert_one_owner(members)

@@ -10,7 +10,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from pykafka_wire.errors import OptionError
 from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.wire import Consumer, TopicPartition, WireError
 from pykafka_wire.wire.cluster.admin import EARLIEST, list_offsets
+from pykafka_wire.wire.cluster.groups import list_groups
 from pykafka_wire.wire.errors import CorruptBatchError, SettingsError
 from pykafka_wire.wire.settings import SETTINGS, ClientSettings
 from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
@@ -35,6 +36,7 @@ from tests.wire.setting_actions import (
     buffer_of,
     commits,
     join,
+    join_by_heartbeat,
     n_asked_in_vain,
     n_connected_in_vain,
     opened,
@@ -75,11 +77,20 @@ IN_THE_TRACE: dict[str, tuple[str, Callable[[Rig, dict[str, str]], None], str]] 
     "transaction.timeout.ms": ("4714", transact, "transaction_timeout_ms=4714"),
     "group.id": ("a-group-of-my-own", join, "group_id=a-group-of-my-own"),
     "group.instance.id": ("me", join, "group_instance_id=me"),
+    "group.remote.assignor": ("range", join_by_heartbeat, "server_assignor=range"),
     "session.timeout.ms": ("7411", join, "session_timeout_ms=7411"),
     "max.poll.interval.ms": ("7412", join, "rebalance_timeout_ms=7412"),
     "partition.assignment.strategy": ("roundrobin", join, "name=roundrobin"),
     "sasl.mechanism": ("SCRAM-SHA-512", authenticate, "mechanism=SCRAM-SHA-512"),
 }
+
+
+#: What a row needs of its broker.
+NEEDS = dict.fromkeys(("group.protocol", "group.remote.assignor"), "consumer protocol of KIP-848")
+
+
+def with_needs(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.needs(NEEDS[name])) if name in NEEDS else name for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +108,7 @@ def at_the_defaults(secured_kafka: Secured, tmp_path_factory: pytest.TempPathFac
     return text
 
 
-@pytest.mark.parametrize("name", IN_THE_TRACE)
+@pytest.mark.parametrize("name", with_needs(IN_THE_TRACE))
 def test_a_setting_that_a_request_carries(rig: Rig, name: str, at_the_defaults: Any, topic: Any) -> None:
     value, action, part = IN_THE_TRACE[name]
     action(rig, {name: value})
@@ -120,6 +131,13 @@ def _(rig: Rig, silent: str) -> None:
     admin = AdminClient({"bootstrap.servers": rig.secured.cluster.bootstrap_servers})
     (member,) = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S).members
     assert member.client_id == "who-am-i"
+
+
+@row("group.protocol")
+def _(rig: Rig, silent: str) -> None:
+    for options, kind in (({}, "Classic"), ({"group.protocol": "consumer"}, "Consumer")):
+        join(rig, {"group.id": (group := uuid.uuid4().hex), **options})
+        assert [each.kind for each in list_groups(rig.cluster({})) if each.name == group] == [kind]
 
 
 @row("security.protocol")
@@ -397,7 +415,7 @@ SHOWN_BY: dict[str, Callable[..., None]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", with_needs(ROWS))
 def test_a_setting_that_is_seen_otherwise(rig: Rig, name: str, silent: str) -> None:
     ROWS[name](rig, silent)
 

@@ -146,7 +146,7 @@ def test_defaults_are_javas_but_for_those_that_say_why(java_settings: dict[str, 
     assert different == {
         "client.id": "pykafka-wire",
         # The strategies that are spoken here, by the names that go over the wire.
-        "partition.assignment.strategy": "range",
+        "partition.assignment.strategy": "range,cooperative-sticky",
         "socket.connection.setup.timeout.ms": "4000",
         # Writes see thousands of records at once.
         "batch.size": "none",

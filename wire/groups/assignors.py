@@ -1,4 +1,4 @@
-"""Assignment strategies of a group's leader: range and round-robin, with the results of Java's assignors.
+"""Assignment strategies of a group's leader that look at subscriptions alone: range and round-robin, with the results of Java's.
 
 Pure functions of the members' subscriptions and the partition count of each topic. The members of a group agree on one strategy,
 and the leader assigns for all; a Java leader assigns alike. (Java's range assignor also considers racks, where members name
@@ -10,18 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber:
-    """A member of the group and its subscription, as the leader gets them from JoinGroup."""
+    """A member of the group and its subscription, as the leader gets them from JoinGroup.
+
+    Attributes:
+        owned: the partitions that it has not given up, from the generation in which it was assigned them (-1 if unknown).
+    """
 
     member_id: str
     instance_id: str | None = None
     topics: frozenset[str] = frozenset()
+    owned: tuple[TopicPartition, ...] = ()
+    generation: int = -1
 
     @property
     def order(self) -> tuple[bool, bytes]:
@@ -67,10 +72,6 @@ def assign_round_robin(
             assigned[ordered[position % len(ordered)].member_id].append(TopicPartition(topic, partition))
             position += 1
     return assigned
-
-
-#: By the name that goes over the wire, which all members must share.
-ASSIGNORS: Final[dict[str, Assignor]] = {"range": assign_range, "roundrobin": assign_round_robin}
 
 
 def _units(text: str) -> bytes:

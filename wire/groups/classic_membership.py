@@ -1,4 +1,4 @@
-"""A consumer's place in a group of the classic protocol: when it joins again, and what it gives up before.
+"""A consumer's place in a group of the classic protocol: when it joins again, and what it gives up before or after.
 
 Owns the steps between the consumer's thread and :mod:`~pykafka_wire.wire.groups.heartbeat`, whose thread sends the requests.
 """
@@ -11,19 +11,30 @@ from pykafka_wire.wire.errors import broker_error
 from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
 from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
 from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, Identity, MemberState
+from pykafka_wire.wire.groups.strategies import are_cooperative
 from pykafka_wire.wire.groups.subscription import Subscription
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 
 class ClassicMembership:
-    """See :class:`~pykafka_wire.wire.groups.membership.Membership`. The eager protocol: all is given up before each join."""
+    """See :class:`~pykafka_wire.wire.groups.membership.Membership`.
+
+    In the eager protocol the consumer gives everything up before each join. In the cooperative one (KIP-429) it goes on reading
+    while it joins, gives up what the new assignment lacks, and joins once more, so that the group can assign what it gave up.
+    """
 
     def __init__(self, thread: HeartbeatThread) -> None:
         self._thread = thread
+        self._machine = thread.state_machine
+        self._is_cooperative = are_cooperative(self._machine.strategies)
         self._owned: frozenset[TopicPartition] = frozenset()
-        #: Whether the consumer has taken up this generation's assignment, and whether the last target was one.
-        self._is_applied = False
+        #: The last target, whether it was this generation's assignment, and whether the consumer has taken that up.
+        self._offered: frozenset[TopicPartition] = frozenset()
         self._offers_assignment = False
+        self._is_applied = False
+        #: Of the machine's ``times_lost``, those after which the consumer gave everything up, and as the last target saw it.
+        self._losses_handled = 0
+        self._losses_seen = 0
 
     @classmethod
     def of(cls, cluster: Cluster, group: str, subscription: Subscription) -> ClassicMembership:
@@ -38,16 +49,15 @@ class ClassicMembership:
 
     @property
     def lost(self) -> bool:
-        return self._thread.state_machine.lost
+        return self._machine.times_lost != self._losses_handled
 
     @property
     def identity(self) -> Identity:
-        machine = self._thread.state_machine
-        identity = machine.identity
+        identity = self._machine.identity
         if identity.generation < 0:
             # A commit without a generation counts as one from outside the group, and could rewind it.
-            code = machine.lost_error_code or UNKNOWN_MEMBER_ID
-            raise broker_error(code, api="OffsetCommit", detail=f"(group {machine.group_id!r})")
+            code = self._machine.lost_error_code or UNKNOWN_MEMBER_ID
+            raise broker_error(code, api="OffsetCommit", detail=f"(group {self._machine.group_id!r})")
         return identity
 
     def newer_identity(self, identity: Identity, deadline: Deadline) -> Identity | None:
@@ -57,22 +67,48 @@ class ClassicMembership:
         self._thread.record_poll()
 
     def target(self) -> frozenset[TopicPartition] | None:
+        self._losses_seen = self._machine.times_lost
+        if not self._owned:
+            self._losses_handled = self._losses_seen
+        elif self._losses_seen != self._losses_handled:
+            return self._offer(frozenset(), is_assignment=False)
         if self._thread.needs_join:
-            self._offers_assignment = False
-            return frozenset()
+            if not self._is_cooperative:
+                return self._offer(frozenset(), is_assignment=False)
+            self._join()
         if self._is_applied or self._thread.state is not MemberState.STABLE:
             return None
-        self._offers_assignment = True
-        return frozenset(self._thread.state_machine.assignment)
+        return self._offer(frozenset(self._machine.assignment), is_assignment=True)
 
-    def acknowledge(self, owned: frozenset[TopicPartition]) -> None:
-        self._owned = owned
-        self._is_applied = self._offers_assignment
-        if not self._offers_assignment:
-            self._thread.request_join()
+    def _offer(self, partitions: frozenset[TopicPartition], *, is_assignment: bool) -> frozenset[TopicPartition]:
+        self._offered, self._offers_assignment = partitions, is_assignment
+        return partitions
+
+    def acknowledge(self) -> None:
+        gave_up = self._owned - self._offered
+        self._owned = self._offered
+        if self._offers_assignment:
+            self._is_applied = True
+            if gave_up and self._is_cooperative:
+                self._machine.rejoin()
+                self._join()
+        else:
+            self._losses_handled = self._losses_seen
+            if self._thread.needs_join:
+                self._join()
 
     def may_read(self, deadline: Deadline) -> bool:
+        # In the cooperative protocol reading goes on while the member joins.
+        if self._owned and self._thread.error is None:
+            return True
         return self._thread.wait_until_stable(deadline)
+
+    def _join(self) -> None:
+        self._is_applied = False
+        self._machine.owned = tuple(sorted(self._owned)) if self._is_cooperative else ()
+        if self._machine.times_lost != self._losses_handled:
+            self._machine.owned = ()  # lost this very moment: the next target has the consumer give it up
+        self._thread.request_join()
 
     def close(self, *, leave: bool) -> None:
         self._thread.close(leave=leave)

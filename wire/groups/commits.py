@@ -69,10 +69,30 @@ class GroupCommits:
         self._committed |= self._call(positions)(deadline)
         self._committed_at = time.monotonic()
 
-    def fetch(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, CommittedOffset]:
-        """The group's committed offsets, without those that there are not."""
+    def fetch(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline, *, as_member: bool = False
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The group's committed offsets, without those that there are not.
+
+        Args:
+            as_member: let the coordinator reject a member of the consumer protocol (KIP-848) that has lost its place.
+        """
         stable = self._settings.isolation_level == "read_committed"
-        return fetch_offsets(self._cluster, self.group, partitions, require_stable=stable, deadline=deadline)
+        wanted = list(partitions)
+
+        def fetch(identity: Identity) -> dict[TopicPartition, CommittedOffset]:
+            return fetch_offsets(
+                self._cluster,
+                self.group,
+                wanted,
+                member_id=identity.member_id,
+                member_epoch=identity.generation,
+                require_stable=stable,
+                deadline=deadline,
+            )
+
+        names_itself = as_member and self.membership is not None and self._settings.group_protocol == "consumer"
+        return self._as_member(self._identity() if names_itself else Identity(), fetch, deadline)
 
     def record(self, committed: Mapping[TopicPartition, int]) -> None:
         """These offsets are committed already: an automatic commit leaves them out."""

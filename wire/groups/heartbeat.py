@@ -222,7 +222,5 @@ class HeartbeatThread:
             "group %s: no poll for %.0f s (max.poll.interval.ms), the member leaves the group until the next poll",
             self.state_machine.group_id, idle_s,
         )  # fmt: skip
-        machine = self.state_machine
         self.member.leave()
-        machine.lost_error_code = ILLEGAL_GENERATION
-        machine.state = MemberState.UNJOINED
+        self.state_machine.drop_out()

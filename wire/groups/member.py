@@ -47,13 +47,14 @@ def member_state_machine(settings: ClientSettings, group_id: str, topics: tuple[
         raise SettingsError(
             "partition.assignment.strategy names no strategy that this client implements.",
             setting="partition.assignment.strategy",
-            remedy="Use range or roundrobin, here and in the other members of the group.",
+            remedy="Use range, roundrobin or cooperative-sticky, here and in the other members of the group.",
         )
     return MemberStateMachine(
         group_id,
         topics,
         strategies=settings.partition_assignment_strategy,
         instance_id=settings.group_instance_id,
+        rack_id=settings.client_rack or None,
         session_timeout_ms=settings.session_timeout_ms,
         rebalance_timeout_ms=settings.max_poll_interval_ms,
     )

@@ -11,7 +11,7 @@ ASSIGNING    :meth:`~MemberStateMachine.assign`, as    the call, with the partit
 SYNCING      send a SyncGroup                          its response, which has the assignment
 STABLE       send heartbeats                           REBALANCE_IN_PROGRESS, or a topic has new partitions: REBALANCING;
                                                        the place in the group is lost: UNJOINED
-REBALANCING  send heartbeats, give up the assignment,  the response to JoinGroup; the place in the group is lost: UNJOINED
+REBALANCING  send heartbeats, give up what it must,    the response to JoinGroup; the place in the group is lost: UNJOINED
              then send a JoinGroup
 LEFT         nothing                                   it left, or another member took its instance id (KIP-345)
 ===========  ========================================  ==============================================================
@@ -19,8 +19,9 @@ LEFT         nothing                                   it left, or another membe
 A REBALANCING member has its old generation and may commit under it. The coordinator waits for its JoinGroup for the rebalance
 timeout, and drops it after the session timeout unless heartbeats arrive.
 
-The protocol is the eager one: a member gives up its whole assignment before it joins again. Errors that concern the coordinator
-rather than the member (it moved, it is loading) never come here: the sender retries them.
+In the eager protocol a member gives up its whole assignment before it joins again. In the cooperative one (KIP-429) its JoinGroup
+names what it owns, :attr:`~MemberStateMachine.owned`, and it gives up what the next assignment lacks. Errors that concern the
+coordinator rather than the member (it moved, it is loading) never come here: the sender retries them.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from enum import Enum
 from typing import Final, NoReturn
 
 from pykafka_wire.wire.errors import ProtocolError, broker_error
-from pykafka_wire.wire.groups.assignors import ASSIGNORS, Subscriber
-from pykafka_wire.wire.protocol.messages.consumer_protocol import (
-    AssignedTopicPartitions,
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    decode_versioned,
-    encode_versioned,
+from pykafka_wire.wire.groups.assignors import Subscriber
+from pykafka_wire.wire.groups.strategies import (
+    ASSIGNORS,
+    decode_assignment,
+    decode_subscriber,
+    encode_assignment,
+    encode_subscription,
 )
 from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
@@ -55,8 +56,6 @@ from pykafka_wire.wire.protocol.messages.group import (
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 PROTOCOL_TYPE: Final = "consumer"
-#: Of subscriptions and assignments. Java's consumers write 3, which adds the rack, and read 1 as well.
-_PROTOCOL_VERSION: Final = 1
 _NONE: Final = 0
 ILLEGAL_GENERATION: Final = 22
 _INCONSISTENT_PROTOCOL: Final = 23
@@ -85,7 +84,7 @@ class Identity:
 
     Attributes:
         generation: in the consumer protocol (KIP-848) the member epoch.
-        times_lost: how often the member had lost its place before, in the consumer protocol; it keeps its member id.
+        times_lost: in the consumer protocol, how often the member had lost its place before; it keeps its member id.
     """
 
     member_id: str = ""
@@ -101,7 +100,9 @@ class MemberStateMachine:
         state: see the module's table.
         identity: member id, generation and instance id.
         assignment: the partitions that the group assigned to this member, sorted; empty unless STABLE or REBALANCING.
+        owned: what the caller still owns when it joins, from before; nothing in the eager protocol, nor once the place is lost.
         lost_error_code: the error code by which the place in the group was lost, 0 if it was not.
+        times_lost: how often it was lost.
         protocol: the assignment strategy that the group has agreed on.
         is_leader: whether this member assigns the partitions in this generation.
         assigned_counts: partitions by topic, as this leader has assigned them; other counts mean that a topic has grown.
@@ -114,6 +115,7 @@ class MemberStateMachine:
         *,
         strategies: Sequence[str] = ("range",),
         instance_id: str | None = None,
+        rack_id: str | None = None,
         session_timeout_ms: int = 45_000,
         rebalance_timeout_ms: int = 300_000,
     ) -> None:
@@ -122,11 +124,14 @@ class MemberStateMachine:
         self.state = MemberState.UNJOINED
         self.identity = Identity(instance_id=instance_id)
         self.assignment: tuple[TopicPartition, ...] = ()
+        self.owned: tuple[TopicPartition, ...] = ()
         self.lost_error_code = 0
+        self.times_lost = 0
         self.protocol = ""
         self.is_leader = False
         self.assigned_counts: dict[str, int] = {}
-        self._strategies = tuple(strategies)
+        self.strategies = tuple(strategies)
+        self._rack_id = rack_id
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self._members: list[Subscriber] = []
@@ -155,7 +160,6 @@ class MemberStateMachine:
     def next_request(self) -> JoinGroupRequest | SyncGroupRequest | None:
         """The JoinGroup or SyncGroup to send now; None if there is none."""
         if self.state in (MemberState.UNJOINED, MemberState.REBALANCING):
-            subscription = encode_versioned(ConsumerProtocolSubscription(topics=list(self.topics)), _PROTOCOL_VERSION)
             return JoinGroupRequest(
                 group_id=self.group_id,
                 session_timeout_ms=self.session_timeout_ms,
@@ -163,7 +167,10 @@ class MemberStateMachine:
                 member_id=self.identity.member_id,
                 group_instance_id=self.identity.instance_id,
                 protocol_type=PROTOCOL_TYPE,
-                protocols=[JoinGroupRequestProtocol(name=name, metadata=subscription) for name in self._strategies],
+                protocols=[
+                    JoinGroupRequestProtocol(name=strategy, metadata=self._subscription(strategy))
+                    for strategy in self.strategies
+                ],
             )
         if self.state is MemberState.SYNCING:
             return SyncGroupRequest(
@@ -192,7 +199,7 @@ class MemberStateMachine:
         if response.error_code:
             self.handle_error(response.error_code, "JoinGroup")
             return
-        if response.protocol_name not in self._strategies:
+        if response.protocol_name not in self.strategies:
             raise ProtocolError(
                 f"the group agreed on {response.protocol_name!r}, which this member did not offer", api="JoinGroup"
             )
@@ -204,14 +211,7 @@ class MemberStateMachine:
         self.assignment = ()
         self.state = MemberState.SYNCING
         if self.is_leader:
-            self._members = [
-                Subscriber(
-                    member_id=member.member_id,
-                    instance_id=member.group_instance_id,
-                    topics=frozenset(decode_versioned(ConsumerProtocolSubscription, member.metadata).topics),
-                )
-                for member in response.members
-            ]
+            self._members = [decode_subscriber(member) for member in response.members]
             # KIP-814: a static leader that came back gets the members, but must not assign partitions anew.
             if not response.skip_assignment:
                 self.state = MemberState.ASSIGNING
@@ -307,11 +307,22 @@ class MemberStateMachine:
         else:
             self._fail(code, api)
 
+    def drop_out(self) -> None:
+        """The member has left for a caller that does not poll: it joins again when the caller does."""
+        self._lose(ILLEGAL_GENERATION, self.identity.member_id)
+        self.state = MemberState.UNJOINED
+
+    def _subscription(self, strategy: str) -> bytes:
+        return encode_subscription(
+            strategy, self.topics, self.owned, generation=self.identity.generation, rack_id=self._rack_id
+        )
+
     def _lose(self, code: int, member_id: str) -> None:
         """The place in the group is lost: join again without the old generation."""
         self.identity = self._identity(member_id)
         self.lost_error_code = code
-        self.assignment = ()
+        self.times_lost += 1
+        self.assignment = self.owned = ()
         if self.state is not MemberState.LEFT:
             self.state = MemberState.UNJOINED
 
@@ -326,22 +337,3 @@ class MemberStateMachine:
 
     def _identity(self, member_id: str, generation: int = -1) -> Identity:
         return Identity(member_id=member_id, generation=generation, instance_id=self.identity.instance_id)
-
-
-def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
-    """A member's assignment, as SyncGroup carries it."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
-    assigned = [AssignedTopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic.items()]
-    return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=assigned), _PROTOCOL_VERSION)
-
-
-def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
-    """A member's assignment, sorted; for an empty one a coordinator may send no bytes at all.
-
-    Raises ProtocolError for malformed bytes."""
-    if not len(data):
-        return ()
-    assigned = decode_versioned(ConsumerProtocolAssignment, data).assigned_partitions
-    return tuple(sorted(TopicPartition(each.topic, partition) for each in assigned for partition in each.partitions))

@@ -36,7 +36,7 @@ class Membership(Protocol):
     def target(self) -> frozenset[TopicPartition] | None:
         """The partitions to own from now on, None where nothing changes. Returns at once."""
 
-    def acknowledge(self, owned: frozenset[TopicPartition]) -> None:
+    def acknowledge(self) -> None:
         """The consumer owns what the last :meth:`target` asked for."""
 
     def may_read(self, deadline: Deadline) -> bool:

@@ -1,0 +1,187 @@
+"""A consumer with cooperative-sticky alone, whose coordinator rebalances, is slow, or forgets it at a bad moment.
+
+Hand-overs on real brokers are in test_consumer.py and test_mixed_incremental_group.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pykafka_wire.wire import Consumer, TopicPartition
+from pykafka_wire.wire.cluster.cluster import Deadline
+from pykafka_wire.wire.groups.strategies import COOPERATIVE_STICKY, decode_subscriber, encode_assignment
+from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
+from pykafka_wire.wire.protocol.messages.group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
+from tests.wire.fake_coordinator import GroupCoordinator
+from tests.wire.fake_fetch import answer
+from tests.wire.test_consumer_membership import commit_answer, committed
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID = 27, 25
+#: A generous bound for what takes some round trips.
+SOON_MS = 60_000
+
+
+class Cooperative(GroupCoordinator):
+    """Assigns what the test says to its one member, which another one leads.
+
+    Attributes:
+        assigned: the partitions of the next SyncGroup's response.
+        codes: the error codes of the next JoinGroups, before they succeed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topics = {"t": {0: (1, 0), 1: (1, 0)}}
+        self.assigned = [T0, T1]
+        self.codes: list[int] = []
+        self.generation = 0
+        self.speak({8: (2, 9), 9: (1, 9), 11: (2, 7), 12: (0, 4), 13: (0, 4), 14: (0, 5)})
+        self.on[JoinGroupRequest] = lambda *_: self.join()
+        self.on[SyncGroupRequest] = lambda *_: SyncGroupResponse(assignment=encode_assignment(self.assigned))
+        self.on[FetchRequest] = lambda request, _: answer(request, records=memoryview(b""))
+        self.on[OffsetFetchRequest] = lambda request, _: committed(request)
+        self.on[OffsetCommitRequest] = lambda request, _: commit_answer(request)
+
+    def join(self) -> JoinGroupResponse:
+        if self.codes:
+            return JoinGroupResponse(error_code=self.codes.pop(0), protocol_name="", leader="", member_id="me")
+        self.generation += 1
+        self.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=0)
+        return JoinGroupResponse(
+            generation_id=self.generation, protocol_name=COOPERATIVE_STICKY, leader="other", member_id="me", members=[]
+        )
+
+    def rebalance(self) -> None:
+        self.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=REBALANCE_IN_PROGRESS)
+
+    @property
+    def claims(self) -> list[tuple[tuple[TopicPartition, ...], int]]:
+        """What each JoinGroup claimed: the partitions, and their generation."""
+        joins = [request for request in self.requests if isinstance(request, JoinGroupRequest)]
+        subscribers = [
+            decode_subscriber(JoinGroupResponseMember(member_id="me", metadata=join.protocols[0].metadata))
+            for join in joins
+        ]
+        return [(subscriber.owned, subscriber.generation) for subscriber in subscribers]
+
+
+class Member:
+    """A consumer, and what it was assigned and revoked."""
+
+    def __init__(self, coordinator: Cooperative, strategies: str = COOPERATIVE_STICKY) -> None:
+        self.events: list[tuple[str, tuple[TopicPartition, ...]]] = []
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": coordinator.address,
+                "group.id": "g",
+                "partition.assignment.strategy": strategies,
+                "heartbeat.interval.ms": "20",
+                "auto.commit.interval.ms": "3600000",
+                "default.api.timeout.ms": "60000",
+            }
+        )
+        self.consumer.subscribe(
+            ["t"],
+            on_assigned=lambda partitions: self.events.append(("assigned", partitions)),
+            on_revoked=lambda partitions: self.events.append(("revoked", partitions)),
+        )
+
+    def poll_until(self, done: Callable[[], bool]) -> None:
+        deadline = Deadline.after_ms(SOON_MS)
+        while not done():
+            assert not deadline.expired, self.events
+            self.consumer.poll(20)
+
+
+@pytest.fixture
+def coordinator() -> Iterator[Cooperative]:
+    with Cooperative() as broker:
+        yield broker
+
+
+@pytest.fixture
+def member(coordinator: Cooperative) -> Iterator[Member]:
+    made = Member(coordinator)
+    made.poll_until(lambda: made.consumer.assignment == (T0, T1) and made.consumer.position(T1) == 5)
+    yield made
+    made.consumer._close(commit=False, leave=False)
+
+
+def test_what_the_next_assignment_lacks_is_given_up_in_a_second_rebalance(
+    coordinator: Cooperative, member: Member
+) -> None:
+    member.consumer.seek(T1, 9)
+    coordinator.assigned = [T1]
+    coordinator.rebalance()
+    member.poll_until(lambda: len(coordinator.claims) == 3)
+    assert coordinator.claims == [((), -1), ((T0, T1), 1), ((T1,), 2)]
+    member.poll_until(lambda: member.consumer.assignment == (T1,))
+    assert member.events == [("assigned", (T0, T1)), ("revoked", (T0,))]
+    assert member.consumer.position(T1) == 9  # it was never given up
+    (commit,) = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)]
+    assert commit.generation_id_or_member_epoch == 2
+
+
+def test_reading_goes_on_while_the_group_waits_for_others(coordinator: Cooperative, member: Member) -> None:
+    coordinator.on[JoinGroupRequest] = lambda *_: None
+    coordinator.rebalance()
+    member.poll_until(lambda: len(coordinator.claims) == 2)
+    n_fetches = coordinator.count(FetchRequest)
+    member.poll_until(lambda: coordinator.count(FetchRequest) > n_fetches + 1)
+    assert member.consumer.assignment == (T0, T1)
+    assert member.events == [("assigned", (T0, T1))]
+
+
+@pytest.mark.parametrize("when", ["by a heartbeat", "while it joins"])
+def test_a_member_that_lost_its_place_gives_up_everything_without_a_commit_before_it_takes_anything(
+    coordinator: Cooperative, member: Member, when: str
+) -> None:
+    member.consumer.seek(T0, 9)
+    member.poll_until(lambda: member.consumer.position(T0) == 9)
+    if when == "while it joins":
+        coordinator.codes = [UNKNOWN_MEMBER_ID]
+        coordinator.rebalance()
+    else:
+        coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=UNKNOWN_MEMBER_ID)
+    member.poll_until(lambda: len(member.events) == 3)
+    assert member.events == [("assigned", (T0, T1)), ("revoked", (T0, T1)), ("assigned", (T0, T1))]
+    assert coordinator.claims[-1] == ((), -1)
+    assert coordinator.count(OffsetCommitRequest) == 0
+    member.poll_until(lambda: member.consumer.position(T0) == 5)  # the committed offset, others may have moved it
+
+
+def test_a_rebalance_that_changes_nothing_calls_nobody(coordinator: Cooperative, member: Member) -> None:
+    coordinator.rebalance()
+    member.poll_until(lambda: coordinator.generation == 2)
+    fetched: Any = coordinator.count(FetchRequest)
+    member.poll_until(lambda: coordinator.count(FetchRequest) > fetched + 1)
+    assert coordinator.claims == [((), -1), ((T0, T1), 1)]
+    assert member.events == [("assigned", (T0, T1))]
+
+
+@pytest.mark.parametrize("strategies", ["cooperative-sticky", "range,cooperative-sticky"])
+def test_a_place_lost_before_anything_was_owned_takes_no_commit_away(coordinator: Cooperative, strategies: str) -> None:
+    """As after a restart of the coordinator, or where the member id has expired."""
+    coordinator.codes = [UNKNOWN_MEMBER_ID]
+    member = Member(coordinator, strategies)
+    member.poll_until(lambda: member.consumer.assignment == (T0, T1) and member.consumer.position(T0) == 5)
+    member.consumer.seek(T0, 9)
+    member.poll_until(lambda: member.consumer.position(T0) == 9)
+    coordinator.assigned = [T1]
+    coordinator.rebalance()
+    member.poll_until(lambda: member.consumer.assignment == (T1,))
+    assert coordinator.count(OffsetCommitRequest) == 1
+    member.consumer._close(commit=False, leave=False)

@@ -1,0 +1,251 @@
+"""A member of a group of the consumer protocol (KIP-848), without I/O: the next heartbeat, and what its response changes.
+
+One request does everything: ConsumerGroupHeartbeat joins, keeps the place, tells the coordinator what the member owns, and
+brings the assignment. https://kafka.apache.org/protocol#The_Messages_ConsumerGroupHeartbeat
+
+========  ==============================================  ================================================================
+state     what to do                                      what ends it
+========  ==============================================  ================================================================
+UNJOINED  send a heartbeat with member epoch 0            its response: MEMBER
+MEMBER    send a heartbeat every ``heartbeat_interval``,  FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, or it left for an idle
+          and at once when what it owns has changed       caller: FENCED
+FENCED    give up all that is owned, without a commit,    the call
+          then :meth:`~ConsumerMemberStateMachine.rejoin`
+LEFT      nothing                                         it left, or the group refuses it for good
+========  ==============================================  ================================================================
+
+The coordinator names a target. A partition that another member still owns is not in it before that member has acknowledged, by
+a heartbeat without the partition, that it gave it up. So a member first gives up what is not in its target, acknowledges, and
+gets the rest by a later response.
+
+A heartbeat leaves out what the coordinator knows already. One that joins, and each one after a failure, has all fields: the
+coordinator may not have processed the last one, or its response was lost.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final, NamedTuple, NoReturn
+
+from pykafka_wire.wire.errors import BrokerError, broker_error
+from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, Identity
+from pykafka_wire.wire.groups.subscription import Subscription
+from pykafka_wire.wire.protocol.messages.consumer_group import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+_JOIN_EPOCH: Final = 0
+_LEAVE_EPOCH: Final = -1
+#: Of a static member that is to come back (KIP-848, "static membership").
+_LEAVE_FOR_A_WHILE_EPOCH: Final = -2
+#: Topics of the subscription may not be described.
+TOPIC_AUTHORIZATION_FAILED: Final = 29
+_GROUP_ID_NOT_FOUND: Final = 69
+FENCED_MEMBER_EPOCH: Final = 110
+#: Error codes of a heartbeat after which the same member goes on: it joins again, from epoch 0.
+_LOST: Final = frozenset({UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH})
+#: What to do about the error codes that end the membership.
+_REMEDIES: Final = {
+    35: "The consumer protocol needs Kafka 4.0 or newer with the feature group.version at 1: upgrade the brokers, or set "
+    "group.protocol=classic.",
+    _GROUP_ID_NOT_FOUND: "The group has members of the classic protocol that it cannot convert: stop them, choose another "
+    "group.id, or set group.protocol=classic.",
+    82: "Give each member a group.instance.id of its own.",
+    111: "Wait until the member that has it has left, or its session has timed out (the broker's "
+    "group.consumer.session.timeout.ms), or choose another group.instance.id.",
+    112: "Set group.remote.assignor to one of the broker's group.consumer.assignors, such as uniform or range, or leave it out.",
+    128: "A SubscriptionPattern is in RE2's syntax.",
+}
+
+
+class Place(NamedTuple):
+    """A partition by its topic's id, as this protocol names it."""
+
+    topic_id: uuid.UUID
+    partition: int
+
+
+class ConsumerMemberState(Enum):
+    """The state of a member; see the module's table."""
+
+    UNJOINED = "unjoined"
+    MEMBER = "member"
+    FENCED = "fenced"
+    LEFT = "left"
+
+
+class ConsumerMemberStateMachine:
+    """One member of one group.
+
+    Attributes:
+        state: see the module's table.
+        identity: member id, member epoch (as generation) and instance id; epoch -1 unless MEMBER.
+        target: what the coordinator assigns, None before its first response.
+        owned: what the caller owns, as it has said by :meth:`own`.
+        heartbeat_interval_ms: as the coordinator wants it; 0 before its first response.
+        lost_error_code: the error code by which the place in the group was lost, 0 if it was not.
+        topics: the names that are subscribed to; with a pattern, those that match it now.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        subscription: Subscription,
+        *,
+        member_id: str,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        assignor: str | None = None,
+        rebalance_timeout_ms: int = 300_000,
+    ) -> None:
+        self.group_id = group_id
+        self.subscription = subscription
+        self.topics = subscription.names
+        self.state = ConsumerMemberState.UNJOINED
+        self.identity = Identity(member_id=member_id, instance_id=instance_id)
+        self.target: frozenset[Place] | None = None
+        self.owned: frozenset[Place] = frozenset()
+        self.heartbeat_interval_ms = 0
+        self.lost_error_code = 0
+        self._rack_id = rack_id
+        self._assignor = assignor
+        self._rebalance_timeout_ms = rebalance_timeout_ms
+        #: The topics and partitions that the coordinator has acknowledged; None where it must hear all again.
+        self._known_topics: tuple[str, ...] | None = None
+        self._known_owned: frozenset[Place] | None = None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the next heartbeat should not wait: what is owned, or subscribed to, is not what the coordinator knows."""
+        return self.state is ConsumerMemberState.MEMBER and (
+            self._known_owned != self.owned or self._known_topics != self.topics
+        )
+
+    def repeat_all(self) -> None:
+        """A heartbeat has failed: the next one has all fields."""
+        self._known_topics = self._known_owned = None
+
+    def heartbeat_request(self) -> ConsumerGroupHeartbeatRequest:
+        """The heartbeat that joins, or keeps the place in the group."""
+        is_full = self._known_owned is None or self._known_topics is None
+        names_topics = self.subscription.server_pattern is None and (is_full or self._known_topics != self.topics)
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=self.identity.member_id,
+            member_epoch=max(self.identity.generation, _JOIN_EPOCH),
+            instance_id=self.identity.instance_id,
+            rack_id=self._rack_id if is_full else None,
+            rebalance_timeout_ms=self._rebalance_timeout_ms if is_full else -1,
+            subscribed_topic_names=list(self.topics) if names_topics else None,
+            subscribed_topic_regex=self.subscription.server_pattern if is_full else None,
+            server_assignor=self._assignor if is_full else None,
+            topic_partitions=_by_topic(self.owned) if is_full or self._known_owned != self.owned else None,
+        )
+
+    def handle_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, response: ConsumerGroupHeartbeatResponse
+    ) -> None:
+        """Take the response to a request of :meth:`heartbeat_request`.
+
+        Raises:
+            BrokerError: the group refuses this member, which is LEFT; or a topic is forbidden, and it stays what it is.
+        """
+        if self.state in (ConsumerMemberState.LEFT, ConsumerMemberState.FENCED):
+            return
+        if response.error_code:
+            self._handle_error(response.error_code, response.error_message or "")
+            return
+        self.state = ConsumerMemberState.MEMBER
+        self.lost_error_code = 0
+        self.heartbeat_interval_ms = response.heartbeat_interval_ms
+        if response.member_epoch != self.identity.generation or response.member_id not in (
+            None,
+            self.identity.member_id,
+        ):
+            self.identity = self._identity(response.member_epoch, response.member_id)
+        if request.topic_partitions is not None:
+            self._known_owned = frozenset(_places(request.topic_partitions))
+        if request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None:
+            self._known_topics = tuple(request.subscribed_topic_names or ())
+        if response.assignment is not None:
+            self.target = frozenset(_places(response.assignment.topic_partitions))
+
+    def own(self, places: Iterable[Place]) -> None:
+        """The caller owns these partitions now: the next heartbeat says so."""
+        self.owned = frozenset(places)
+
+    def fence(self, code: int) -> None:
+        """The place in the group is lost: the caller gives up what it owns, others may own it already."""
+        self.identity = self._identity(-1, times_lost=self.identity.times_lost + 1)
+        self.lost_error_code = code
+        self.target = None
+        self.state = ConsumerMemberState.FENCED
+
+    def rejoin(self) -> None:
+        """The caller of a FENCED member has given up what it owned: join again."""
+        if self.state is ConsumerMemberState.FENCED:
+            self.owned = frozenset()
+            self.repeat_all()
+            self.state = ConsumerMemberState.UNJOINED
+
+    def leave_request(self, *, for_a_while: bool = False) -> ConsumerGroupHeartbeatRequest:
+        """The heartbeat that leaves the group. ``for_a_while``: a static member keeps its partitions until its session times
+        out; any other leaves for good. The state stays what it is."""
+        stays = for_a_while and self.identity.instance_id is not None
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=self.identity.member_id,
+            member_epoch=_LEAVE_FOR_A_WHILE_EPOCH if stays else _LEAVE_EPOCH,
+            instance_id=self.identity.instance_id,
+        )
+
+    def handle_leave(self, response: ConsumerGroupHeartbeatResponse) -> None:
+        """Take the response to :meth:`leave_request`. Raises BrokerError where the coordinator refuses; a member that it does
+        not know has left already."""
+        if response.error_code not in (0, _GROUP_ID_NOT_FOUND, *_LOST):
+            raise self._error(response.error_code, response.error_message or "")
+
+    def _handle_error(self, code: int, message: str) -> None:
+        if code in _LOST:
+            self.fence(code)
+            return
+        self.repeat_all()
+        if code != TOPIC_AUTHORIZATION_FAILED:
+            self._fail(code, message)
+        # As Java's consumer: the member stays what it is, since the missing ACL may be granted.
+        raise self._error(code, message)
+
+    def _fail(self, code: int, message: str) -> NoReturn:
+        self.state = ConsumerMemberState.LEFT
+        self.lost_error_code = code
+        self.identity = self._identity(-1)
+        raise self._error(code, message)
+
+    def _error(self, code: int, message: str) -> BrokerError:
+        detail = f"{message} (group {self.group_id!r})" if message else f"(group {self.group_id!r})"
+        error = broker_error(code, api="ConsumerGroupHeartbeat", detail=detail)
+        error.remedy = _REMEDIES.get(code, error.remedy)
+        return error
+
+    def _identity(self, epoch: int, member_id: str | None = None, times_lost: int | None = None) -> Identity:
+        return Identity(
+            member_id=self.identity.member_id if member_id is None else member_id,
+            generation=epoch,
+            instance_id=self.identity.instance_id,
+            times_lost=self.identity.times_lost if times_lost is None else times_lost,
+        )
+
+
+def _by_topic(places: Iterable[Place]) -> list[TopicPartitions]:
+    by_topic: dict[uuid.UUID, list[int]] = {}
+    for topic_id, partition in sorted(places):
+        by_topic.setdefault(topic_id, []).append(partition)
+    return [TopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in by_topic.items()]
+
+
+def _places(topics: Iterable[TopicPartitions]) -> Iterable[Place]:
+    return (Place(topic.topic_id, partition) for topic in topics for partition in topic.partitions)
