@@ -115,7 +115,7 @@ class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
         parsed = parse_sink_options(self.options)
         only_commits = _only_commits()
         if not only_commits:
-            log_warnings(parsed.warnings)
+            log_warnings(parsed.warnings, parsed.checkpoint)
         writer: KafkaStreamWriter
         if parsed.exactly_once is None:
             writer = KafkaStreamWriter(parsed.for_tasks(), schema)

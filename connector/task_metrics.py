@@ -54,8 +54,7 @@ class TaskFigures:
 
     def plus(self, other: TaskFigures) -> TaskFigures:
         """Both together."""
-        more = asdict(other)
-        return TaskFigures(**{name: value + more[name] for name, value in asdict(self).items()})
+        return TaskFigures(**{name: getattr(self, name) + getattr(other, name) for name in _NAMES})
 
     @classmethod
     def of_client(cls, totals: ClientTotals, *, retries: int = 0, **figures: int) -> TaskFigures:
@@ -70,6 +69,9 @@ class TaskFigures:
             throttle_s=totals.throttle_s,
             **figures,
         )
+
+
+_NAMES: Final = tuple(each.name for each in fields(TaskFigures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class DriverReceiver:
 
     def encode(self, figures: TaskFigures) -> bytes:
         """The datagram for a task's figures."""
-        return json.dumps([self.token, *asdict(figures).values()]).encode()
+        return json.dumps([self.token, *(getattr(figures, name) for name in _NAMES)]).encode()
 
     def decode(self, datagram: bytes) -> TaskFigures | None:
         """The figures of a datagram; None for one that is no task's of this query."""
@@ -114,12 +116,11 @@ class DriverReceiver:
             token, *values = json.loads(datagram)
         except (ValueError, TypeError):
             return None
-        names = [each.name for each in fields(TaskFigures)]
-        if token != self.token or len(values) != len(names):
+        if token != self.token or len(values) != len(_NAMES):
             return None
         if not all(type(each) in (int, float) for each in values):
             return None
-        return TaskFigures(**dict(zip(names, values, strict=True)))
+        return TaskFigures(**dict(zip(_NAMES, values, strict=True)))
 
 
 def camel_case(figures: TaskFigures | ClientTotals) -> dict[str, int | float]:

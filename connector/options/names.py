@@ -50,7 +50,7 @@ REGISTRY_PREFIX: Final = "schema.registry."
 ALIASES: Final[dict[str, str]] = {"auto.register.schemas": "schema.registry.auto.register"}
 
 _LETTERS: Final[dict[Mode, str]] = {"stream": "S", "batch": "B", "sink": "W"}
-_MODES: Final[dict[Mode, str]] = {"stream": "streaming read", "batch": "batch read", "sink": "write"}
+MODES: Final[dict[Mode, str]] = {"stream": "streaming read", "batch": "batch read", "sink": "write"}
 #: What an option applies to, by its letters.
 _APPLIES_TO: Final = {"SB": "reads", "S": "streaming reads", "B": "batch reads", "W": "writes"}
 _READ_SETTINGS, _WRITE_SETTINGS = ("reads", "groups"), ("writes",)
@@ -121,7 +121,7 @@ def check_names(options: Iterable[str], mode: Mode) -> list[str]:
     if useless_settings:
         other = "reads" if mode == "sink" else "writes"
         warnings.append(
-            f"These settings apply to {other}, and a {_MODES[mode]} ignores them: {', '.join(useless_settings)}"
+            f"These settings apply to {other}, and a {MODES[mode]} ignores them: {', '.join(useless_settings)}"
         )
     return warnings
 
@@ -140,7 +140,7 @@ def _of_another_mode(name: str, where: str, mode: Mode) -> str:
         )
     counterpart = _COUNTERPARTS.get(name.lower())
     hint = f" ({counterpart})" if counterpart and (mode == "sink") != (where == "W") else ""
-    return f"The option {name} applies to {_APPLIES_TO[where]}, and a {_MODES[mode]} ignores it{hint}"
+    return f"The option {name} applies to {_APPLIES_TO[where]}, and a {MODES[mode]} ignores it{hint}"
 
 
 def _unknown(name: str, mode: Mode, known: Mapping[str, object]) -> str:
@@ -162,11 +162,11 @@ def _unknown(name: str, mode: Mode, known: Mapping[str, object]) -> str:
         return f"The option {name} is ignored: {reason}"
     if lowered in _settings_of(("reads", "writes", "groups")):
         other = "reads" if mode == "sink" else "writes"
-        return f"The option {name} is ignored: the Kafka setting kafka.{lowered} applies to {other}, not to a {_MODES[mode]}"
+        return f"The option {name} is ignored: the Kafka setting kafka.{lowered} applies to {other}, not to a {MODES[mode]}"
     nearest = _nearest(lowered, mode)
     if nearest is not None:
         raise OptionError(f"unknown option {name!r}: did you mean {nearest}?")
-    return f"The option {name} is unknown, and a {_MODES[mode]} ignores it; the documentation's page Options lists all"
+    return f"The option {name} is unknown, and a {MODES[mode]} ignores it; the documentation's page Options lists all"
 
 
 def _nearest(lowered: str, mode: Mode) -> str | None:

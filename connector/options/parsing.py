@@ -5,16 +5,15 @@ Shared by the source and the sink. Option names are case-insensitive, as everywh
 
 from __future__ import annotations
 
-import functools
 import logging
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from pykafka_wire.errors import OptionError
+from pykafka_wire.logged_once import is_first
 from pykafka_wire.options.definitions import default_of
-from pykafka_wire.options.names import PREFIX, REFUSED_IN_SPARK, SPARKS_OWN, Mode, check_names
+from pykafka_wire.options.names import MODES, PREFIX, REFUSED_IN_SPARK, SPARKS_OWN, Mode, check_names
 from pykafka_wire.options.starting_offsets import UNITS_MS
 from pykafka_wire.task_metrics import StatsdAgent
 from pykafka_wire.wire.errors import SettingsError
@@ -119,7 +118,7 @@ class OptionValues:
             raise OptionError(with_prefix(error)) from error
         if client.unknown:
             self.warnings.append(
-                f"Kafka settings that this client does not know are ignored: {unknown_settings(client)}"
+                f"Kafka settings of a {MODES[self.mode]} that this client does not know are ignored: {unknown_settings(client)}"
             )
         self.warnings += map(add_prefix, client.warnings)
         for name in client.ignored:
@@ -157,15 +156,14 @@ def add_prefix(text: str) -> str:
     return _SETTING_NAMES.sub(lambda match: PREFIX + match[0], text)
 
 
-def log_warnings(warnings: Sequence[str]) -> None:
-    """Log what has no effect or is not safe, each sentence once in a process.
+def log_warnings(warnings: Sequence[str], query: str = "") -> None:
+    """Log what has no effect or is not safe, each sentence once for a streaming query, or once in a process.
 
-    Spark builds a query's readers and writers in several processes; only one of them, on the driver, calls this.
+    Spark builds a query's readers and writers in several processes; only those on the driver that plan call this.
+
+    Args:
+        query: identifies a streaming query, such as its checkpoint.
     """
     for warning in warnings:
-        _log_once(warning, os.getpid())
-
-
-@functools.lru_cache(maxsize=256)
-def _log_once(warning: str, pid: int) -> None:
-    _log.warning("%s", warning)
+        if is_first(query, warning):
+            _log.warning("%s", warning)

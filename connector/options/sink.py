@@ -39,6 +39,7 @@ class SinkOptions:
     Attributes:
         typed: what keys and values are encoded as.
         task_metrics: where tasks send their figures.
+        checkpoint: identifies the streaming query that writes; empty for a batch write.
         warnings: options that have no effect or are not safe, for :func:`~pykafka_wire.options.parsing.log_warnings`.
     """
 
@@ -49,6 +50,7 @@ class SinkOptions:
     dead_letter_topic: str | None = None
     typed: TypedColumns = field(default_factory=TypedColumns)
     task_metrics: StatsdAgent | None = None
+    checkpoint: str = ""
     warnings: tuple[str, ...] = ()
 
     def for_tasks(self) -> SinkOptions:
@@ -86,6 +88,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         dead_letter_topic=_dead_letter_topic(values, client, topic),
         typed=typed,
         task_metrics=None if (agent := values.task_metrics()) == "driver" else agent,
+        checkpoint=values.text("checkpointLocation") or "",
         warnings=tuple(values.warnings),
     )
 

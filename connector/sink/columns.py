@@ -6,11 +6,10 @@ record's timestamp (SPARK-50160). Knows nothing of brokers.
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import SchemaError, WriteError
+from pykafka_wire.logged_once import is_first
 from pykafka_wire.wire.records.arrays import to_arrow, to_numpy
 
 _log = logging.getLogger(__name__)
@@ -47,7 +47,9 @@ class SinkColumns:
     topic: str | None
 
     @classmethod
-    def from_schema(cls, schema: StructType, topic: str | None, typed: Collection[str] = ()) -> SinkColumns:
+    def from_schema(
+        cls, schema: StructType, topic: str | None, typed: Collection[str] = (), query: str = ""
+    ) -> SinkColumns:
         """The sink's columns in ``schema``.
 
         A warning names the columns that are not written, once a process.
@@ -96,7 +98,7 @@ class SinkColumns:
                     f"column {name!r} is {types[name]} and must be {' or '.join(allowed)}: cast it before the write{encoded}."
                 )
         if others:
-            _warn_of_others(tuple(others))
+            _warn_of_others(others, query)
         return cls(names=tuple(name for name in _SINK_TYPES if name in types), topic=topic)
 
     def records(self, batch: Any) -> RecordColumns:  # Any: pyarrow has no types
@@ -183,14 +185,14 @@ class RecordColumns:
         )
 
 
-@functools.cache  # once a process: Spark builds a writer for every micro-batch
-def _warn_of_others(names: tuple[str, ...]) -> None:
-    _log.warning(
-        "Columns that are not written to Kafka: %s. Records have %s; put the others into value, as with "
-        "to_json(struct(*)), or drop them",
-        ", ".join(names),
-        ", ".join(_SINK_TYPES),
-    )
+def _warn_of_others(names: Sequence[str], query: str) -> None:
+    if is_first(query, "columns", *names):  # Spark builds a writer for every micro-batch
+        _log.warning(
+            "Columns that are not written to Kafka: %s. Records have %s; put the others into value, as with "
+            "to_json(struct(*)), or drop them",
+            ", ".join(names),
+            ", ".join(_SINK_TYPES),
+        )
 
 
 def _is_near(name: str, meant: str) -> bool:

@@ -35,7 +35,7 @@ class TaskWriter:
     """Writes the rows of tasks. Built without any I/O: Spark pickles it for the tasks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self.columns = SinkColumns.from_schema(schema, options.topic, options.typed.encoded)
+        self.columns = SinkColumns.from_schema(schema, options.topic, options.typed.encoded, options.checkpoint)
         self._options = options
 
     def run(self, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types

@@ -7,7 +7,8 @@ knows who reads them.
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +34,16 @@ class ClientTotals:
 
     def since(self, earlier: ClientTotals) -> ClientTotals:
         """What was added after an earlier moment."""
-        before = asdict(earlier)
-        return ClientTotals(**{name: value - before[name] for name, value in asdict(self).items()})
+        return ClientTotals(**{name: getattr(self, name) - getattr(earlier, name) for name in _NAMES})
+
+
+_NAMES: Final = tuple(each.name for each in fields(ClientTotals))
 
 
 class ClientCounters:
     """Counts what a client does. Threads share it; each call takes a fraction of a microsecond."""
 
-    __slots__ = ("_lock", *(each.name for each in fields(ClientTotals)))
+    __slots__ = ("_lock", *_NAMES)
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,7 +77,7 @@ class ClientCounters:
     def totals(self) -> ClientTotals:
         """All counts, of one moment."""
         with self._lock:
-            return ClientTotals(**{each.name: getattr(self, each.name) for each in fields(ClientTotals)})
+            return ClientTotals(**{name: getattr(self, name) for name in _NAMES})
 
     def after_fork(self) -> None:
         """In a forked child: a thread that it does not have may have held the lock."""

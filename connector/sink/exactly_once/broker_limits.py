@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from pykafka_wire.logged_once import is_first
 from pykafka_wire.wire.cluster.admin import describe_broker_configs
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
@@ -47,7 +48,9 @@ def warn_of_timeout(cluster: Cluster, batch_id: int, took_s: float) -> None:
 
 
 def warn_of_expiry(cluster: Cluster, transactional_id: str) -> None:
-    """Log how long the marker outlives the last micro-batch."""
+    """Log, once for a query, how long the marker outlives the last micro-batch."""
+    if not is_first(transactional_id, "marker"):
+        return
     try:
         minutes = int(describe_broker_configs(cluster, next(iter(cluster.brokers())), [_RETENTION])[_RETENTION] or 0)
     except (WireError, KeyError):

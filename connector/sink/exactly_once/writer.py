@@ -8,13 +8,12 @@ Kafka already (:mod:`~pykafka_wire.sink.exactly_once.decision`).
 
 from __future__ import annotations
 
-import functools
 import logging
-import os
 
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from pykafka_wire.logged_once import is_first
 from pykafka_wire.options.sink import ExactlyOnceOptions, SinkOptions
 from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
 from pykafka_wire.sink.exactly_once.size_limit import default_max_bytes, missing_result_limit
@@ -32,7 +31,7 @@ class ExactlyOnceStreamWriter(KafkaStreamWriter):
         super().__init__(options, schema)
         # Spark builds a writer on the driver, also the one that it pickles for the tasks.
         self._max_bytes = exactly_once.max_bytes or default_max_bytes()
-        _warn_of_result_limit(os.getpid())
+        _warn_of_result_limit(exactly_once.transactional_id)
         self._task_writer = EncodingTaskWriter(options, schema, self._max_bytes)
         self._exactly_once = exactly_once
 
@@ -49,10 +48,10 @@ class ExactlyOnceStreamWriter(KafkaStreamWriter):
         """Does nothing: no task has sent anything, and a failed commit has ended its transaction."""
 
 
-@functools.cache  # once a process: Spark builds a writer for every micro-batch
-def _warn_of_result_limit(pid: int) -> None:
-    """Warn, before any task of a process's first micro-batch, of a driver whose heap its tasks' results may exceed."""
-    if (setting := missing_result_limit()) is not None:
+def _warn_of_result_limit(transactional_id: str) -> None:
+    """Warn, before any task of a query's first micro-batch, of a driver whose heap its tasks' results may exceed."""
+    # Spark builds a writer for every micro-batch.
+    if is_first(transactional_id, "result limit") and (setting := missing_result_limit()) is not None:
         _log.warning(
             "Encoded micro-batches pass through the driver. The results of many tasks may exceed its heap before the sink can "
             "count them. Set %s, so that Spark stops such a micro-batch",
