@@ -67,6 +67,10 @@ performance: setup  ## measure everything in one run, into docs/performance.json
 picture: setup  ## measure and redraw docs/batch-read.png; the machine should be idle
 	$(BIN)/python benchmarks/bench.py --items read-none-16k-noop read-none-256k-noop read-ceiling --into docs/batch-read.json
 
+.PHONY: dashboard
+dashboard: setup  ## check the metrics' text with promtool, and redraw docs/dashboard.png by Prometheus (both on the PATH) from real queries
+	$(BIN)/python benchmarks/dashboard_picture.py
+
 .PHONY: typed
 typed: setup  ## measure typed topics, into docs/typed-topics.json and the table in docs/performance.md; the machine should be idle
 	$(BIN)/python benchmarks/bench.py --items typed --into benchmarks/results/typed.json
