@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
+    from pykafka_wire.wire.connection.counters import ClientTotals
     from pykafka_wire.wire.consumer import Consumer
     from pykafka_wire.wire.errors import WireError
     from pykafka_wire.wire.fetch.polled import Polled, Record
@@ -33,6 +34,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "ClientSettings",
+    "ClientTotals",
     "Consumer",
     "GroupMetadata",
     "Polled",
@@ -49,6 +51,7 @@ _MODULES: Final = {
     "EARLIEST": "cluster.admin",
     "LATEST": "cluster.admin",
     "ClientSettings": "settings",
+    "ClientTotals": "connection.counters",
     "Consumer": "consumer",
     "GroupMetadata": "groups.group_metadata",
     "Polled": "fetch.polled",

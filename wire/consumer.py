@@ -23,6 +23,7 @@ from typing import Final
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.connection.counters import ClientTotals
 from pykafka_wire.wire.fetch.assigned_read import AssignedRead
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
 from pykafka_wire.wire.fetch.polled import Polled
@@ -240,6 +241,10 @@ class Consumer:
             self._read.rewind(asks_group=committed is None)
 
     # --- the end --------------------------------------------------------------------------------------------------------
+
+    def metrics(self) -> ClientTotals:
+        """What this client has sent and received, repeated, and waited for, since it was made. Sends no request."""
+        return self._cluster.counters.totals()
 
     def close(self, *, leave: bool = True) -> None:
         """Commit if ``enable.auto.commit``, leave the group, close all connections. With ``leave=False`` a static member keeps

@@ -16,6 +16,7 @@ from types import TracebackType
 
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.connection.counters import ClientTotals
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.record_sender import RecordSender
@@ -66,6 +67,10 @@ class RecordProducer(RecordSender):
         self._waiting.clear()
         self._error = None
         self._producer.reset()
+
+    def metrics(self) -> ClientTotals:
+        """What this client has sent and received, repeated, and waited for, since it was made. Sends no request."""
+        return self._cluster.counters.totals()
 
     def close(self) -> None:
         """Close all connections. What was not flushed may be lost; leaving a ``with`` block without an error flushes."""

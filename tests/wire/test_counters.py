@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pykafka_wire.wire import Consumer, RecordProducer, TopicPartition
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.retries import tries
 from pykafka_wire.wire.connection.connection import Connection
@@ -71,3 +72,22 @@ def test_every_attempt_but_the_first_is_a_retry() -> None:
                 raise TransportError("gone")
             break
     assert counters.totals() == ClientTotals(retries=3)
+
+
+@pytest.mark.broker
+def test_a_producer_and_a_consumer_have_their_totals(kafka: Any, topic: Any) -> None:
+    name, settings = topic(1), {"bootstrap.servers": kafka.bootstrap_servers}
+    with RecordProducer(settings) as producer:
+        assert producer.metrics() == ClientTotals()
+        producer.send(name, b"x" * 5_000)
+        producer.flush()
+        sent = producer.metrics()
+    with Consumer(settings) as consumer:
+        consumer.assign({TopicPartition(name, 0): 0})
+        while not len(consumer.poll(1_000)):
+            pass
+        received = consumer.metrics()
+    for totals in (sent, received):
+        assert totals.connections_opened >= 1 and totals.requests >= totals.responses >= 2 and totals.wait_s > 0
+    assert sent.bytes_sent > 5_000 > sent.bytes_received
+    assert received.bytes_received > 5_000 > received.bytes_sent
