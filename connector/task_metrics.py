@@ -34,6 +34,7 @@ class TaskFigures:
         bytes_consumed: of record batches, as fetched (compressed).
         bytes_produced: of record batches, as sent (compressed).
         retries: requests, ranges and batches that were sent again.
+        lost_ranges, lost_offsets: that the task has found to be lost, and skipped with ``failOnDataLoss=false``.
         wait_s: seconds of waiting for brokers: for connections, and for responses to begin.
         throttle_s: seconds for which brokers have throttled the task because of a quota.
     """
@@ -49,6 +50,8 @@ class TaskFigures:
     bytes_received: int = 0
     connections_opened: int = 0
     retries: int = 0
+    lost_ranges: int = 0
+    lost_offsets: int = 0
     wait_s: float = 0.0
     throttle_s: float = 0.0
 

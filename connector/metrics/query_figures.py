@@ -196,7 +196,8 @@ class QueryFigures:
         gauges["pykafka_wire_processed_rows_per_second"][labels] = _rate(source.processedRowsPerSecond)
         query.add("pykafka_wire_input_rows_total", labels, float(source.numInputRows))
         for name, key in _REPORT_COUNTERS.items():
-            query.add_total(name, labels, report.get(key, 0))
+            found_by_tasks = report.get("tasks", {}).get(key, 0)  # lost ranges are found by the planner and by tasks
+            query.add_total(name, labels, report.get(key, 0) + found_by_tasks)
         for process, key in (("driver", "client"), ("tasks", "tasks")):
             figures = report.get(key)
             if figures is None:

@@ -6,6 +6,7 @@ Runs on executors, in Python workers that Spark reuses: connections stay open in
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -71,11 +72,11 @@ def read_ranges(
     cluster = cluster or shared_cluster(options.client)
     target = receiver if options.task_metrics == "driver" else options.task_metrics
     if target is None:
-        yield from _read(cluster, options, ranges, schema, query, reader_schemas, FetchCounters())
+        yield from _read(cluster, options, ranges, schema, query, reader_schemas, FetchCounters(), Counter())
         return
-    before, counters = cluster.counters.totals(), FetchCounters()
+    before, counters, lost = cluster.counters.totals(), FetchCounters(), Counter[str]()
     try:
-        yield from _read(cluster, options, ranges, schema, query, reader_schemas, counters)
+        yield from _read(cluster, options, ranges, schema, query, reader_schemas, counters, lost)
     finally:
         target.send(
             TaskFigures.of_client(
@@ -84,6 +85,8 @@ def read_ranges(
                 fetches=counters.n_responses,
                 records_consumed=counters.n_records,
                 bytes_consumed=counters.n_bytes,
+                lost_ranges=lost["ranges"],
+                lost_offsets=lost["offsets"],
             )
         )
 
@@ -96,7 +99,9 @@ def _read(
     query: str,
     reader_schemas: Mapping[str, Any] | None,
     counters: FetchCounters,
+    lost: Counter[str],
 ) -> Iterator[Any]:
+    """As :func:`read_ranges`; counts what was fetched, and the ``ranges`` and ``offsets`` that were lost and skipped."""
     columns = decoded_columns(tuple(schema.names))
     decoders = _decoders(options, schema, reader_schemas or {})
     if any(decoder.needs_headers for decoder in decoders):
@@ -124,7 +129,9 @@ def _read(
                 cluster, moved, error
             ):
                 raise
-            remaining = _skip_lost(DataLossReporter(options, query=query), moved, error)
+            losses = DataLossReporter(options, query=query)
+            remaining = _skip_lost(losses, moved, error)
+            lost.update(ranges=losses.n_ranges, offsets=losses.n_offsets)
 
 
 #: What a fetch raises when a part of a range no longer exists.

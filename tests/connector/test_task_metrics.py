@@ -124,3 +124,20 @@ def test_writes_and_batch_reads_report_to_an_agent(kafka: Any, topic: Any) -> No
     assert written["pykafka_wire.task.tasks"] == read["pykafka_wire.task.fetches"] == "1|c"
     assert int(written["pykafka_wire.task.bytes_sent"].removesuffix("|c")) > 50
     assert int(read["pykafka_wire.task.bytes_received"].removesuffix("|c")) > 50
+
+
+@pytest.mark.broker
+def test_a_task_reports_the_records_that_it_has_lost(kafka: Any, topic: Any, outside: Any) -> None:
+    name, schema = topic(1), StructType().add("value", BinaryType())
+    outside.fill(name, [30])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as agent:
+        agent.bind(("127.0.0.1", 0))
+        agent.settimeout(20)
+        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name, "failOnDataLoss": "false"}
+        options["taskMetrics"] = f"statsd://127.0.0.1:{agent.getsockname()[1]}"
+        reader = KafkaBatchReader(parse_source_options(options, "batch"), schema)
+        (partition,) = reader.partitions()
+        outside.age_out(name, 0, 10)
+        assert sum(batch.num_rows for batch in reader.read(partition)) == 20
+        lines = agent.recv(2048).decode().split("\n")
+    assert {"pykafka_wire.task.lost_ranges:1|c", "pykafka_wire.task.lost_offsets:10|c"} <= set(lines)

@@ -15,7 +15,14 @@ CLIENT = {
     "retries": 1,
 }
 CLIENT |= {"waitMs": 1500.0, "throttleMs": 250.0}  # type: ignore[dict-item]
-TASKS = CLIENT | {"tasks": 3, "fetches": 6, "recordsConsumed": 700, "bytesConsumed": 8000}
+TASKS = CLIENT | {
+    "tasks": 3,
+    "fetches": 6,
+    "recordsConsumed": 700,
+    "bytesConsumed": 8000,
+    "lostRanges": 1,
+    "lostOffsets": 5,
+}
 TASKS |= {"recordsProduced": 0, "bytesProduced": 0}
 
 

@@ -26,7 +26,7 @@ def test_lag_rates_commits_losses_and_durations() -> None:
     assert one_source["offsets_behind_latest"] == 8 and one_source["estimated_total_bytes_behind_latest"] == 800
     assert (one_source["input_rows_per_second"], one_source["processed_rows_per_second"]) == (50.0, 0.0)
     assert (one_source["commits_total"], one_source["commit_failures_total"]) == (4, 1)
-    assert (one_source["lost_ranges_total"], one_source["lost_offsets_total"]) == (2, 30)
+    assert (one_source["lost_ranges_total"], one_source["lost_offsets_total"]) == (3, 35)
     assert (one_source["planned_tasks_total"], one_source["reported_tasks_total"]) == (4, 3)
     assert one_source["kafka_consumer_fetch_manager_records_consumed_total"] == 700
     assert found["pykafka_wire_client_wait_seconds_total"] == {(*WHERE, "driver"): 1.5, (*WHERE, "tasks"): 1.5}
