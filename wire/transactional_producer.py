@@ -24,6 +24,7 @@ from typing import Final
 
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.connection.counters import ClientTotals
 from pykafka_wire.wire.consumer import Consumer
 from pykafka_wire.wire.errors import BrokerError, ProducerFencedError, RecordsNotWrittenError, SettingsError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
@@ -103,6 +104,10 @@ class TransactionalProducer:
             raise
         self._last = begun
         return RecordTransaction(self._settings, begun, consumer)
+
+    def metrics(self) -> ClientTotals:
+        """What this client has sent and received, repeated, and waited for, since it was made. Sends no request."""
+        return self._cluster.counters.totals()
 
     def close(self) -> None:
         """Abort the transaction that is open, and close all connections."""

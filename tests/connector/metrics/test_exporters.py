@@ -170,6 +170,12 @@ def test_the_pages_code_runs(session: Any) -> None:
     assert len(session.streams.listeners) == 2
 
 
+def test_the_page_names_only_metrics_that_exist() -> None:
+    text = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\b(?:pykafka_wire|kafka_consumer\w*|kafka_topic)_\w+", text))
+    assert named == {metric.name for metric in METRICS}
+
+
 def test_the_page_shows_the_table() -> None:
     assert metrics_table() in (DOCS / "metrics.md").read_text(encoding="utf-8"), (
         "paste the output of pykafka_wire.metrics.definitions.metrics_table() into docs/metrics.md"
