@@ -436,8 +436,10 @@ def test_many_distinct_bad_header_keys_are_all_kept(caplog):
     for i in range(50):
         at = body.index(b"%03d" % i)
         body[at] = 0xFF
-    decoded = read(data[:17] + crc32c(bytes(body)).to_bytes(4, "big") + bytes(body))
+    decoding._warn_of_invalid_keys.cache_clear()
+    for _ in range(2):
+        decoded = read(data[:17] + crc32c(bytes(body)).to_bytes(4, "big") + bytes(body))
     assert [[h["key"] for h in row] for row in decoded.headers.to_pylist()] == [
         ["good", f"\ufffd{i:03}"[:1] + f"{i:03}"[1:]] for i in range(50)
     ]
-    assert "50 header keys are not valid UTF-8" in caplog.text
+    assert caplog.text.count("Header keys that are not valid UTF-8 were read") == 1

@@ -11,7 +11,9 @@ as one Arrow array over all boundaries, from which ``take`` copies the keys or t
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -421,6 +423,10 @@ def _text(array: Any) -> Any:
         # Few distinct keys occur many times: only the distinct ones are decoded.
         encoded = array.dictionary_encode()
         texts = [key.decode("utf-8", "replace") for key in encoded.dictionary.to_pylist()]
-        n_wrong = sum("\ufffd" in text for text in texts)
-        _logger.warning("%d header keys are not valid UTF-8: their invalid bytes become U+FFFD", n_wrong)
+        _warn_of_invalid_keys(os.getpid())
         return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+@functools.cache  # once a process, not for each response
+def _warn_of_invalid_keys(pid: int) -> None:
+    _logger.warning("Header keys that are not valid UTF-8 were read: their invalid bytes become U+FFFD")
