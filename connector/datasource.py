@@ -85,6 +85,11 @@ class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
                 "maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer: leave them "
                 "out here."
             )
+        if options.task_metrics == "driver":
+            raise OptionError(
+                "taskMetrics=driver needs Spark 4.2 or newer, which shows a Python source's figures in the query's progress: use "
+                "statsd://host:port, or remove taskMetrics."
+            )
         return KafkaStreamReaderWithoutLimits(options, schema, self._reader_schemas)
 
     def writer(self, schema: StructType | pa.Schema, overwrite: bool) -> DataSourceWriter:

@@ -74,7 +74,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("kafkaConsumer.pollTimeoutMs", "120000", "SB", "how long a task waits for a broker to make progress"),
     OptionSpec("fetchOffset.numRetries", "3", "SB", "accepted, without effect: offsets are retried within `kafka.default.api.timeout.ms`"),
     OptionSpec("fetchOffset.retryIntervalMs", "1000", "SB", "accepted, without effect: see `kafka.retry.backoff.ms`"),
-    OptionSpec("taskMetrics", "none", "SBW", "`driver` (streaming reads only): each task sends its figures to the query's process on the driver, for the progress and the exporters; `statsd://host:port`: to a StatsD agent that understands tags; see [Metrics](metrics.md#from-tasks)"),
+    OptionSpec("taskMetrics", "none", "SBW", "`driver` (streaming reads, Spark 4.2+): each task sends its figures to the query's process on the driver, for the progress and the exporters; `statsd://host:port`: to a StatsD agent that understands tags; see [Metrics](metrics.md#from-tasks)"),
     OptionSpec("topic", "none", "W", "the topic to write to; overrides a `topic` column"),
     OptionSpec("deliveryGuarantee", "at-least-once", "W", "`exactly-once` writes each micro-batch in a transaction that contains a marker; streaming writes only, needs `kafka.transactional.id`"),
     OptionSpec("kafka.transactional.id", "none", "W", "for `exactly-once`: a name that only this query uses, the same after every restart"),

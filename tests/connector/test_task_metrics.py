@@ -11,11 +11,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructType
 
-from pykafka_wire import task_metrics
+from pykafka_wire import PykafkaWireDataSource, task_metrics
+from pykafka_wire.errors import OptionError
 from pykafka_wire.options.sink import parse_sink_options
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.sink.writer import KafkaBatchWriter
 from pykafka_wire.source.batch_reader import KafkaBatchReader
+from pykafka_wire.source.planning import spark_read_limits
 from pykafka_wire.source.progress.task_figures_receiver import TaskFiguresReceiver
 from pykafka_wire.task_metrics import DriverReceiver, StatsdAgent, TaskFigures, camel_case
 from pykafka_wire.wire.connection.counters import ClientTotals
@@ -103,6 +105,13 @@ def test_the_option() -> None:
         )
     assert "statsd://host:port" in refusal(base | {"taskMetrics": "driver"}, "batch")
     assert "statsd://host:port" in refusal({"kafka.bootstrap.servers": "h:1", "taskMetrics": "driver"}, "sink")
+
+
+def test_figures_for_the_driver_need_a_spark_that_shows_them(monkeypatch: Any) -> None:
+    monkeypatch.setattr(spark_read_limits, "HAS_ADMISSION_CONTROL", False)
+    given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders", "taskMetrics": "driver"}
+    with pytest.raises(OptionError, match=r"taskMetrics=driver needs Spark 4\.2 or newer"):
+        PykafkaWireDataSource(given).streamReader(StructType().add("value", BinaryType()))
 
 
 @pytest.mark.broker

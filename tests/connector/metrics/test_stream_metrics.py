@@ -15,8 +15,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from pykafka_wire import metrics
 from pykafka_wire.metrics.definitions import METRICS
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
 DASHBOARD = Path(__file__).resolve().parents[3] / "conf" / "grafana-dashboard.json"
 N_RECORDS = 60
 
@@ -39,6 +37,8 @@ def expressions() -> list[str]:
     return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
 
 
+@pytest.mark.broker
+@pytest.mark.spark
 def test_a_query_with_its_tasks_and_the_dashboard(
     spark: Any, queries: Any, topic: Any, outside: Any, until: Any
 ) -> None:
