@@ -139,6 +139,7 @@ def consume(settings: ClientSettings, observer: Cluster, topic: str) -> None:
             if len(polled):
                 consumer.commit()
         consumer.poll(120)  # heartbeats go on
+        consumer.poll(0)  # raises what has ended the membership meanwhile
     assert found == _all_values()
     committed = fetch_offsets(observer, group, None)
     assert {tp.partition: each.offset for tp, each in committed.items()} == {

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from pykafka_wire.local import LocalCluster
@@ -128,7 +136,12 @@ class Outside:
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """Offsets that a group has committed."""
         asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-        found = asked[group].result(30)
+        try:
+            found = asked[group].result(30)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:  # kfake's answer for a group that was never used
+                return {}
+            raise
         return {(tp.topic, tp.partition): tp.offset for tp in found.topic_partitions if tp.offset >= 0}
 
     def groups(self) -> set[str]:
