@@ -346,6 +346,9 @@ def _binary(data: Any, starts: Ints, sizes: Ints) -> Any:
     second element of it is a slice.
     """
     n = len(starts)
+    size = int(sizes[0]) if n else 0
+    if size > 0 and (sizes == size).all():
+        return _of_one_size(data, starts, size)
     bounds = np.empty(2 * n + 1, dtype=np.int32)
     bounds[0:-1:2] = starts
     np.add(starts, np.maximum(sizes, 0), out=bounds[1::2], casting="unsafe")
@@ -357,6 +360,14 @@ def _binary(data: Any, starts: Ints, sizes: Ints) -> Any:
         return picked
     _, offsets, content = picked.buffers()
     return pa.Array.from_buffers(pa.binary(), n, [_bitmap(valid), offsets, content])
+
+
+def _of_one_size(data: Any, starts: Ints, size: int) -> Any:
+    """As :func:`_binary`, for slices of one size, which is above 0: NumPy copies them in half of the time of Arrow's ``take``."""
+    n = len(starts)
+    every = np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
+    bounds = np.arange(0, (n + 1) * size, size, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(bounds), pa.py_buffer(every[starts])])
 
 
 def _bitmap(valid: npt.NDArray[np.bool_]) -> Any:
