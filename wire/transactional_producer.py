@@ -194,9 +194,11 @@ class RecordTransaction(RecordSender):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None and not self._is_over:
-            self.commit()
-        self.abort()
+        try:
+            if error is None and not self._is_over:
+                self.commit()
+        finally:
+            self.abort()
 
     def _may_commit_positions(self, deadline: Deadline | None) -> bool:
         """Whether the consumer still owns what it has read; its positions are then in the transaction."""

@@ -265,8 +265,8 @@ def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
         first = int(too_far[0])
         raise RecordError(
             f"the record at {ranges[int(records.slice_index[first])].topic_partition} offset "
-            f"{int(records.offset[first])} has the timestamp {int(timestamp[first])} ms, which Spark cannot "
-            "hold: did its producer send micro- or nanoseconds? Leave the column timestamp out with .schema(…), or "
-            "start after the record."
+            f"{int(records.offset[first])} has the timestamp {int(timestamp[first])} ms, which a timestamp "
+            "in microseconds, as Spark's are, cannot hold: did its producer send micro- or nanoseconds? Leave the column "
+            "timestamp out (with .schema(…), or columns of read_topic), or start after the record."
         )
     return to_arrow(timestamp * 1000).view(pa.timestamp("us", tz="UTC"))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pykafka_wire.wire import Consumer, GroupMetadata, Polled, RecordProducer, TopicPartition, TransactionalProducer
@@ -119,6 +120,14 @@ def test_after_an_abort_nothing_is_skipped_where_the_group_has_committed_nothing
         fill(kafka, source, 0, 5)
         assert values(poll(consumer)) == list(range(5))
         producer.transaction(consumer).abort()
+        assert values(poll(consumer)) == list(range(5))
+        no_name = pa.table({"value": [b"x"], "headers": [[{"key": None, "value": b"x"}]]})
+        with (
+            pytest.raises(RecordsNotWrittenError, match="null key"),
+            producer.transaction(consumer) as transaction,
+            contextlib.suppress(ValueError),  # that an error was caught does not make it good
+        ):
+            transaction.send_arrow(source, no_name)
         assert values(poll(consumer)) == list(range(5))
         consumer.after_transaction(None)  # as after a commit of which nobody knows
         assert values(poll(consumer)) == list(range(5))

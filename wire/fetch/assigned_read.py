@@ -167,8 +167,11 @@ class AssignedRead:
                 raise
             # As Java's consumer (KIP-320): continue where the two logs diverge.
             logger.warning("%s; reading on from offset %d", error, error.diverging_offset)
-            position = Position(error.diverging_offset, error.diverging_epoch)
-            self.positions[TopicPartition(error.topic, error.partition)] = position
+            tp, position = (
+                TopicPartition(error.topic, error.partition),
+                Position(error.diverging_offset, error.diverging_epoch),
+            )
+            self.positions[tp], self._kept[tp] = position, min(self._kept[tp], position)
             return None, []
         except BaseException:
             self._read = None

@@ -76,7 +76,7 @@ class Producer:
         transaction: TransactionScope | None = None,
     ) -> None:
         self._cluster = cluster
-        self._settings = settings if settings is not None else cluster.settings
+        self._settings = settings or cluster.settings
         self._transaction = transaction
         self._delivery = Delivery.of(self._settings, transaction)
         self._backoff = Backoff(self._settings)
@@ -121,8 +121,7 @@ class Producer:
 
     @collects_rejected.setter
     def collects_rejected(self, collects: bool) -> None:
-        scope = self._transaction
-        self._rules = AnswerRules(settings=self._settings, collects_rejected=collects, in_transaction=scope is not None)
+        self._rules = AnswerRules(self._settings, collects_rejected=collects, in_transaction=bool(self._transaction))
 
     def partitions_for(self, topic: str) -> int:
         """How many partitions `topic` has, from metadata not older than ``metadata.max.age.ms``."""
@@ -235,8 +234,8 @@ class Producer:
         pauses = self._queues.pauses()
         if not self._in_flight and not pauses:
             return  # with acks=0 all is done once it is sent
-        # A pause that is over needs no wait: that queue waits for an answer. One that ends later ends this wait, so that the
-        # retry of one partition does not depend on another broker's answer.
+        # A pause that is over needs no wait: that queue waits for an answer. One that ends later ends this wait: the retry of
+        # one partition does not depend on another broker's answer.
         moments = [not_before for not_before in pauses if not_before > now or not self._in_flight]
         until = self._clock.deadline(min([*moments, *(sent.expires_at for sent in self._in_flight.oldest())]))
         if deadline is not None:

@@ -26,7 +26,7 @@ A retry beyond ``retries`` or after ``delivery.timeout.ms`` is :class:`Failed`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pykafka_wire.wire.error_codes import Action, error_info
@@ -61,7 +61,7 @@ _CORRUPT_TRIES: Final = 3
 _MOST_RECORD_ERRORS: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AnswerRules:
     """The rules above under a producer's settings.
 
@@ -71,8 +71,8 @@ class AnswerRules:
     """
 
     settings: ClientSettings
-    collects_rejected: bool
-    in_transaction: bool = False
+    collects_rejected: bool = field(kw_only=True)
+    in_transaction: bool = field(kw_only=True, default=False)
 
     def on_answer(
         self,
