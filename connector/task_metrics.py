@@ -9,6 +9,7 @@ and both forms of the datagram; :mod:`pykafka_wire.source.progress.task_figures_
 from __future__ import annotations
 
 import functools
+import hmac
 import json
 import logging
 import socket
@@ -107,19 +108,22 @@ class DriverReceiver:
         """Send the figures to the driver; nothing outside of a Spark task."""
         host = _local_property(_DRIVER_HOST)
         if host:
-            _send(self.encode(figures), host, self.port)
+            _send(self.encode(figures), host.strip("[]"), self.port)  # Spark puts an IPv6 address into brackets
 
     def encode(self, figures: TaskFigures) -> bytes:
-        """The datagram for a task's figures."""
-        return json.dumps([self.token, *(getattr(figures, name) for name in _NAMES)]).encode()
+        """The datagram for a task's figures: the token, and a JSON array of numbers."""
+        return self.token.encode() + json.dumps([getattr(figures, name) for name in _NAMES]).encode()
 
     def decode(self, datagram: bytes) -> TaskFigures | None:
         """The figures of a datagram; None for one that is no task's of this query."""
+        token = self.token.encode()
+        if not hmac.compare_digest(datagram[: len(token)], token):
+            return None  # anybody's: it is not parsed
         try:
-            token, *values = json.loads(datagram)
-        except (ValueError, TypeError):
+            values = json.loads(datagram[len(token) :])
+        except ValueError:
             return None
-        if token != self.token or len(values) != len(_NAMES):
+        if not isinstance(values, list) or len(values) != len(_NAMES):
             return None
         if not all(type(each) in (int, float) for each in values):
             return None
@@ -164,7 +168,7 @@ def _send(datagram: bytes, host: str, port: int) -> None:
 def _address(host: str, port: int) -> tuple[int, Any] | None:  # Any: an address is what its family has
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for what cannot be a host's name
         _log.debug("taskMetrics: %s cannot be resolved (%s): the tasks of this process report nothing.", host, error)
         return None
     return int(family), address

@@ -225,10 +225,10 @@ class MicroBatchStream:
         return round(sum(n * (size or 0.0) for n, size in found))
 
     def close(self) -> None:
-        self._committer.close()
-        self._cluster.close()
         if self._task_figures is not None:
             self._task_figures.close()
+        self._committer.close()
+        self._cluster.close()
 
     def _parse(self, offset_json: dict[str, Any]) -> QueryOffsets:
         # An idle query asks with the same start many times a second.

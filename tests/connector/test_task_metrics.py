@@ -51,7 +51,9 @@ def test_other_datagrams_are_dropped(receiver: TaskFiguresReceiver, until: Any, 
     monkeypatch.setattr(task_metrics, "_local_property", {"spark.driver.host": "127.0.0.1"}.get)
     ours = receiver.address
     replace(ours, token="another query's").send(FIGURES)
-    others = [b"", b"\xff", b"7", b"[]", b'["' + ours.token.encode() + b'", 1]', ours.encode(FIGURES)[:-1]]
+    token = ours.token.encode()
+    others = [b"", b"\xff", b"7", b"[]", token, token + b"[1]", token + b"7", ours.encode(FIGURES)[:-1]]
+    others.append(b"[" * 2048)  # nested too deep for a parser
     others.append(ours.encode(FIGURES).replace(b"1000", b'"1000"'))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for datagram in others:
@@ -68,7 +70,7 @@ def test_outside_of_a_task_nothing_is_sent() -> None:
 def test_an_address_that_leads_nowhere_fails_no_task(monkeypatch: Any) -> None:
     monkeypatch.setattr(task_metrics, "_local_property", {"spark.driver.host": "no such host"}.get)
     DriverReceiver(9, "token").send(FIGURES)
-    for host in ("host.invalid", "127.0.0.1"):
+    for host in ("host.invalid", "no..host", "127.0.0.1"):
         StatsdAgent(host, 9).send(FIGURES)  # nobody listens on discard's port
 
 
