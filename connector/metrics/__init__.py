@@ -44,11 +44,18 @@ def serve_prometheus(
     Raises:
         ImportError: prometheus_client is not installed.
         OSError: the port is in use.
+        ValueError: the registry has these metrics already.
     """
     _require("prometheus_client", "prometheus")
     from pykafka_wire.metrics.prometheus import serve
 
-    return serve(_listener(spark, per_partition), port, addr, registry)
+    server = serve(MetricsListener(QueryFigures(per_partition=per_partition)), port, addr, registry)
+    try:
+        spark.streams.addListener(server.listener)
+    except BaseException:
+        server.close()
+        raise
+    return server
 
 
 def register_prometheus(
@@ -59,13 +66,18 @@ def register_prometheus(
 ) -> MetricsListener:
     """Add the metrics of a session's queries to a registry that your program serves or pushes, by default the global one.
 
+    Once for each registry: add the result to further sessions by ``spark.streams.addListener(listener)``.
+
     Raises:
         ImportError: prometheus_client is not installed.
+        ValueError: the registry has these metrics already.
     """
     _require("prometheus_client", "prometheus")
     from pykafka_wire.metrics.prometheus import register
 
-    return register(_listener(spark, per_partition), registry)
+    listener = register(MetricsListener(QueryFigures(per_partition=per_partition)), registry)
+    spark.streams.addListener(listener)
+    return listener
 
 
 def export_opentelemetry(
@@ -76,20 +88,19 @@ def export_opentelemetry(
 ) -> MetricsListener:
     """Give the metrics of a session's queries to OpenTelemetry, whose SDK your program has set up.
 
+    Once for each provider: add the result to further sessions by ``spark.streams.addListener(listener)``.
+
     Args:
         meter_provider: by default the global one.
 
     Raises:
         ImportError: opentelemetry-api is not installed.
+        ValueError: the provider has these metrics already.
     """
     _require("opentelemetry.metrics", "opentelemetry")
     from pykafka_wire.metrics.opentelemetry import export
 
-    return export(_listener(spark, per_partition), meter_provider)
-
-
-def _listener(spark: Any, per_partition: bool) -> MetricsListener:
-    listener = MetricsListener(QueryFigures(per_partition=per_partition))
+    listener = export(MetricsListener(QueryFigures(per_partition=per_partition)), meter_provider)
     spark.streams.addListener(listener)
     return listener
 

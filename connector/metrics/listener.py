@@ -22,7 +22,11 @@ class MetricsListener(LagListener):
         self.figures = figures
         self.on_duration: Callable[[str, float], None] | None = None
 
-    def onQueryProgress(self, event: Any) -> None:  # Any: Spark's events, which differ between classic and Connect
+    def onQueryStarted(self, event: Any) -> None:  # Any: Spark's events, which differ between classic and Connect
+        """Notes that a known query runs again; a new one is known by its first progress."""
+        self.figures.started(str(event.runId), event.name or str(event.id))
+
+    def onQueryProgress(self, event: Any) -> None:
         """Takes up the figures of a finished micro-batch."""
         super().onQueryProgress(event)
         found = self.figures.progress(event.progress)

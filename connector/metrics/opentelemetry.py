@@ -6,16 +6,20 @@ metric's without the suffixes that Prometheus exporters add by themselves: ``_to
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter, get_meter_provider
 
 from pykafka_wire.metrics.definitions import BY_NAME, DURATION, DURATION_BUCKETS, METRICS, Metric
 from pykafka_wire.metrics.listener import MetricsListener
 from pykafka_wire.metrics.query_figures import QueryFigures
 
 _SECONDS: Final = "_seconds"
+
+#: Providers that have the instruments. An SDK ignores the callbacks of a second instrument of the same name.
+_exported_to: Final[weakref.WeakSet[MeterProvider]] = weakref.WeakSet()
 
 
 def instrument_name(metric: Metric) -> tuple[str, str]:
@@ -25,9 +29,20 @@ def instrument_name(metric: Metric) -> tuple[str, str]:
 
 
 def export(listener: MetricsListener, meter_provider: MeterProvider | None) -> MetricsListener:
-    """Make the instruments; they read the figures whenever the SDK collects."""
+    """Make the instruments; they read the figures whenever the SDK collects.
+
+    Raises:
+        ValueError: the provider has them already.
+    """
     from pykafka_wire import __version__
 
+    meter_provider = meter_provider if meter_provider is not None else get_meter_provider()
+    if meter_provider in _exported_to:
+        raise ValueError(
+            "This meter provider has these metrics already: add the listener that the first export_opentelemetry returned to each "
+            "further session, by spark.streams.addListener(listener)."
+        )
+    _exported_to.add(meter_provider)
     meter = get_meter("pykafka_wire", __version__, meter_provider)
     for metric in METRICS:
         name, unit = instrument_name(metric)
@@ -49,7 +64,7 @@ def export(listener: MetricsListener, meter_provider: MeterProvider | None) -> M
 
 def _observe(figures: QueryFigures, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(_: CallbackOptions) -> Iterable[Observation]:
-        for labels, value in figures.samples()[metric.name].items():
+        for labels, value in figures.values(metric.name).items():
             yield Observation(value, dict(zip(metric.labels, labels, strict=True)))
 
     return observe

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import threading
 from collections.abc import Iterable
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pykafka_wire.metrics.definitions import BY_NAME, DURATION, DURATION_BUCKETS
+from pykafka_wire.metrics.definitions import BY_NAME, DURATION, DURATION_BUCKETS, METRICS
 from pykafka_wire.metrics.listener import MetricsListener
 from pykafka_wire.metrics.query_figures import Durations, QueryFigures
 
@@ -21,6 +22,11 @@ class QueryCollector(Collector):
 
     def __init__(self, figures: QueryFigures) -> None:
         self._figures = figures
+
+    def describe(self) -> Iterable[Metric]:
+        """All families without values: by their names a registry detects that it has them already."""
+        for metric in METRICS:
+            yield Metric(metric.name.removesuffix("_total"), f"{metric.meaning}.", metric.kind)
 
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
         """The families that have values."""
@@ -67,14 +73,42 @@ class PrometheusServer:
 
 
 def register(listener: MetricsListener, registry: CollectorRegistry | None) -> MetricsListener:
-    """Add a listener's figures to a registry, by default the global one."""
-    (registry if registry is not None else REGISTRY).register(QueryCollector(listener.figures))
+    """Add a listener's figures to a registry, by default the global one.
+
+    Raises:
+        ValueError: the registry has such figures already.
+    """
+    try:
+        (registry if registry is not None else REGISTRY).register(QueryCollector(listener.figures))
+    except ValueError as error:
+        raise ValueError(
+            "This registry has metrics of these names already. If they are those of an earlier call, add the listener that it "
+            "returned to each further session, by spark.streams.addListener(listener); else give another registry."
+        ) from error
     return listener
 
 
 def serve(listener: MetricsListener, port: int, addr: str, registry: CollectorRegistry | None) -> PrometheusServer:
-    """Serve a listener's figures, and whatever else is in ``registry``."""
+    """Serve a listener's figures, and whatever else is in ``registry``.
+
+    Raises:
+        OSError: the port is in use.
+        ValueError: the registry has such figures already.
+    """
     registry = registry if registry is not None else CollectorRegistry()
-    register(listener, registry)
-    server, thread = start_http_server(port, addr, registry)
-    return PrometheusServer(server, thread, listener)
+    try:
+        server = PrometheusServer(*start_http_server(port, addr, registry), listener)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise OSError(
+            error.errno,
+            f"Port {port} of {addr} is in use, by another program or by an earlier serve_prometheus in this one: close() that "
+            "server, or give another port, 0 for a free one",
+        ) from error
+    try:
+        register(listener, registry)
+    except BaseException:
+        server.close()
+        raise
+    return server

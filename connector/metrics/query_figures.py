@@ -91,7 +91,7 @@ class _Query:
         self._seen: dict[tuple[str, Labels], float] = {}
 
     def begin(self, run: str) -> None:
-        """A progress of a run comes: its gauges take the place of the last one's."""
+        """A run has started or made progress: its gauges take the place of the last ones."""
         self.gauges.clear()
         if run != self.run:
             self.run = run
@@ -144,6 +144,17 @@ class QueryFigures:
             duration = durations.get("triggerExecution", sum(durations.values()))
             query.durations.add(duration)
         return label, duration
+
+    def started(self, run_id: str, label: str) -> None:
+        """A query's run has begun. A restarted query may find nothing to read for long, and runs nevertheless."""
+        with self._lock:
+            query = self._queries.get(label)
+            if query is None:
+                return
+            self._labels[run_id] = label
+            query.begin(run_id)
+            query.gauges[ACTIVE][(label,)] = 1.0
+            query.gauges[LAST_PROGRESS][(label,)] = time.time()
 
     def idle(self, run_id: str) -> None:
         """A query has nothing to read: it is alive."""

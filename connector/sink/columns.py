@@ -52,7 +52,7 @@ class SinkColumns:
     ) -> SinkColumns:
         """The sink's columns in ``schema``.
 
-        A warning names the columns that are not written, once a process.
+        A warning names the columns that are not written, once for a query.
 
         Args:
             typed: the columns that are encoded under a format, whatever their type.

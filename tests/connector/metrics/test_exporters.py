@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pykafka_wire import metrics
@@ -97,10 +97,31 @@ def test_a_registry_of_the_users_own(session: Any) -> None:
 def test_a_port_in_use_is_an_error(session: Any) -> None:
     server = metrics.serve_prometheus(session, port=0, addr="127.0.0.1")
     try:
-        with pytest.raises(OSError, match="in use"):
-            metrics.serve_prometheus(session, port=server.port, addr="127.0.0.1")
+        registry = CollectorRegistry()
+        with pytest.raises(OSError, match=f"Port {server.port} of 127.0.0.1 is in use.*give another port"):
+            metrics.serve_prometheus(session, port=server.port, addr="127.0.0.1", registry=registry)
+        assert session.streams.listeners == [server.listener]
+        metrics.register_prometheus(session, registry)  # which has nothing of the call that failed
     finally:
         server.close()
+
+
+def test_a_second_session_shares_the_metrics_of_the_first(session: Any) -> None:
+    """Else their series would be there twice, and OpenTelemetry would ignore those of the second."""
+    other, registry, reader = SimpleNamespace(streams=Streams()), CollectorRegistry(), InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    first = metrics.register_prometheus(session, registry)
+    with pytest.raises(ValueError, match="addListener"):
+        metrics.register_prometheus(other, registry)
+    exported = metrics.export_opentelemetry(session, provider)
+    with pytest.raises(ValueError, match="addListener"):
+        metrics.export_opentelemetry(other, provider)
+    assert not other.streams.listeners
+    for listener in (first, exported):
+        listener.onQueryProgress(SimpleNamespace(progress=progress(report(), name="b", run=2)))
+    assert 'pykafka_wire_query_active{query="b"} 1.0' in generate_latest(registry).decode()
+    assert "pykafka_wire_query_active" in str(reader.get_metrics_data())
+    provider.shutdown()
 
 
 def test_one_line_exports_to_opentelemetry(session: Any) -> None:

@@ -60,6 +60,21 @@ def test_counters_go_on_over_a_restart_and_gauges_end_with_the_run() -> None:
     assert figures.values(ACTIVE) == {("copy",): 1.0}
 
 
+def test_a_restarted_query_runs_before_it_has_read_anything() -> None:
+    figures = QueryFigures()
+    figures.started(RUN[1], "copy")
+    assert figures.values(ACTIVE) == {}  # until its progress shows that it is one of ours
+    figures.progress(progress(report()))
+    figures.ended(RUN[1])
+    figures.started(RUN[2], "copy")
+    assert figures.values(ACTIVE) == {("copy",): 1.0} and figures.values(GROUP_LAG) == {}
+    assert set(figures.values("pykafka_wire_last_progress_timestamp_seconds")) == {("copy",)}
+    figures.progress(progress(report(commitSuccesses=1), run=2))
+    assert figures.values("pykafka_wire_commits_total") == {WHERE: 5}
+    figures.ended(RUN[2])
+    assert figures.values(ACTIVE) == {("copy",): 0.0}
+
+
 def test_a_query_that_idles_is_alive() -> None:
     figures = QueryFigures()
     figures.idle(RUN[1])
