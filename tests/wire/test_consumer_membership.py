@@ -32,6 +32,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from tests.wire.fake_broker import CLOSE
 from tests.wire.fake_coordinator import TOPIC_ID, ConsumerGroupCoordinator
 from tests.wire.fake_fetch import answer
@@ -202,6 +203,28 @@ def test_a_forbidden_topic_fails_one_poll_and_the_member_stays(
     n_heartbeats = len(coordinator.heartbeats)
     member.poll_until(lambda: len(coordinator.heartbeats) > n_heartbeats + 1)
     assert member.consumer.assignment == (T0,)
+
+
+def test_a_topic_that_is_forbidden_at_first_is_taken_up_once_it_is_allowed(
+    coordinator: ConsumerGroupCoordinator, member: Member
+) -> None:
+    coordinator.errors = [29, 29]
+    for _ in range(2):
+        with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+            member.poll_until(lambda: False)
+    member.own(T0)
+
+
+def test_heartbeats_go_on_though_metadata_have_no_answer(coordinator: ConsumerGroupCoordinator) -> None:
+    member = Member(coordinator, metadata_max_age_ms="20", default_api_timeout_ms="300")
+    member.subscribe(re.compile("t"))
+    member.own(T0)
+    coordinator.on[MetadataRequest] = lambda *_: None
+    n_asked, n_heartbeats = coordinator.count(MetadataRequest), len(coordinator.heartbeats)
+    deadline = Deadline.after_ms(SOON_MS)
+    while coordinator.count(MetadataRequest) < n_asked + 2 or len(coordinator.heartbeats) < n_heartbeats + 3:
+        assert not deadline.expired
+    member.consumer._close(commit=False, leave=True)
 
 
 def test_a_lost_connection_costs_nothing_but_a_full_heartbeat(

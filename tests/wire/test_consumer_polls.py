@@ -180,3 +180,28 @@ def test_a_paused_partition_is_not_fetched_until_it_is_resumed(
     consumer.resume([T0])
     assert poll_until(consumer, lambda: consumer.position(T0) == N_RECORDS) == N_RECORDS
     assert consumer.paused == (TopicPartition("t", 1),)
+
+
+def test_an_end_is_reported_once_though_reading_begins_anew_for_another_partition(
+    coordinator: GroupCoordinator, consumer: Consumer
+) -> None:
+    other = TopicPartition("t", 1)
+    coordinator.topics["t"][1] = (1, 0)
+    ended: list[TopicPartition] = []
+
+    def ends(n_ends: int) -> list[TopicPartition]:
+        deadline = Deadline.after_ms(SOON_MS)
+        while len(ended) < n_ends:
+            assert not deadline.expired
+            ended.extend(poll(consumer).ended)
+        return sorted(ended)
+
+    consumer.assign({T0: 0, other: 0})
+    assert ends(2) == [T0, other]
+    consumer.pause([other])
+    ended.extend(poll(consumer).ended)
+    consumer.resume([other])
+    ended.extend(poll(consumer).ended)
+    assert ends(2) == [T0, other]
+    consumer.seek(other, N_RECORDS)
+    assert ends(3) == [T0, other, other]

@@ -52,6 +52,8 @@ class AssignedRead:
             None
         )
         self._paused: set[TopicPartition] = set()
+        #: Where the end of a partition was reported last: once for each end, however often reading begins anew for others' sake.
+        self._ended_at: dict[TopicPartition, int] = {}
         #: Where to go back to: what was committed last, or where reading began.
         self._kept: dict[TopicPartition, Position] = {}
         self.n_removals = 0
@@ -74,6 +76,7 @@ class AssignedRead:
         self.n_removals += bool(removed)
         for tp in removed:
             self._kept.pop(tp, None)
+            self._ended_at.pop(tp, None)
             self.positions.pop(tp, None)
             self._unresolved.pop(tp, None)
         self._paused -= removed
@@ -87,6 +90,7 @@ class AssignedRead:
         if tp not in self._unresolved:
             del self.positions[tp]
         self._unresolved[tp] = start
+        self._ended_at.pop(tp, None)
         self._read = None
 
     def keep(self, positions: Mapping[TopicPartition, Position]) -> None:
@@ -167,17 +171,21 @@ class AssignedRead:
                 raise
             # As Java's consumer (KIP-320): continue where the two logs diverge.
             logger.warning("%s; reading on from offset %d", error, error.diverging_offset)
-            tp, position = (
-                TopicPartition(error.topic, error.partition),
-                Position(error.diverging_offset, error.diverging_epoch),
-            )
+            tp = TopicPartition(error.topic, error.partition)
+            position = Position(error.diverging_offset, error.diverging_epoch)
             self.positions[tp], self._kept[tp] = position, min(self._kept[tp], position)
+            self._ended_at.pop(tp, None)
             return None, []
         except BaseException:
             self._read = None
             raise
         self.positions |= self._read.positions()
-        return fetched, self._read.ended()
+        return fetched, [tp for tp in self._read.ended() if self._is_new_end(tp)]
+
+    def _is_new_end(self, tp: TopicPartition) -> bool:
+        before = self._ended_at.get(tp)
+        self._ended_at[tp] = self.positions[tp].offset
+        return before != self._ended_at[tp]
 
     def close(self) -> None:
         """End the look-up in progress, and drop what was fetched."""

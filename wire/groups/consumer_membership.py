@@ -1,12 +1,12 @@
 """A consumer's place in a group of the consumer protocol (KIP-848): its heartbeats, from a thread of its own.
 
-Owns the thread and the requests; their content is :mod:`~pykafka_wire.wire.groups.consumer_member_state`'s. Unlike in the classic
-protocol nobody waits for others: a heartbeat is answered at once, and the coordinator assigns.
+Owns the thread, when the next heartbeat is due, and the steps between it and the consumer's thread;
+:mod:`~pykafka_wire.wire.groups.consumer_member` sends. Unlike in the classic protocol nobody waits for others: a heartbeat is
+answered at once, and the coordinator assigns.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import time
@@ -14,16 +14,15 @@ import uuid
 from typing import Final
 
 from pykafka_wire.wire.backoff import Backoff
-from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
-from pykafka_wire.wire.deadline import CancellableDeadline
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
     NoBrokerAvailableError,
     TransportError,
-    UnsupportedVersionError,
     WireError,
     broker_error,
 )
+from pykafka_wire.wire.groups.consumer_member import ConsumerGroupMember
 from pykafka_wire.wire.groups.consumer_member_state import (
     FENCED_MEMBER_EPOCH,
     TOPIC_AUTHORIZATION_FAILED,
@@ -34,15 +33,12 @@ from pykafka_wire.wire.groups.consumer_member_state import (
 from pykafka_wire.wire.groups.member import LEAVE_TIMEOUT_MS
 from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, Identity
 from pykafka_wire.wire.groups.subscription import Subscription
-from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-_FIRST_WITH_PATTERNS: Final = 1
 #: The interval of heartbeats until the coordinator has named one: the default of Kafka's group.consumer.heartbeat.interval.ms.
 _INTERVAL_MS: Final = 5_000
-_numbers = itertools.count(1)
 
 
 class ConsumerMembership:
@@ -60,17 +56,14 @@ class ConsumerMembership:
             assignor=settings.group_remote_assignor,
             rebalance_timeout_ms=settings.max_poll_interval_ms,
         )
-        self._cluster = cluster
-        self._purpose = f"consumer-member-{next(_numbers)}"
         self._backoff = Backoff(settings)
         self._max_idle_s = settings.max_poll_interval_ms / 1000
-        self._refresh_s = settings.metadata_max_age_ms / 1000
-        self._refreshed_at = float("-inf")
         self._polled_at = time.monotonic()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         #: Guards what follows, and the state machine.
         self._changed = threading.Condition()
+        self._member = ConsumerGroupMember(cluster, self.state_machine, self._changed)
         self._error: WireError | None = None
         #: An error that a poll raises once, after which the membership goes on.
         self._passing_error: WireError | None = None
@@ -155,14 +148,14 @@ class ConsumerMembership:
                 return
             self._closing.set()
             self._changed.notify_all()
-        self._cluster.close_connections(self._purpose)  # ends a heartbeat in progress
+        self._member.close()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(LEAVE_TIMEOUT_MS / 1000)
             machine = self.state_machine
             stays = not leave and machine.identity.instance_id is None
             if machine.state is not ConsumerMemberState.LEFT and not stays:
-                self._leave(for_a_while=not leave)
+                self._member.leave(for_a_while=not leave)
         self.state_machine.state = ConsumerMemberState.LEFT
 
     # --- the thread -------------------------------------------------------------------------------------------------
@@ -183,9 +176,7 @@ class ConsumerMembership:
                     logger.warning("group %s: %s", self.state_machine.group_id, error)
                     self._end_heartbeat(error, goes_on=True)
             except WireError as error:
-                self._end_heartbeat(
-                    error, goes_on=self.state_machine.state is ConsumerMemberState.MEMBER and _passes(error)
-                )
+                self._end_heartbeat(error, goes_on=_passes(error))
             except Exception as error:
                 logger.exception("group %s: the heartbeat thread has failed", self.state_machine.group_id)
                 failure = WireError(
@@ -219,84 +210,26 @@ class ConsumerMembership:
                 "group %s: no poll for %.0f s (max.poll.interval.ms), the member leaves the group until the next poll",
                 machine.group_id, idle_s,
             )  # fmt: skip
-            self._leave(for_a_while=True)
+            self._member.leave(for_a_while=True)
             with self._changed:
                 machine.fence(FENCED_MEMBER_EPOCH)
             return
-        if machine.subscription.pattern is not None and time.monotonic() - self._refreshed_at > self._refresh_s:
-            topics = machine.subscription.matches(self._cluster.topics(None, deadline=self._deadline()))
-            self._refreshed_at = time.monotonic()
-            with self._changed:
-                machine.topics = topics
-        self._heartbeat()
-        self._resolve()
+        if machine.state is ConsumerMemberState.UNJOINED:
+            self._member.match_topics()
+        self._member.heartbeat()
+        # Where metadata have no answer, the place in the group is kept all the same.
+        self._name_assigned()
+        self._member.match_topics()
 
-    def _heartbeat(self) -> None:
-        machine = self.state_machine
-        sent: list[ConsumerGroupHeartbeatRequest] = []
-        deadline = self._deadline()
-
-        def build(node: int) -> ConsumerGroupHeartbeatRequest:
-            self._require_version(node, deadline)
-            with self._changed:
-                if sent:  # the last one may have been processed, or not
-                    machine.repeat_all()
-                sent.append(machine.heartbeat_request())
-            return sent[-1]
-
-        try:
-            response = self._cluster.coordinator_request(
-                CoordinatorKind.GROUP, machine.group_id, build, lambda answer: [answer.error_code],
-                purpose=self._purpose, deadline=deadline,
-            )  # fmt: skip
-        except WireError:
-            with self._changed:
-                machine.repeat_all()
-            raise
-        with self._changed:
-            machine.handle_heartbeat(sent[-1], response)
-        if machine.state is ConsumerMemberState.FENCED:
-            logger.warning(
-                "group %s: the place in the group is lost (error %d), the member joins again with the next poll",
-                machine.group_id, machine.lost_error_code,
-            )  # fmt: skip
-
-    def _require_version(self, node: int, deadline: Deadline) -> None:
-        version = 0 if self.state_machine.subscription.server_pattern is None else _FIRST_WITH_PATTERNS
-        if not self._cluster.supports(
-            node, ConsumerGroupHeartbeatRequest, version, purpose=self._purpose, deadline=deadline
-        ):
-            what = "the consumer group protocol (KIP-848)" if version == 0 else "a SubscriptionPattern"
-            raise UnsupportedVersionError(
-                f"the broker does not support {what}",
-                broker=node,
-                api=ConsumerGroupHeartbeatRequest.name,
-                remedy="It needs Kafka 4.0 or newer: upgrade the brokers, or set group.protocol=classic."
-                if version == 0
-                else "It needs Kafka 4.0 or newer: upgrade the brokers, or subscribe to a pattern of re.compile().",
-            )
-
-    def _resolve(self) -> None:
-        """Find the names of the topics that are assigned. One whose name is not known yet is looked for with the next heartbeat."""
+    def _name_assigned(self) -> None:
+        """Find the names of the topics that are assigned. Those that are not known yet are looked for with the next heartbeat."""
         target = self.state_machine.target
         if target is None or (self._assigned is not None and target == frozenset(self._assigned.values())):
             return
-        ids = {place.topic_id for place in target}
-        names = {place.topic_id: tp.topic for tp, place in self._owned.items()}
-        names |= self._known_names(ids)
-        if ids - names.keys():
-            self._cluster.topics(None, deadline=self._deadline())
-            names |= self._known_names(ids)
-        assigned = {
-            TopicPartition(names[place.topic_id], place.partition): place for place in target if place.topic_id in names
-        }
+        assigned = self._member.assigned(self._owned)
         with self._changed:
             if self.state_machine.target is target:
                 self._assigned = assigned
-
-    def _known_names(self, ids: set[uuid.UUID]) -> dict[uuid.UUID, str]:
-        found = {topic_id: self._cluster.topic_name(topic_id) for topic_id in ids}
-        return {topic_id: name for topic_id, name in found.items() if name is not None}
 
     def _end_heartbeat(self, error: WireError | None = None, *, goes_on: bool = True) -> None:
         machine = self.state_machine
@@ -314,26 +247,6 @@ class ConsumerMembership:
                 ):
                     self._passing_error = error
             self._changed.notify_all()
-
-    def _leave(self, *, for_a_while: bool) -> None:
-        """Leave the group, so that others need not wait for the session timeout. A failure is logged, never raised."""
-        machine = self.state_machine
-        request = machine.leave_request(for_a_while=for_a_while)
-        try:
-            response = self._cluster.coordinator_request(
-                CoordinatorKind.GROUP, machine.group_id, lambda _: request, lambda answer: [answer.error_code],
-                deadline=Deadline.after_ms(LEAVE_TIMEOUT_MS),
-            )  # fmt: skip
-            machine.handle_leave(response)
-        except WireError as error:
-            logger.warning(
-                "group %s: leaving failed, the coordinator drops the member after its session timeout: %s",
-                machine.group_id, error,
-            )  # fmt: skip
-
-    def _deadline(self) -> Deadline:
-        timeout_ms = self._cluster.settings.default_api_timeout_ms
-        return CancellableDeadline(Deadline.after_ms(timeout_ms).at, self._closing)
 
 
 class _Schedule:

@@ -94,14 +94,23 @@ def _share_out(
 
 def _balance(subscribers: Sequence[str], held: Mapping[str, list[TopicPartition]], counts: dict[str, int]) -> bool:
     """Whether partitions had to move from a subscriber to one that has at least two less; the last ones that it got go first."""
+    #: By count, up and down; an entry whose count is no longer its subscriber's is left out when it comes first.
+    least = [(counts[member_id], index) for index, member_id in enumerate(subscribers)]
+    most = [(-n_owned, index) for n_owned, index in least]
+    heapq.heapify(least)
+    heapq.heapify(most)
     moved = False
     while True:
-        givers = [member_id for member_id in subscribers if held[member_id]]
-        giver = max(givers, key=lambda member_id: counts[member_id], default=None)
-        taker = min(subscribers, key=lambda member_id: counts[member_id])
-        if giver is None or counts[giver] - counts[taker] < 2:
+        while least[0][0] != counts[subscribers[least[0][1]]]:
+            heapq.heappop(least)
+        while most and not (held[subscribers[most[0][1]]] and -most[0][0] == counts[subscribers[most[0][1]]]):
+            heapq.heappop(most)
+        if not most or -most[0][0] - least[0][0] < 2:
             return moved
-        held[taker].append(held[giver].pop())
-        counts[giver] -= 1
-        counts[taker] += 1
+        giver, taker = most[0][1], least[0][1]
+        held[subscribers[taker]].append(held[subscribers[giver]].pop())
+        for index, change in ((giver, -1), (taker, 1)):
+            n_owned = counts[subscribers[index]] = counts[subscribers[index]] + change
+            heapq.heappush(least, (n_owned, index))
+            heapq.heappush(most, (-n_owned, index))
         moved = True
