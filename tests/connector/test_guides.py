@@ -20,8 +20,8 @@ from pykafka_wire.values.registry.settings import registry_of
 from tests.connector.shown_code import ORDER, ROOT, Shown, code, send_orders
 
 #: Every document with blocks of Python or SQL. The blocks of README and of the first page are those of guides. test_tutorial.py
-#: runs the tutorial, test_plain_session.py the tables in docs/read.md, metrics/test_exporters.py docs/metrics.md,
-#: tests/connector/deployments what docs/deployment.md shows.
+#: runs the tutorial, test_plain_session.py the tables in docs/read.md and docs/typed-topics.md, metrics/test_exporters.py
+#: docs/metrics.md, tests/connector/deployments what docs/deployment.md shows.
 WITH_CODE = {
     "README.md",
     "docs/checkpoints.md",
@@ -141,7 +141,7 @@ def test_the_guides_to_reading_and_writing(shown: Shown, topic: Any, outside: An
 
 
 def test_the_guide_to_typed_topics(shown: Shown, topic: Any, outside: Any, views: list[str]) -> None:
-    sql, stream, clicks, readings, diverted, pruned, pruned_sql, write = code("docs/typed-topics.md")
+    sql, stream, clicks, readings, diverted, pruned, pruned_sql, _, write = code("docs/typed-topics.md")
     for name in ("orders", "clicks", "readings", "orders-eu"):
         topic(1, name=name)
     send_orders(outside, shown.registry_url, "orders", 4)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "read.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -46,6 +46,10 @@ spark.sql(create)
 before = spark.sql(select).first()[0]
 spark.sql(insert)
 print("COUNTED", before, spark.sql(select).first()[0])
+create, insert, select, _ = open(folder + "/typed_tables.sql").read().split(";")
+spark.sql(create)
+spark.sql(insert)
+print("TYPED", spark.sql(select).collect())
 print("DONE", len(query.recentProgress), query.exception())
 spark.stop()
 """
@@ -55,10 +59,13 @@ def test_warnings_are_logged_once_a_query_and_tables_take_their_options_with_the
     java: None, kafka: Any, topic: Any, outside: Any, tmp_path: Path
 ) -> None:
     source, target = topic(2), topic(2)
-    (block,) = re.findall(r"```sql\n(CREATE TABLE.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    for shown, used in (("broker:9092", kafka.bootstrap_servers), ("'orders'", f"'{source}'")):
-        block = block.replace(shown, used)
-    (tmp_path / "tables.sql").write_text(block)
+    for page, shown, used, file in (
+        ("read.md", "orders", source, "tables.sql"),
+        ("typed-topics.md", "payments", topic(1), "typed_tables.sql"),
+    ):
+        (block,) = re.findall(r"```sql\n(CREATE TABLE.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+        block = block.replace("broker:9092", kafka.bootstrap_servers).replace(f"'{shown}'", f"'{used}'")
+        (tmp_path / file).write_text(block)
     outside.fill(source, [8, 8])
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
@@ -81,3 +88,4 @@ def test_warnings_are_logged_once_a_query_and_tables_take_their_options_with_the
         r"REFUSED .*kafka.bootstrap.servers is missing: .* Spark passes the OPTIONS of a table", done.stdout
     )
     assert "COUNTED 16 17" in done.stdout
+    assert "TYPED [Row(country='NO', sum(value.id)=3, max(offset)=2)]" in done.stdout
