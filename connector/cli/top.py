@@ -38,7 +38,7 @@ _HELP: Final = "q quit   l sort by lag   r by rate   n by name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLook:
-    """One group at a moment; ``lag`` is None where it is unknown."""
+    """One group at a moment; ``lag`` is None where it is unknown, as that of a topic-partition without a leader."""
 
     group: str
     kind: str
@@ -117,15 +117,24 @@ class _Watched:
             for tp in offsets
             if tp.topic in topics and tp.partition in topics[tp.topic].partitions
         }
+        # Brokers would be asked for long: a partition has no leader while all of its replicas are down.
+        led = {tp for tp in there if topics[tp.topic].partitions[tp.partition].leader >= 0}
         isolation = cluster.settings.isolation_level
-        found = list_offsets(cluster, dict.fromkeys(there, LATEST), isolation_level=isolation) if there else {}
+        found = list_offsets(cluster, dict.fromkeys(led, LATEST), isolation_level=isolation) if led else {}
         ends = {tp: listed.offset for tp, listed in found.items()}
         self._histories = {name: self._histories.get(name, LagHistory()) for name in committed}
-        looks = [self._look_at(group, committed[group.name], ends) for group in listed if committed[group.name]]
+        leaderless = there - led
+        looks = [
+            self._look_at(group, committed[group.name], ends, leaderless) for group in listed if committed[group.name]
+        ]
         return sorted(looks, key=_ORDERS["l"])
 
     def _look_at(
-        self, group: ListedGroup, committed: dict[TopicPartition, CommittedOffset], ends: dict[TopicPartition, int]
+        self,
+        group: ListedGroup,
+        committed: dict[TopicPartition, CommittedOffset],
+        ends: dict[TopicPartition, int],
+        leaderless: set[TopicPartition],
     ) -> GroupLook:
         rows = [
             {
@@ -139,13 +148,14 @@ class _Watched:
             if tp in ends
         ]
         look = Look.at(rows)
+        is_known = bool(rows) and leaderless.isdisjoint(committed)
         return GroupLook(
             group=group.name,
             kind="query" if any(_is_of_a_query(at.metadata) for at in committed.values()) else group.kind.lower(),
             state=group.state,
             topics=sorted({tp.topic for tp in committed}),
-            lag=look.lag if rows else None,
-            rates=self._histories[group.name].add(look) if rows else Rates(),
+            lag=look.lag if is_known else None,
+            rates=self._histories[group.name].add(look) if is_known else Rates(),
         )
 
 
