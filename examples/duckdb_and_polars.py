@@ -39,7 +39,7 @@ def main() -> None:
 
     since = {"startingTimestamp": "-1h", "startingOffsetsByTimestampStrategy": "latest"}
     frame = polars.from_arrow(read_topic(options | since, columns=["timestamp", "value"])).unnest("value")
-    largest = frame.sort("amount", descending=True).head(1)
+    largest = frame.sort("amount", descending=True, nulls_last=True).head(1)
     for row in largest.iter_rows(named=True):
         print(f"{len(frame)} orders within an hour, the largest from {row['country']}: {row['amount']}")
 

@@ -146,6 +146,7 @@ def python_api_page() -> str:
             ["serve_prometheus", "register_prometheus", "export_opentelemetry", "MetricsListener"],
             "Metrics for Prometheus and OpenTelemetry.",
         ),
+        ("pykafka_wire.metrics.prometheus", ["PrometheusServer"], "What `serve_prometheus` returns."),
         ("pykafka_wire.values", list(pykafka_wire.values.__all__), "Functions for values in columns."),
         ("pykafka_wire.wire", list(pykafka_wire.wire.__all__), "The Kafka client, which needs no Spark."),
         ("pykafka_wire.local", ["LocalCluster"], "A real Kafka on this machine, for tests."),
