@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import math
 import threading
 import time
 from collections import OrderedDict, defaultdict
@@ -214,12 +215,14 @@ class QueryFigures:
             if figures is None:
                 continue
             for name, figure in _CLIENT_COUNTERS.items():
-                query.add_total(name, (*labels, process), figures[figure] / (1000 if figure.endswith("Ms") else 1))
+                query.add_total(
+                    name, (*labels, process), figures.get(figure, 0) / (1000 if figure.endswith("Ms") else 1)
+                )
             if process == "driver":
-                query.add_total("kafka_consumer_response_total", labels, figures["responses"])
+                query.add_total("kafka_consumer_response_total", labels, figures.get("responses", 0))
             else:
                 for name, figure in _TASK_COUNTERS.items():
-                    query.add_total(name, labels, figures[figure])
+                    query.add_total(name, labels, figures.get(figure, 0))
         if self._per_partition:
             _add_partitions(gauges, source, report)
 
@@ -238,5 +241,5 @@ def _add_partitions(gauges: Mapping[str, dict[Labels, float]], source: Any, repo
 
 
 def _rate(value: float) -> float:
-    """A rate as Spark has it; 0 where it is no number, as in a micro-batch that took no time."""
-    return value if value == value and abs(value) != float("inf") else 0.0
+    """A rate as Spark has it; 0 where it is no number, as in a query's first micro-batch."""
+    return value if math.isfinite(value) else 0.0

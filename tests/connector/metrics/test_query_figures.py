@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from pykafka_wire.metrics.definitions import ACTIVE, GROUP_LAG, GROUP_OFFSET, LOG_END, METRICS
-from pykafka_wire.metrics.query_figures import QueryFigures
+from pykafka_wire.metrics.query_figures import QueryFigures, _rate
 from tests.connector.metrics.progresses import TASKS, progress, report
 
 RUN = {number: str(uuid.UUID(int=number)) for number in (1, 2)}
@@ -91,6 +91,11 @@ def test_two_sources_and_a_query_without_a_name() -> None:
     label = str(uuid.UUID(int=7))
     assert figures.values("pykafka_wire_max_offsets_behind_latest") == {(label, "0"): 8, (label, "2"): 9}
     assert figures.values(GROUP_LAG) == {}
+
+
+@pytest.mark.parametrize("none", [float("nan"), float("inf")])
+def test_a_rate_that_is_no_number_is_0(none: float) -> None:
+    assert _rate(none) == 0.0 and _rate(2.5) == 2.5
 
 
 def test_queries_of_other_sources_are_passed_over() -> None:
