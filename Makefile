@@ -32,13 +32,15 @@ demo: setup  ## the main job on a real local Kafka: topic -> stream -> Delta -> 
 # A process per core runs a file of tests at a time, each with brokers and a Spark session of its own.
 WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# These share next to nothing: a process that is done takes tests of the other's, so that both end at the same time.
+UNIT_PARALLEL := -n $(WORKERS) --dist worksteal
 
 test: setup lint  ## all tests except the long ones, on real brokers; WORKERS=0 in one process
 	$(BIN)/python -m pytest -m "not long" $(PARALLEL) $(PYTEST_ARGS)
 
 .PHONY: check
 check: setup lint  ## before each commit: lint, types, and the tests that need neither Java nor brokers nor Spark
-	$(BIN)/python -m pytest -m unit $(PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m unit $(UNIT_PARALLEL) $(PYTEST_ARGS)
 
 lint: setup  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .

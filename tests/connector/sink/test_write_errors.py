@@ -85,7 +85,7 @@ def test_a_stream_to_brokers_that_are_not_there_fails_before_its_first_batch(que
         queries.stream(subscribe=topic(1))
         .select("value")
         .writeStream.format("pykafka-wire")
-        .options(**{"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "orders"})
+        .options(**NOBODY, topic="orders")
         .option("checkpointLocation", str(queries.checkpoint))
         .trigger(availableNow=True)
         .start()

@@ -109,7 +109,8 @@ def test_a_timestamp_that_spark_cannot_hold_is_named(spark: Any, kafka: Any, top
 def test_a_stream_from_brokers_that_are_not_there_fails_before_its_first_batch(
     trigger: dict[str, Any], spark: Any, tmp_path: Path
 ) -> None:
-    frame = spark.readStream.format("pykafka-wire").option("kafka.bootstrap.servers", "127.0.0.1:1")
+    nobody = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "500"}
+    frame = spark.readStream.format("pykafka-wire").options(**nobody)
     writer = (
         frame.option("subscribe", "t").load().writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     )
