@@ -28,5 +28,5 @@ def test_the_text_names_the_ranges_and_stays_short() -> None:
     assert len(repr(KafkaInputPartition([range_of(p) for p in range(1000)]))) < 200
 
 
-def test_it_holds_ranges_and_the_querys_id_only() -> None:
-    assert vars(KafkaInputPartition([range_of(0)])).keys() == {"ranges", "query", "reader_schemas"}
+def test_it_holds_nothing_else() -> None:
+    assert vars(KafkaInputPartition([range_of(0)])).keys() == {"ranges", "query", "reader_schemas", "receiver"}
