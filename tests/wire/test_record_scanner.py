@@ -105,6 +105,37 @@ def test_guesses_are_used_where_they_can_be(monkeypatch):
         assert bounds_of(batches, [2_000] * 3) == plain_bounds(batches)
 
 
+@pytest.mark.parametrize("gap", [b"", b"h" * 61])
+@pytest.mark.parametrize("every_ms", [0, 1, 3, 200], ids="a record every {} ms".format)
+@pytest.mark.parametrize("size", [0, 20, 92, 300])
+def test_records_of_one_size_are_found_without_a_scan(
+    monkeypatch: pytest.MonkeyPatch, size: int, every_ms: int, gap: bytes
+) -> None:
+    monkeypatch.setattr(record_scanner, "_scan_lanes", None)
+    counts = [70, 1, 64, 65, 150, 200, 63, 500, 30, 2, 900]
+    batches = [
+        b"".join(encode_record(Record(i, i * every_ms, b"%08d" % i, b"v" * size, []), 0, 0) for i in range(count))
+        for count in counts
+    ]
+    if every_ms == 200:  # the third byte that a delta takes then is none that was expected
+        monkeypatch.undo()
+    assert bounds_of(batches, counts, gap) == plain_bounds(batches, gap)
+
+
+def test_one_record_of_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its batch is as large as if another record's timestamp were later; the batches of the sample have none."""
+    counts = [200] * 20
+    batches = []
+    for nth, count in enumerate(counts):
+        longer = 7 if nth == 15 else count
+        batches.append(
+            b"".join(
+                encode_record(Record(i, 0, b"%08d" % i, b"v" * (30 + (i == longer)), []), 0, 0) for i in range(count)
+            )
+        )
+    assert bounds_of(batches, counts) == plain_bounds(batches)
+
+
 def test_a_count_too_high_or_too_low_is_an_error():
     for n in (10, 3_000):
         batch = batch_of(values("text", n, 50))

@@ -3,11 +3,13 @@
 Owns that scan only. A record's length gives the beginning of the next one, so no later beginning is certain. This module does
 not read the fields of a record. https://kafka.apache.org/documentation/#record
 
-How: every 16 to 64 records it guesses a position that looks like the beginning of a record (an *anchor*). From all
-anchors at once, NumPy scans in parallel *lanes*, one record of each lane per step. If a lane ends exactly at the next anchor,
-that anchor is a record's beginning: the first lane begins at the batch's first record, which is certain, so by induction all
-joined lanes are correct. If a lane misses the next anchor, a plain loop scans from there until it reaches an anchor. The
-result is checked as a whole (:func:`record_bounds`), so a wrong guess costs only time.
+How: where all records of a batch have the same size but for their deltas, their places follow from the batch's size
+(:mod:`~pykafka_wire.wire.records.regular_batches`), and are only checked. Else it guesses, every 16 to 64 records, a position
+that looks like the beginning of a record (an *anchor*). From all anchors at once, NumPy scans in parallel *lanes*, one record of
+each lane per step. If a lane ends exactly at the next anchor, that anchor is a record's beginning: the first lane begins at the
+batch's first record, which is certain, so by induction all joined lanes are correct. If a lane misses the next anchor, a plain
+loop scans from there until it reaches an anchor. The result is checked as a whole (:func:`record_bounds`), so a wrong guess
+costs only time.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pykafka_wire.wire.errors import CorruptBatchError
+from pykafka_wire.wire.records.regular_batches import regular_ends
 from pykafka_wire.wire.records.varints import Ints, Octets
 
 #: The shortest record: attributes, two deltas, two lengths and the header count take a byte each.
@@ -29,6 +32,8 @@ MIN_RECORD_BYTES: Final = 6
 #: NumPy calls, or the difference is negligible.
 _MIN_RECORDS_FOR_LANES: Final = 1500
 _MAX_RECORD_BYTES_FOR_LANES: Final = 4096
+#: So many batches show whether records are of one size.
+_SAMPLED_BATCHES: Final = 8
 #: Records per lane: shorter lanes mean fewer steps, but more guesses.
 _MIN_RECORDS_PER_LANE: Final = 16
 _MAX_RECORDS_PER_LANE: Final = 64
@@ -80,17 +85,13 @@ def record_bounds(
     ends = None
     n_bytes = int((batch_ends - batch_starts).sum())
     if n_records >= _MIN_RECORDS_FOR_LANES and n_bytes < n_records * _MAX_RECORD_BYTES_FOR_LANES:
+        regular = _regular_bounds(buffer, batch_starts, batch_ends, counts)
+        if regular is not None:
+            return regular
         ends = _scan_lanes(buffer, batch_starts, batch_ends, counts)
     if ends is None:
         ends = _scan_one_by_one(buffer, batch_starts, batch_ends, counts, base_offsets)
-    starts = np.empty(n_records, dtype=np.int64)
-    starts[1:] = ends[:-1]
-    starts[np.cumsum(counts) - counts] = batch_starts
-    words = _words(buffer)[np.minimum(starts, len(buffer) - 2)]
-    size = _STEPS.take(words)
-    body = starts + 1
-    body += words >> 7 & 1
-    other = np.flatnonzero(starts + size != ends)
+    starts, body, other = _bodies(buffer, batch_starts, counts, ends)
     if len(other):  # lengths of three bytes and more, or invalid ones
         length, body[other] = _lengths(buffer, starts[other])
         wrong = (length < MIN_RECORD_BYTES) | (body[other] + length != ends[other])
@@ -98,6 +99,39 @@ def record_bounds(
             batch = int(np.searchsorted(np.cumsum(counts), other[np.argmax(wrong)], side="right"))
             raise CorruptBatchError("a record's length is negative or too short", offset=base_offsets[batch])
     return body, ends
+
+
+def _bodies(buffer: Octets, batch_starts: Ints, counts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
+    """``(starts, starts of bodies, others)`` of records with these ends; others are the numbers of those whose length, as far as
+    two bytes tell it, does not lead to their end."""
+    starts = np.empty(len(ends), dtype=np.int64)
+    starts[1:] = ends[:-1]
+    starts[np.cumsum(counts) - counts] = batch_starts
+    words = _words(buffer)[np.minimum(starts, len(buffer) - 2)]
+    size = _STEPS.take(words)
+    body = starts + 1
+    body += words >> 7 & 1
+    return starts, body, np.flatnonzero(starts + size != ends)
+
+
+def _regular_bounds(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> tuple[Ints, Ints] | None:
+    """As :func:`record_bounds` where records differ in size by their deltas only; else None, mostly after a few batches.
+
+    Every length is compared with its guess, so the guesses are right if all agree: from the batch's start to its end.
+    """
+    first_sizes = _STEPS.take(_words(buffer)[np.minimum(batch_starts, len(buffer) - 2)]).astype(np.int64)
+    if not first_sizes.all():
+        return None
+    bounds = None
+    for some in (slice(_SAMPLED_BATCHES), slice(None)):
+        ends = regular_ends(first_sizes[some], batch_starts[some], batch_ends[some], counts[some])
+        if ends is None:
+            return None
+        _, body, other = _bodies(buffer, batch_starts[some], counts[some], ends)
+        if len(other):
+            return None
+        bounds = body, ends
+    return bounds
 
 
 def _words(buffer: Octets) -> Words:
