@@ -1,8 +1,9 @@
-"""Each example is run as its docstring says, on a real broker."""
+"""Each example on a real broker, by the arguments of its docstring: as a program, or its main() in the session that tests share."""
 
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -16,10 +17,11 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
 from tests.connector.debezium import Database, first_changes, json_bytes, more_changes
+from tests.quick_start import quick_spark_variables
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 # Run by `make demo`, with a check of its own at its end; by tests/wire/test_walkthrough.py.
-# What tests/connector/test_examples_in_session.py runs in the session that tests share is run as programs by `make examples`.
+# What the tests run in the session that they share is run as programs by `make examples`.
 RUN_ELSEWHERE = {"demo.py", "protocol_walkthrough.py"}
 
 
@@ -51,6 +53,21 @@ def run(name: str, *arguments: str, environment: dict[str, str], folder: Path) -
     return done.stdout
 
 
+@pytest.fixture
+def in_session(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs an example's main() on the session that tests share, and returns what it prints: a Spark of its own for each
+    takes 15 s of processor time."""
+
+    def run_in_session(name: str, *arguments: str) -> str:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "argv", [name, *arguments])
+            patched.setattr(type(spark), "stop", lambda self: None)
+            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run_in_session
+
+
 def test_every_example_is_run_and_says_how() -> None:
     examples = {path.name for path in EXAMPLES.glob("*.py")} - RUN_ELSEWHERE
     assert examples == {
@@ -72,15 +89,14 @@ def test_every_example_is_run_and_says_how() -> None:
         assert f"python examples/{name} --bootstrap" in (EXAMPLES / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.timeout(1800)  # five Spark processes, one after the other
+@pytest.mark.timeout(900)
 def test_written_queried_and_streamed_into_delta(
-    kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str], spark: Any
+    kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str], spark: Any, in_session: Callable[..., str]
 ) -> None:
     name, table = topic(3), tmp_path / "orders"
     common = ["--bootstrap", kafka.bootstrap_servers, "--topic", name]
-    where: dict[str, Any] = {"environment": environment, "folder": tmp_path}
 
-    assert run("write_topic.py", *common, "--rows", "1000", **where) == f"1000 records written to {name}\n"
+    assert in_session("write_topic.py", *common, "--rows", "1000") == f"1000 records written to {name}\n"
     records = consume(kafka.bootstrap_servers, name, partitions=3, count=1000)
     assert all(record.headers() == [("source", b"write_topic")] for record in records)
     assert min(record.value() for record in records) == b'{"order":0,"pieces":1}'
@@ -90,18 +106,20 @@ def test_written_queried_and_streamed_into_delta(
     assert len(partitions_of) == 100
     assert all(len(partitions) == 1 for partitions in partitions_of.values())
 
-    shown = cells(run("sql_over_topics.py", *common, **where))
+    shown = cells(in_session("sql_over_topics.py", *common))
+    spark.catalog.dropTempView("topic")
     assert [int(row[0]) for row in shown] == [0, 1, 2]
     assert sum(int(row[1]) for row in shown) == 1000
     query = "SELECT count(DISTINCT key) AS customers FROM topic"
-    assert cells(run("sql_over_topics.py", *common, "--query", query, **where)) == [["100"]]
+    assert cells(in_session("sql_over_topics.py", *common, "--query", query)) == [["100"]]
+    spark.catalog.dropTempView("topic")
 
-    streamed = run("stream_to_delta.py", *common, "--table", str(table), **where)
+    streamed = in_session("stream_to_delta.py", *common, "--table", str(table))
     assert streamed == f"1000 records written by this run, 1000 in {table}\n"
     produce(kafka.bootstrap_servers, name, 1)
-    assert follow([*common, "--table", str(table)], lambda: rows(spark, table) >= 1001, **where) == (
-        f"1 records written by this run, 1001 in {table}\n"
-    )
+    soon: dict[str, Any] = {"environment": environment | quick_spark_variables(), "folder": tmp_path}
+    followed = follow([*common, "--table", str(table)], lambda: rows(spark, table) >= 1001, **soon)
+    assert followed == f"1 records written by this run, 1001 in {table}\n"
 
 
 def test_the_client_works_without_spark(kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str]) -> None:
@@ -135,19 +153,11 @@ def test_the_lag_is_told_through_spark_connect(
     assert "was not told" not in told
 
 
-@pytest.mark.timeout(900)
-def test_a_topic_copied_exactly_once(kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_topic_copied_exactly_once(kafka: Any, topic: Any, tmp_path: Path, in_session: Callable[..., str]) -> None:
     source, target = topic(3), topic(3)
     produce(kafka.bootstrap_servers, source, 500)
     arguments = ["--bootstrap", kafka.bootstrap_servers, "--source", source, "--target", target]
-    printed = run(
-        "exactly_once.py",
-        *arguments,
-        "--checkpoint",
-        str(tmp_path / "checkpoint"),
-        environment=environment,
-        folder=tmp_path,
-    )
+    printed = in_session("exactly_once.py", *arguments, "--checkpoint", str(tmp_path / "checkpoint"))
     assert printed == f"500 records copied to {target} by this run\n"
 
     def places(name: str) -> list[tuple[int, bytes, tuple[int, int]]]:
@@ -173,6 +183,13 @@ def test_those_that_other_tests_run_in_a_shared_session_run_as_programs(
     run("write_topic.py", "--bootstrap", kafka.bootstrap_servers, "--topic", name, "--rows", "1", **where)
     common = ["--bootstrap", kafka.bootstrap_servers, "--topic", name]
     assert cells(run("batch_read.py", *common, "--since=-1h", **where))[0][:2] == ["1", "1"]
+    assert [row[:2] for row in cells(run("sql_over_topics.py", *common, **where))] == [["0", "1"]]
+    streamed = str(tmp_path / "streamed")
+    printed = run("stream_to_delta.py", *common, "--table", streamed, **where)
+    assert printed == f"1 records written by this run, 1 in {streamed}\n"
+    copy = ["--source", name, "--target", topic(1), "--checkpoint", str(tmp_path / "checkpoint")]
+    printed = run("exactly_once.py", "--bootstrap", kafka.bootstrap_servers, *copy, **where)
+    assert printed == f"1 records copied to {copy[3]} by this run\n"
     table = str(tmp_path / "table")
     assert run("upsert_to_delta.py", *common, "--table", table, **where) == f"1 keys in {table}\n"
     topics = ["--clean", topic(1), "--broken", topic(1)]
