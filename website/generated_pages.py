@@ -169,7 +169,9 @@ def examples_page() -> str:
         "`make cluster TOPIC=orders:3` starts a Kafka to try them on.",
         "",
     ]
-    for path in sorted((ROOT / "examples").glob("*.py")):
+    examples = ROOT / "examples"
+    for path in [*sorted(examples.glob("*.py")), *sorted(examples.glob("*/transformations/*.py"))]:
         docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        lines.append(f"- [{path.name}](../examples/{path.name}): {docstring.partition(chr(10))[0]}")
+        name = path.relative_to(examples).as_posix()
+        lines.append(f"- [{name}](../examples/{name}): {docstring.partition(chr(10))[0]}")
     return "\n".join(lines) + "\n"
