@@ -12,7 +12,6 @@ import pyspark
 import pytest
 
 from tests.connector.deployments.run import environment_of, run
-from tests.quick_start import quick_spark_variables
 
 PROJECT = Path(__file__).resolve().parents[3] / "examples" / "pipeline"
 SPARK_PIPELINES = Path(pyspark.__file__).parent / "bin" / "spark-pipelines"
@@ -51,7 +50,7 @@ def test_a_streaming_table_a_view_and_two_sinks(
         text = text.replace(f'"subscribe", "{name}"', f'"subscribe", "{its_own}"')
         text = text.replace(f'"topic": "{name}"', f'"topic": "{its_own}"')
     definitions.write_text(text)
-    environment = environment_of(sys.executable, PYSPARK_PYTHON=sys.executable, **quick_spark_variables())
+    environment = environment_of(sys.executable, PYSPARK_PYTHON=sys.executable)
     expected: list[int] = []
     for numbers in (range(20), range(20, 25)):
         outside.produce(names["orders"], [outside.Record(value=order(each), partition=each % 2) for each in numbers])
