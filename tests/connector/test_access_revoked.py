@@ -1,8 +1,10 @@
-"""Permissions are taken away while a query runs: it ends at once, with the reason and without a secret (fault 38)."""
+"""Permissions are taken away while a query runs: it ends at once, with the reason and without a secret (fault 38). And what a
+member of a group may not do."""
 
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from pykafka_wire.wire import Consumer
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import Operation, topic_operations
+from pykafka_wire.wire.errors import BrokerError
+from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
 from pykafka_wire.wire.settings import ClientSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -96,3 +101,41 @@ def test_a_query_whose_permission_is_taken_away_ends_and_says_why(
     said = capfd.readouterr()
     assert "alice-secret" not in text + said.out + said.err
     assert len(outside.consume(sink)) == 10
+
+
+@pytest.mark.needs("consumer protocol of KIP-848")
+def test_a_member_of_a_group_is_refused_what_is_forbidden_and_goes_on_once_its_topic_is_allowed(
+    guarded_kafka: Any, topic: Any, outside_of: Any, until: Any
+) -> None:
+    outside, name = outside_of(guarded_kafka.bootstrap_servers), topic(cluster=guarded_kafka)
+    group = f"g-{uuid.uuid4().hex[:8]}"
+    settings = {key.removeprefix("kafka."): value for key, value in ALICE.items()}
+    settings |= {"bootstrap.servers": guarded_kafka.bootstrap("SASL"), "group.protocol": "consumer"}
+
+    def grant(resource: ResourceType, named: str) -> None:
+        for granted in outside.admin.create_acls([rule(AclBinding, resource, named, AclOperation.READ)]).values():
+            granted.result(30)
+
+    def may_use_the_group(cluster: Cluster) -> bool:
+        with suppress(BrokerError):
+            return fetch_offsets(cluster, group, None) == {}
+        return False
+
+    def is_assigned(consumer: Consumer) -> bool:
+        with suppress(BrokerError):  # until the broker knows of the permission
+            consumer.poll(200)
+        return bool(consumer.assignment)
+
+    with Consumer(settings | {"group.id": group}) as consumer:
+        consumer.subscribe([name])
+        with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+            until(lambda: consumer.poll(200), what="the refusal of the group")
+    grant(ResourceType.GROUP, group)
+    with Cluster(ClientSettings.from_options(settings)) as cluster:
+        until(lambda: may_use_the_group(cluster), what="the permission for the group")
+    with Consumer(settings | {"group.id": group}) as consumer:
+        consumer.subscribe([name])
+        with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+            until(lambda: consumer.poll(200), what="the refusal of the topic")
+        grant(ResourceType.TOPIC, name)
+        until(lambda: is_assigned(consumer), what="an assignment")

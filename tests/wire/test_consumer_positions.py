@@ -1,4 +1,4 @@
-"""Pausing, offsets by time and subscriptions by pattern of a consumer on a real broker."""
+"""Pausing, offsets by time, subscriptions by pattern, and group protocols of consumers on a real broker."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire import EARLIEST, ClientSettings, Consumer, TopicPartition
+from pykafka_wire.wire import EARLIEST, ClientSettings, Consumer, TopicPartition, WireError
 from pykafka_wire.wire.cluster.admin import create_topics, delete_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
-from tests.wire.test_consumer import ends_of, poll_until, produce, records_of
+from pykafka_wire.wire.errors import BrokerError
+from tests.broker_features import lacking
+from tests.wire.test_consumer import Reader, await_shares, ends_of, poll_until, produce, records_of
 
 pytestmark = pytest.mark.broker
 
@@ -108,3 +110,44 @@ def test_one_string_is_no_list_of_topics(settings: dict[str, str]) -> None:
         pytest.raises(TypeError, match=r"subscribe\(\['orders'\]\)"),
     ):
         consumer.subscribe("orders")
+
+
+def test_members_agree_on_a_strategy_that_all_of_them_name(kafka: Any, topic: Any, settings: dict[str, str]) -> None:
+    """A group on its way from range to cooperative-sticky: one member gives everything up before it joins, the other nothing."""
+    name = topic(partitions=4)
+    everything = {TopicPartition(name, partition) for partition in range(4)}
+    named = settings | {"group.id": f"group-{uuid.uuid4().hex[:12]}", "heartbeat.interval.ms": "100"}
+    strategy = "partition.assignment.strategy"
+    with (
+        Consumer(named | {strategy: "range,cooperative-sticky"}) as both,
+        Consumer(named | {strategy: "cooperative-sticky"}) as sticky,
+        Consumer(named | {strategy: "roundrobin"}) as other,
+    ):
+        readers = [Reader(both, [name]), Reader(sticky, [name])]
+        readers[0].start()
+        await_shares(readers[:1], everything)
+        readers[1].start()
+        await_shares(readers, everything)
+        assert {tp for revoked in readers[0].revoked for tp in revoked} == everything
+        other.subscribe([name])
+        with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
+            poll_until(other, lambda _: False)
+        readers[0].end()
+        both.close()
+        await_shares(readers[1:], everything)
+        readers[1].end()
+        assert not readers[1].revoked
+
+
+def test_brokers_have_the_consumer_protocol_or_the_error_says_what_to_do(
+    kafka: Any, topic: Any, settings: dict[str, str]
+) -> None:
+    name = topic()
+    named = {"group.id": f"group-{uuid.uuid4().hex[:12]}", "group.protocol": "consumer"}
+    with Consumer(settings | named) as consumer:
+        consumer.subscribe([name])
+        if lacking(["consumer protocol of KIP-848"]):
+            with pytest.raises(WireError, match=r"Kafka 4\.0.*group\.protocol=classic"):
+                poll_until(consumer, lambda _: False)
+        else:
+            poll_until(consumer, lambda _: consumer.assignment == (TopicPartition(name, 0),))
