@@ -96,7 +96,9 @@ class Consumer:
                 refreshed (``metadata.max.age.ms``), or a :class:`SubscriptionPattern`, matched by the group's coordinator.
                 Patterns never match internal topics.
             on_assigned: called with the partitions that are assigned in addition to those before.
-            on_revoked: called before partitions are revoked, while their offsets can still be committed.
+            on_revoked: called before partitions are revoked, while their offsets can still be committed, unless the place in
+                the group is lost: then :meth:`commit` raises BrokerError in it. What it raises, :meth:`poll` raises, and the
+                partitions are revoked all the same.
 
         Raises:
             SettingsError: there is no ``group.id``, this client implements none of the assignment strategies, or the group
@@ -327,9 +329,11 @@ class Consumer:
         # A member that lost its place must not commit: another one may own the partitions already.
         if not self._membership.lost and not self._commits.commit_before_revocation(self._read.positions, deadline):
             return False
-        if self._on_revoked is not None:
-            self._on_revoked(tuple(sorted(partitions)))
-        self._give_up(partitions)
+        try:
+            if self._on_revoked is not None:
+                self._on_revoked(tuple(sorted(partitions)))
+        finally:
+            self._give_up(partitions)  # the group does not wait for a callback that fails
         return True
 
     def _give_up(self, partitions: frozenset[TopicPartition]) -> None:

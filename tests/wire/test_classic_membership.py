@@ -5,6 +5,7 @@ Hand-overs on real brokers are in test_consumer.py and test_mixed_incremental_gr
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from pykafka_wire.wire import Consumer, TopicPartition
 from pykafka_wire.wire.cluster.cluster import Deadline
+from pykafka_wire.wire.errors import BrokerError
+from pykafka_wire.wire.groups.classic_membership import ClassicMembership
 from pykafka_wire.wire.groups.strategies import COOPERATIVE_STICKY, decode_subscriber, encode_assignment
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.protocol.messages.group import (
@@ -161,6 +164,34 @@ def test_a_member_that_lost_its_place_gives_up_everything_without_a_commit_befor
     assert coordinator.claims[-1] == ((), -1)
     assert coordinator.count(OffsetCommitRequest) == 0
     member.poll_until(lambda: member.consumer.position(T0) == 5)  # the committed offset, others may have moved it
+
+
+def test_a_member_that_was_lost_and_joined_again_between_two_polls_commits_nothing_of_what_it_owned(
+    coordinator: Cooperative, member: Member
+) -> None:
+    """The new generation is valid, but others may have owned the partitions meanwhile, and processed the same records."""
+    polled = threading.Event()
+
+    def join() -> JoinGroupResponse:
+        assert polled.wait(SOON_MS / 1000)
+        return coordinator.join()
+
+    coordinator.codes = [UNKNOWN_MEMBER_ID]
+    coordinator.on[JoinGroupRequest] = lambda *_: join()
+    coordinator.rebalance()
+    member.poll_until(lambda: len(coordinator.claims) == 2)
+    polled.set()
+    membership = member.consumer._membership
+    assert isinstance(membership, ClassicMembership)
+    assert membership._thread.wait_until_stable(Deadline.after_ms(SOON_MS))
+    for call in (member.consumer.commit, member.consumer.group_metadata):
+        with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
+            call()
+    assert coordinator.count(OffsetCommitRequest) == 0
+    member.poll_until(lambda: len(member.events) == 3 and member.consumer.position(T0) == 5)
+    member.consumer.commit()
+    (commit,) = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)]
+    assert commit.generation_id_or_member_epoch == 2
 
 
 def test_a_rebalance_that_changes_nothing_calls_nobody(coordinator: Cooperative, member: Member) -> None:

@@ -120,7 +120,7 @@ def test_a_response_without_an_assignment_changes_none() -> None:
     assert machine.target == {Place(A, 0)}
 
 
-@pytest.mark.parametrize("code", [25, 110])
+@pytest.mark.parametrize("code", [25, 69, 110])
 def test_a_fenced_member_gives_up_what_it_owned_and_joins_from_epoch_0(code: int) -> None:
     machine = member()
     beat(machine, response(5, {A: [0]}))
@@ -145,7 +145,7 @@ RETRIED = {
 }
 
 
-@pytest.mark.parametrize("code", sorted(ERRORS.keys() - RETRIED - {0, 25, 29, 110}))
+@pytest.mark.parametrize("code", sorted(ERRORS.keys() - RETRIED - {0, 25, 29, 69, 110}))
 def test_any_other_error_ends_the_membership_with_its_reason(code: int) -> None:
     machine = member(instance_id="i")
     beat(machine, response(5, {A: [0]}))

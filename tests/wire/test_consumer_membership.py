@@ -170,7 +170,7 @@ def test_a_coordinator_that_loads_or_moves_is_asked_again(
     assert all(each.rebalance_timeout_ms >= 0 for each in coordinator.heartbeats[:3])
 
 
-@pytest.mark.parametrize("code", [25, 110])
+@pytest.mark.parametrize("code", [25, 69, 110])
 def test_a_member_that_lost_its_place_gives_up_everything_without_a_commit_and_joins_again(
     coordinator: ConsumerGroupCoordinator, code: int, new_member: Callable[..., Member]
 ) -> None:
@@ -188,7 +188,7 @@ def test_a_member_that_lost_its_place_gives_up_everything_without_a_commit_and_j
     assert len({join.member_id for join in joins}) == 1
 
 
-@pytest.mark.parametrize("code", [-1, 24, 30, 35, 42, 69, 81, 82, 111, 112, 128])
+@pytest.mark.parametrize("code", [-1, 24, 30, 35, 42, 81, 82, 111, 112, 128])
 def test_a_group_that_refuses_the_member_fails_each_poll(
     coordinator: ConsumerGroupCoordinator, member: Member, code: int
 ) -> None:
@@ -203,6 +203,47 @@ def test_a_group_that_refuses_the_member_fails_each_poll(
     n_heartbeats = len(coordinator.heartbeats)
     member.consumer.close()
     assert len(coordinator.heartbeats) == n_heartbeats  # it has no place to leave
+
+
+def test_a_callback_that_fails_fails_one_poll_and_the_partitions_are_revoked_all_the_same(
+    coordinator: ConsumerGroupCoordinator,
+) -> None:
+    """As that of a member which lost its place, and commits in it."""
+    member = Member(coordinator)
+    member.consumer.subscribe(["t"], on_revoked=lambda _: member.consumer.commit())
+    member.own(T0)
+    coordinator.errors = [25]
+    with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
+        member.poll_until(lambda: False)
+    assert member.consumer.assignment == ()
+    member.own(T0)
+    member.consumer._close(commit=False, leave=True)
+
+
+def test_a_revocation_that_was_called_off_leaves_no_later_one_without_its_commit(
+    coordinator: ConsumerGroupCoordinator,
+) -> None:
+    member = Member(coordinator, enable_auto_commit="true", auto_commit_interval_ms="3600000")
+    member.subscribe()
+    coordinator.assigned = [0, 1]
+    member.own(T0, T1)
+    member.poll_until(lambda: member.consumer.position(T1) == 5)
+    member.consumer.seek(T1, 7)
+    coordinator.on[OffsetCommitRequest] = lambda *_: None
+    coordinator.assigned = [0]
+    member.poll_until(lambda: coordinator.count(OffsetCommitRequest) == 1)
+    coordinator.assigned = [0, 1]
+    n_fetches = coordinator.count(FetchRequest)
+    member.poll_until(lambda: coordinator.count(FetchRequest) > n_fetches + 1)
+    member.consumer.seek(T1, 9)
+    coordinator.on[OffsetCommitRequest] = lambda request, _: commit_answer(request)
+    coordinator.drop()
+    coordinator.assigned = [0]
+    member.own(T0)
+    assert member.events == [("assigned", (T0, T1)), ("revoked", (T1,))]
+    last = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)][-1]
+    assert [p.committed_offset for topic in last.topics for p in topic.partitions] == [9]
+    member.consumer._close(commit=False, leave=True)
 
 
 def test_a_forbidden_topic_fails_one_poll_and_the_member_stays(

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire import Consumer, Polled, TopicPartition
-from pykafka_wire.wire.cluster.cluster import Deadline
+from pykafka_wire.wire import ClientSettings, Consumer, Polled, TopicPartition
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.fetch.assigned_read import AssignedRead
+from pykafka_wire.wire.fetch.positions import Position
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.protocol.messages.group import HeartbeatRequest, HeartbeatResponse, JoinGroupRequest
 from pykafka_wire.wire.protocol.messages.group_offsets import (
@@ -24,6 +26,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from pykafka_wire.wire.records.decode import Columns
 from tests.wire.fake_coordinator import GroupCoordinator
 from tests.wire.fake_fetch import N_RECORDS, answer, asked_of, batch_at
 
@@ -114,6 +117,40 @@ def test_a_poll_ends_in_time_while_the_groups_offsets_are_looked_up(
     poll_until(consumer, lambda: not consumer._read._unresolved)
     assert consumer.position(T0) >= 3
     assert poll_until(consumer, lambda: consumer.position(T0) == N_RECORDS) <= N_RECORDS - 3
+
+
+def test_an_offset_that_was_sought_is_the_position_and_is_committed_at_once(
+    coordinator: GroupCoordinator, consumer: Consumer
+) -> None:
+    coordinator.on[OffsetFetchRequest] = lambda *_: None
+    consumer.assign([T0])
+    poll_until(consumer, lambda: bool(coordinator.count(OffsetFetchRequest)))
+    consumer.seek(T0, 3)
+    assert consumer.position(T0) == 3
+    coordinator.drop()  # a broker answers one request of a connection after the other
+    consumer.commit()
+    (commit,) = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)]
+    assert offsets_of(commit) == [3]
+
+
+def test_a_position_is_waited_for_though_starts_of_others_are_being_looked_up() -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def committed_positions(*_: Any) -> dict[TopicPartition, Position]:
+        asked.set()
+        assert answered.wait(IN_TIME_S)
+        return {T0: Position(7)}
+
+    settings = ClientSettings.from_options({"bootstrap.servers": "127.0.0.1:1"})
+    with Cluster(settings) as cluster:
+        read = AssignedRead(cluster, Columns(), committed_positions)
+        read.add({T0: None})
+        read.poll(Deadline.after_ms(0))
+        assert asked.wait(IN_TIME_S)
+        other = TopicPartition("t", 1)
+        read.add({other: 5})
+        answered.set()
+        assert (read.position(other, Deadline.after_ms(SOON_MS)), read.positions[T0].offset) == (5, 7)
 
 
 def test_look_ups_of_an_earlier_assignment_do_not_outlive_close(

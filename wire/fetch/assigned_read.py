@@ -81,15 +81,18 @@ class AssignedRead:
             self._unresolved.pop(tp, None)
         self._paused -= removed
         self._read = None
-        if self._lookup is not None and not removed.isdisjoint(self._lookup[0]):  # its result may be out of date
-            self._lookup[1].cancel()
-            self._lookup = None
+        self._drop_lookup(removed)
 
     def seek(self, tp: TopicPartition, start: Start) -> None:
         """Continue at ``start``. Raises KeyError for a partition that is not assigned."""
+        self._drop_lookup({tp})
         if tp not in self._unresolved:
             del self.positions[tp]
-        self._unresolved[tp] = start
+        if start is None or start < 0:
+            self._unresolved[tp] = start
+        else:  # known at once: a commit that follows must not leave it out
+            self._unresolved.pop(tp, None)
+            self.positions[tp] = self._kept[tp] = Position(start)
         self._ended_at.pop(tp, None)
         self._read = None
 
@@ -104,8 +107,12 @@ class AssignedRead:
 
     def position(self, tp: TopicPartition, deadline: Deadline) -> int:
         """The next offset to read. Raises KeyError for a partition that is not assigned."""
-        if tp in self._unresolved and not self._resolve(deadline):
-            raise DeadlineExceededError("the position was not found in time", topic=tp.topic, partition=tp.partition)
+        while tp in self._unresolved:  # a look-up in progress may be of other starts
+            self._resolve(deadline)
+            if tp in self._unresolved and deadline.expired:
+                raise DeadlineExceededError(
+                    "the position was not found in time", topic=tp.topic, partition=tp.partition
+                )
         return self.positions[tp].offset
 
     @property
@@ -195,6 +202,12 @@ class AssignedRead:
 
     # --- starts -----------------------------------------------------------------------------------------------------
 
+    def _drop_lookup(self, partitions: set[TopicPartition]) -> None:
+        """End a look-up that is about any of these partitions: its result may be out of date."""
+        if self._lookup is not None and not partitions.isdisjoint(self._lookup[0]):
+            self._lookup[1].cancel()
+            self._lookup = None
+
     def _resolve(self, deadline: Deadline) -> bool:
         """Whether all starts are known; looks them up until the deadline, and a later call continues."""
         if self._lookup is None:
@@ -210,10 +223,9 @@ class AssignedRead:
             return False
         self._lookup = None
         positions = call.result()
-        for tp, start in starts.items():
-            if tp in self._unresolved and self._unresolved[tp] == start:  # else a seek came between
-                self.positions[tp] = self._kept[tp] = positions[tp]
-                del self._unresolved[tp]
+        for tp in starts:
+            self.positions[tp] = self._kept[tp] = positions[tp]
+            del self._unresolved[tp]
         self._read = None
         return not self._unresolved
 

@@ -54,8 +54,9 @@ class ClassicMembership:
     @property
     def identity(self) -> Identity:
         identity = self._machine.identity
-        if identity.generation < 0:
-            # A commit without a generation counts as one from outside the group, and could rewind it.
+        # A commit without a generation counts as one from outside the group, and could rewind it. In the cooperative protocol
+        # a member that was lost while it joined has joined again since, but what it owned may be another member's.
+        if identity.generation < 0 or (self._owned and self.lost):
             code = self._machine.lost_error_code or UNKNOWN_MEMBER_ID
             raise broker_error(code, api="OffsetCommit", detail=f"(group {self._machine.group_id!r})")
         return identity

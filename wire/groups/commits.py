@@ -39,9 +39,9 @@ class GroupCommits:
         self._settings = cluster.settings
         self._committed: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
-        #: The automatic commit in progress, and whether the one before a revocation has begun.
+        #: The automatic commit in progress, and the positions for which the one before a revocation has begun.
         self._committing: BackgroundCall[Mapping[TopicPartition, int]] | None = None
-        self._revocation_commit_begun = False
+        self._before_revocation: Positions | None = None
 
     @property
     def group(self) -> str:
@@ -109,18 +109,18 @@ class GroupCommits:
 
     def commit_before_revocation(self, positions: Positions, deadline: Deadline) -> bool:
         """Whether the automatic commit before a revocation has ended; waits until the deadline, and a later call continues."""
-        if not self._revocation_commit_begun:
+        if self._before_revocation != positions:
             if not self._end_auto_commit(deadline):
                 return False
             self._begin_auto_commit(positions)
-            self._revocation_commit_begun = True
+            self._before_revocation = dict(positions)
         return self._end_auto_commit(deadline)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """These partitions are revoked: what others commit for them is not known here."""
         for tp in partitions:
             self._committed.pop(tp, None)
-        self._revocation_commit_begun = False
+        self._before_revocation = None
 
     def cancel(self) -> None:
         """End the automatic commit in progress."""

@@ -7,8 +7,8 @@ brings the assignment. https://kafka.apache.org/protocol#The_Messages_ConsumerGr
 state     what to do                                      what ends it
 ========  ==============================================  ================================================================
 UNJOINED  send a heartbeat with member epoch 0            its response: MEMBER
-MEMBER    send a heartbeat every ``heartbeat_interval``,  FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, or it left for an idle
-          and at once when what it owns has changed       caller: FENCED
+MEMBER    send a heartbeat every ``heartbeat_interval``,  FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND, or it
+          and at once when what it owns has changed       left for an idle caller: FENCED
 FENCED    give up all that is owned, without a commit,    the call
           then :meth:`~ConsumerMemberStateMachine.rejoin`
 LEFT      nothing                                         it left, or the group refuses it for good
@@ -210,7 +210,9 @@ class ConsumerMemberStateMachine:
             raise self._error(response.error_code, response.error_message or "")
 
     def _handle_error(self, code: int, message: str) -> None:
-        if code in _LOST:
+        # A group without members and offsets is deleted. One of another protocol refuses the join that follows.
+        is_deleted = code == _GROUP_ID_NOT_FOUND and self.state is ConsumerMemberState.MEMBER
+        if code in _LOST or is_deleted:
             self.fence(code)
             return
         self.repeat_all()
