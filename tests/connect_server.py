@@ -15,6 +15,7 @@ import pyspark
 
 from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.local.process import accepts_connections
+from tests.quick_start import quick_spark_variables
 
 _START_S = 120.0
 
@@ -23,13 +24,18 @@ _START_S = 120.0
 def connect_server(
     folder: Path,
     *arguments: str,
-    home: Path = Path(pyspark.__file__).parent,
+    home: Path | None = None,
     python: Path = Path(sys.executable),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """The URL of a server while it runs: of the Spark in ``home``, with Python workers of ``python``; its log is in ``folder``."""
+    """The URL of a server while it runs, with Python workers of ``python``; its log is in ``folder``.
+
+    ``home`` is Spark's, by default PySpark's own.
+    """
     port = free_ports(1)[0]
     log = folder / "connect.log"
+    quick = quick_spark_variables()
+    home = home or Path(quick.get("SPARK_HOME") or Path(pyspark.__file__).parent)
     command = [
         str(home / "bin" / "spark-submit"),
         "--master=local[2]",
@@ -47,6 +53,7 @@ def connect_server(
             command,
             env={
                 **inherited,
+                **quick,
                 "SPARK_HOME": str(home),
                 "PYSPARK_PYTHON": str(python),
                 "PYSPARK_DRIVER_PYTHON": str(python),

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +17,6 @@ from pykafka_wire.wire.cluster.admin import list_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from tests.conftest import CONF, read_spark_conf
-from tests.connect_server import connect_server
 
 TESTED = {
     "broker-secured.properties",
@@ -33,7 +28,7 @@ TESTED = {
     "databricks",
     "grafana-dashboard.json",  # tests/connector/metrics/test_stream_metrics.py
     "log4j2.properties",
-    "spark-connect.conf",
+    "spark-connect.conf",  # tests/connector/test_lookup.py
     "spark-defaults.conf",
     "spark-delta.conf",
 }
@@ -157,29 +152,3 @@ def test_the_log_file_is_the_one_that_spark_logs_by(spark: Any) -> None:
     manager = spark._jvm.org.apache.logging.log4j.LogManager
     source = manager.getContext(False).getConfiguration().getConfigurationSource()
     assert source.getLocation().endswith("conf/log4j2.properties")
-
-
-@pytest.fixture
-def connect_url(java: None, tmp_path: Path) -> Iterator[str]:
-    """The URL of a Spark Connect server, started by the command in conf/spark-connect.conf."""
-    arguments = ("--load-spark-defaults", f"--properties-file={CONF / 'spark-connect.conf'}")
-    with connect_server(tmp_path, *arguments, environment={"SPARK_CONF_DIR": str(CONF)}) as url:
-        yield url
-
-
-def test_a_spark_connect_server_runs_with_its_file_and_finds_the_source(
-    connect_url: str, kafka: Any, topic: Any
-) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_GATE"))}
-    name = topic(2)
-    example = CONF.parent / "examples" / "spark_connect.py"
-    arguments = ["--bootstrap", kafka.bootstrap_servers, "--topic", name, "--remote", connect_url]
-    client = subprocess.run(
-        [sys.executable, "-W", "ignore", str(example), *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-    assert client.returncode == 0, client.stderr
-    assert client.stdout == f"100 records with 10 keys in {name}\n"

@@ -78,7 +78,7 @@ def test_every_example_is_run_and_says_how() -> None:
         "lag_listener.py",
         "schema_registry.py",
         "secured_cluster.py",
-        "spark_connect.py",  # tests/test_conf.py
+        "spark_connect.py",  # tests/connector/test_lookup.py
         "sql_over_topics.py",
         "stream_to_delta.py",
         "upsert_to_delta.py",
