@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 WAY, WHEEL, SERVERS, FOLDER, SOURCE, *TARGETS = sys.argv[1:]
 BROKERS = {"kafka.bootstrap.servers": SERVERS}
 N_ROWS = 100
+#: Of the process that follows the path (Linux).
+WORKING_FOLDER = Path("/proc/self/cwd")
 GUARANTEES = {
     "at-least-once": {},
     "exactly-once": {"deliveryGuarantee": "exactly-once"},
@@ -25,6 +27,8 @@ GUARANTEES = {
 
 def session() -> Any:
     spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    if WAY == "py-files" and WORKING_FOLDER.exists():  # a path that leads nowhere in executors, as on other machines
+        sys.path[:] = [entry.replace(str(Path.cwd()), str(WORKING_FOLDER)) for entry in sys.path]
     if WAY == "addPyFile":
         spark.sparkContext.addPyFile(WHEEL)
     if WAY == "artifact":  # on the server, and here on the client

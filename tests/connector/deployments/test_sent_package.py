@@ -38,8 +38,9 @@ def master(request: pytest.FixtureRequest) -> str:
 def test_by_py_files_under_its_own_name(
     master: str, environment: dict[str, str], wheel: Path, kafka: Any, topic: Any, tmp_path: Path
 ) -> None:
-    submit = spark_submit(master, f"--py-files={wheel}")
-    check_program(submit, "py-files", wheel, kafka, topic, tmp_path, environment)
+    (tmp_path / "sent").mkdir()
+    sent = Path(shutil.copy(wheel, tmp_path / "sent"))
+    check_program(spark_submit(master, f"--py-files={sent}"), "py-files", sent, kafka, topic, tmp_path, environment)
 
 
 def test_by_add_py_file(
