@@ -73,6 +73,9 @@ class Consumer:
         #: The generation of forks in which the member was made.
         self._subscribed_in = 0
         self._is_closed = False
+        #: Whether records were polled since the last transaction, and the removals of partitions before the first of them.
+        self._has_polled = False
+        self._n_removals_at_poll = 0
         self._on_assigned: OnPartitions | None = None
         self._on_revoked: OnPartitions | None = None
 
@@ -155,6 +158,9 @@ class Consumer:
             if self._ensure_assigned(deadline):
                 fetched, ended = self._read.poll(deadline)
             if fetched is not None or ended or deadline.expired:
+                if not self._has_polled:
+                    self._n_removals_at_poll = self._read.n_removals
+                self._has_polled |= fetched is not None
                 return Polled(fetched=fetched, ended=tuple(ended))
 
     def position(self, tp: TopicPartition) -> int:
@@ -230,13 +236,17 @@ class Consumer:
         return {tp: CommittedOffset(*position) for tp, position in self._read.positions.items()}
 
     @property
-    def n_revocations(self) -> int:
-        """How many times partitions were revoked: while this stays the same, all that was polled is still this consumer's."""
-        return self._read.n_removals
+    def owns_polled(self) -> bool:
+        """Whether all that was polled for the next transaction is still this consumer's to process: no partition was revoked
+        since, nor have positions gone back."""
+        return self._n_removals_at_poll == self._read.n_removals
 
     def after_transaction(self, committed: bool | None) -> None:
         """A transaction with :meth:`positions` was committed, was not (then they go back to those before), or may have been (then
         the group's committed offsets decide, once they are stable)."""
+        self._has_polled = False
+        if not committed:
+            self._n_removals_at_poll = -1  # until the next poll
         if committed:
             self._read.keep(self._read.positions)
         else:

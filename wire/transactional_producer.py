@@ -74,6 +74,7 @@ class TransactionalProducer:
         self._cluster = Cluster(self._settings)
         self._fork_generation = forks.generation
         self._last: Transaction | None = None
+        self._open: RecordTransaction | None = None
         self._fenced: ProducerFencedError | None = None
 
     def transaction(self, consumer: Consumer | None = None) -> RecordTransaction:
@@ -82,7 +83,7 @@ class TransactionalProducer:
         Args:
             consumer: its positions are committed with the transaction. If that is not committed, the consumer goes back, and
                 :meth:`Consumer.poll <pykafka_wire.wire.consumer.Consumer.poll>` returns the same records again, to this
-                consumer or another member of its group.
+                consumer or another member of its group. Process those: a transaction of records from before is not committed.
 
         Raises:
             ProducerFencedError: another producer has taken the ``transactional.id`` over.
@@ -93,8 +94,7 @@ class TransactionalProducer:
             raise forks.forked_transaction_error(self._transactional_id)
         if self._fenced is not None:
             raise self._fenced
-        if self._last is not None:
-            self._last.abort()  # one that was left without its end
+        self._abort_open()
         if consumer is not None:
             _check_settings(consumer.settings)
         try:
@@ -103,7 +103,8 @@ class TransactionalProducer:
             self._fenced = error
             raise
         self._last = begun
-        return RecordTransaction(self._settings, begun, consumer)
+        self._open = RecordTransaction(self._settings, begun, consumer)
+        return self._open
 
     def metrics(self) -> ClientTotals:
         """What this client has sent and received, repeated, and waited for, since it was made. Sends no request."""
@@ -111,8 +112,7 @@ class TransactionalProducer:
 
     def close(self) -> None:
         """Abort the transaction that is open, and close all connections."""
-        if self._last is not None:
-            self._last.abort()
+        self._abort_open()
         self._cluster.close()
 
     def __enter__(self) -> TransactionalProducer:
@@ -122,6 +122,11 @@ class TransactionalProducer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _abort_open(self) -> None:
+        """Abort the transaction that was left without its end; its consumer goes back, or its records would be skipped."""
+        if self._open is not None:
+            self._open.abort()
 
     def _predecessor(self) -> ProducerIdentity | None:
         return self._last.last_handle.identity if self._last is not None and self._last.is_settled else None
@@ -140,7 +145,6 @@ class RecordTransaction(RecordSender):
         self.committed = False
         self._transaction = transaction
         self._consumer = consumer
-        self._n_revocations = 0 if consumer is None else consumer.n_revocations
         self._is_over = False
 
     def commit_offsets(
@@ -206,10 +210,10 @@ class RecordTransaction(RecordSender):
         if consumer is None:
             return True
         try:
-            if consumer.n_revocations == self._n_revocations:
+            if consumer.owns_polled:
                 self._transaction.commit_offsets(consumer.group_metadata(), consumer.positions(), deadline=deadline)
                 return True
-            reason = "partitions were revoked meanwhile"
+            reason = "partitions were revoked since they were polled, or positions went back after another transaction"
         except BrokerError as error:
             if error.name not in _PLACE_LOST:
                 raise

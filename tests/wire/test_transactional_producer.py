@@ -213,6 +213,58 @@ def test_a_transaction_over_a_rebalance_is_aborted_and_its_records_are_read_agai
     assert sorted(map(int, committed_values(kafka, target)[0])) == list(range(10))
 
 
+def test_a_transaction_of_records_that_were_polled_before_an_abort_is_not_committed(
+    kafka: Any, topic: Any, own_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The consumer has gone back and polls them again: they would count twice, or those of a forgotten transaction never."""
+    source, target = topic(), topic()
+    fill(kafka, source, 0, 5)
+    with Consumer(reading(kafka, own_id)) as consumer, TransactionalProducer(writing(kafka, own_id)) as producer:
+        consumer.subscribe([source])
+        polled = poll(consumer)
+        with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
+            raise ZeroDivisionError
+        with producer.transaction(consumer) as repeated:
+            for record in polled:
+                repeated.send(target, record.value)
+        assert not repeated.committed
+        assert "positions went back" in caplog.text
+        assert values(poll(consumer)) == list(range(5))
+        producer.transaction(consumer).send(target, b"its end was forgotten")
+        fill(kafka, source, 5, 10)
+        later = poll(consumer)
+        with producer.transaction(consumer) as later_ones:
+            for record in later:
+                later_ones.send(target, record.value)
+        assert not later_ones.committed
+        with producer.transaction(consumer) as within:
+            found: list[int] = []
+            while len(found) < 10:
+                found += values(poll(consumer))
+            for number in found:
+                within.send(target, b"%d" % number)
+        assert within.committed
+    assert committed_values(kafka, target) == [[b"%d" % number for number in range(10)]]
+
+
+def test_a_transaction_without_records_and_positions_is_committed(
+    transaction_version_brokers: tuple[str, Any], topic: Any, own_id: str
+) -> None:
+    """As of a member that owns no partition at present."""
+    brokers = transaction_version_brokers[1]
+    target = topic(cluster=brokers)
+    with Consumer(reading(brokers, own_id)) as consumer, TransactionalProducer(writing(brokers, own_id)) as producer:
+        consumer.assign([])
+        for _ in range(2):
+            with producer.transaction(consumer) as transaction:
+                pass
+            assert transaction.committed
+        with producer.transaction(consumer) as transaction:
+            transaction.send(target, b"with records")
+        assert transaction.committed
+    assert committed_values(brokers, target) == [[b"with records"]]
+
+
 def test_of_two_producers_of_one_id_the_older_is_of_no_more_use(
     transaction_version_brokers: tuple[str, Any], topic: Any, own_id: str
 ) -> None:

@@ -214,6 +214,8 @@ class Transaction:
         """
         member = GroupMetadata(group=group) if isinstance(group, str) else group
         self._check_fork()
+        if not offsets:
+            return  # the coordinator would not get to know of the transaction, and reject its end
         try:
             self._touched = True
             self._requests.commit_offsets(member, offsets, deadline)
