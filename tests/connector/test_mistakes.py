@@ -28,6 +28,7 @@ from pykafka_wire.source.progress.group_commits import GroupCommitter
 from pykafka_wire.source.stream_reader import KafkaStreamReader
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction
@@ -287,13 +288,14 @@ def test_a_dash_in_sql(spark: Any) -> None:
     assert "must be back quoted as: `pykafka-wire`" in str(caught.value)
 
 
-def test_a_transactional_id_that_another_has_taken(kafka: Any) -> None:
+def test_a_transactional_id_that_another_has_taken(kafka: Any, topic: Any) -> None:
     settings = ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})
     name = f"tx-{uuid.uuid4().hex[:8]}"
     with Cluster(settings) as cluster:
         first = Transaction.begin(cluster, name)
         Transaction.begin(cluster, name)
-        text = told(lambda: first.commit_offsets(f"{name}.group", {}) or first.commit())
+        offsets = {TopicPartition(topic(1), 0): CommittedOffset(1)}
+        text = told(lambda: first.commit_offsets(f"{name}.group", offsets) or first.commit())
     assert text.startswith("[PYKAFKA_WIRE_PRODUCER_FENCED]")
     assert name in text
 
