@@ -37,7 +37,7 @@ def read_topic(
 
     All offsets are looked up now; records are fetched while batches are taken, in order within each topic-partition. A batch is
     about one answer of a broker, or of typed columns 8 MiB of keys and values. Memory: about two answers for each broker, of at
-    most 8 MiB (``kafka.fetch.max.bytes``), and the batch at hand.
+    most 8 MiB (``kafka.fetch.max.bytes``), and the current batch.
 
     The reader has connections of its own. They are closed when it has come to its end, by ``close()``, at the end of a ``with``
     block, or when the reader is dropped. DuckDB and Polars take it as it is; like any reader, it can be read once.

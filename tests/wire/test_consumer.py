@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -31,18 +31,23 @@ def group() -> str:
 @pytest.fixture
 def consumer(kafka: Any, group: str) -> Iterator[Callable[..., Consumer]]:
     """`consumer(**settings)`: one of group `group`, with short times, closed in the end."""
+    times = {"heartbeat.interval.ms": "100", "session.timeout.ms": "6000"}
+    yield from members(kafka.bootstrap_servers, group, times)
+
+
+def members(servers: str, group: str, own: Mapping[str, str]) -> Iterator[Callable[..., Consumer]]:
+    """For a fixture: makes consumers of a group with these settings and those of each call, and closes them in the end."""
+    options = {
+        "bootstrap.servers": servers,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": "false",
+        **own,
+    }
     made: list[Consumer] = []
 
     def make(**more: str) -> Consumer:
-        options = {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "heartbeat.interval.ms": "100",
-            "session.timeout.ms": "6000",
-            "enable.auto.commit": "false",
-        }
-        made.append(Consumer(options | {name.replace("_", "."): value for name, value in more.items()}))
+        made.append(Consumer({**options, **{name.replace("_", "."): value for name, value in more.items()}}))
         return made[-1]
 
     yield make

@@ -17,7 +17,7 @@ from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.consumer_membership import ConsumerMembership
 from pykafka_wire.wire.groups.member_state import Identity
 from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
-from tests.wire.test_consumer import Reader, await_shares, ends_of, poll_until, produce, records_of
+from tests.wire.test_consumer import Reader, await_shares, ends_of, members, poll_until, produce, records_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.needs("consumer protocol of KIP-848")]
 
@@ -30,22 +30,7 @@ def group() -> str:
 @pytest.fixture
 def consumer(kafka: Any, group: str) -> Iterator[Callable[..., Consumer]]:
     """`consumer(**settings)`: one of group `group`, closed in the end."""
-    made: list[Consumer] = []
-
-    def make(**more: str) -> Consumer:
-        options = {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "group.id": group,
-            "group.protocol": "consumer",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": "false",
-        }
-        made.append(Consumer(options | {name.replace("_", "."): value for name, value in more.items()}))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+    yield from members(kafka.bootstrap_servers, group, {"group.protocol": "consumer"})
 
 
 def membership_of(consumer: Consumer) -> ConsumerMembership:

@@ -175,7 +175,7 @@ class ConsumerMemberStateMachine:
             self.target = frozenset(_places(response.assignment.topic_partitions))
 
     def own(self, places: Iterable[Place]) -> None:
-        """The caller owns these partitions now: the next heartbeat says so."""
+        """The caller owns these partitions now: the next heartbeat reports them."""
         self.owned = frozenset(places)
 
     def fence(self, code: int) -> None:
