@@ -4,10 +4,12 @@
     make bench BENCH_ARGS="--list"                   every item there is, and about how long each takes
     make bench BENCH_ARGS="--items '*'"              all of them: an hour and a half
     make bench BENCH_ARGS="--items read-* write-lz4 --runs 7 --records 1000000"
+    make performance                                 those of docs/performance.md, into docs/
 
 Contenders take turns (A B C, A B C, …) after a warm-up; figures are medians, ratios are taken pair by pair. Before any
 batch read is measured, each contender reads all of it once, to compare what they see: with --warmups 0 that is the warm-up.
-Results go to benchmarks/results/ as JSON and PNG, with the machine, the versions and the settings they came from.
+An item that fails, takes longer than --limit, or would begin after --within, is recorded as not measured; the others go on.
+Results go to benchmarks/results/ as JSON, with the machine, the versions and the settings they came from; page.py draws them.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ import time
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
-import plot
 import report
+from confluent_kafka import KafkaException
 from item import Item
-from items import DEFAULT_RECORDS, items
+from items import DEFAULT_RECORDS, PAGE, items
 from report import Outcome
 from rich.console import Console
 from rig import Rig
@@ -49,8 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{'*' if item.default else ' '} {item.name:26} {item.seconds / 60:4.1f}  {item.title}")
         print("* runs when none is named; minutes at the full size, with 5 runs and a warm-up, on two cores")
         return 0
-    minutes = sum(item.seconds * given.runs / 5 for item in chosen) / 60
+    minutes = sum(_estimate_s(item, given.runs) for item in chosen) / 60
     console.print(f"{len(chosen)} items, about {minutes:.0f} minutes at {DEFAULT_RECORDS:,} records")
+    ends_at = time.monotonic() + given.within * 60
     path = Path(given.into or RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json").resolve()
     path.parent.mkdir(exist_ok=True)
     # As Ctrl-C: leave the contexts, and with them end the broker, the session and the folder.
@@ -62,17 +65,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             for i, item in enumerate(chosen):
                 warmups = given.warmups if item.warmups is None else item.warmups
-                outcome = _measure(console, rig, item, runs=given.runs, warmups=warmups, limit_s=given.limit * 60)
+                left_s = ends_at - time.monotonic()
+                if left_s < _estimate_s(item, given.runs) / 2:
+                    outcome = Outcome(item=item, compared=[], took_s=0.0, error="not begun: --within is over")
+                else:
+                    limit_s = min(given.limit * 60, left_s)
+                    outcome = _measure(console, rig, item, runs=given.runs, warmups=warmups, limit_s=limit_s)
                 outcomes.append(outcome)
                 # After each item, so that an interrupted run keeps what it has.
                 report.save(path, report.document(outcomes, arguments=vars(given), java=java))
-                rig.keep_only({dataset for later in chosen[i + 1 :] for dataset in later.work.datasets()})
+                try:
+                    rig.keep_only({dataset for later in chosen[i + 1 :] for dataset in later.work.datasets()})
+                except KafkaException as error:  # a topic too many, which ends with its broker
+                    console.print(f"a topic could not be deleted: {error}", style="yellow")
         except KeyboardInterrupt:
             console.print("interrupted: what was measured so far is kept", style="yellow")
     if outcomes:
         report.print_summary(console, outcomes)
-        plot.draw(report.document(outcomes, arguments=vars(given), java=java), path.with_suffix(".png"))
-        console.print(f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path} and .png")
+        console.print(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
     missed = [f"{o.item.name} ({name})" for o in outcomes for name, met in o.met.items() if not met]
     if missed:
         console.print(f"goals missed: {', '.join(missed)}", style="yellow")
@@ -89,13 +99,14 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="NAME",
-        help="items, or families such as typed; * and ? as in file names",
+        help="items, or families such as typed, or page for those of docs/performance.md; * and ? as in file names",
     )
     parser.add_argument("--list", action="store_true", help="list the items and end")
     parser.add_argument("--records", type=_positive, default=DEFAULT_RECORDS, help="records per topic (%(default)s)")
     parser.add_argument("--runs", type=_positive, default=5, help="counted runs of each contender (%(default)s)")
     parser.add_argument("--warmups", type=int, default=1, help="uncounted runs before them (%(default)s)")
     parser.add_argument("--limit", type=_positive, default=15, help="minutes after which an item fails (%(default)s)")
+    parser.add_argument("--within", type=_positive, default=600, help="minutes after which all ends (%(default)s)")
     parser.add_argument("--bootstrap", help="host:port of brokers to use instead of a local one")
     parser.add_argument("--into", metavar="FILE.json", help="the results' file (a new one in benchmarks/results)")
     return parser
@@ -111,7 +122,14 @@ def _positive(text: str) -> int:
 def _choose(every: dict[str, Item], patterns: Sequence[str]) -> list[Item]:
     if not patterns:
         return [item for item in every.values() if item.default]
-    return [item for item in every.values() if any(_is_named(item.name, each, every) for each in patterns)]
+    named = {name: every[name] for name in PAGE} if "page" in patterns else {}
+    named |= {name: item for name, item in every.items() if any(_is_named(name, each, every) for each in patterns)}
+    return list(named.values())
+
+
+def _estimate_s(item: Item, runs: int) -> float:
+    """About how long it takes at the full size: making data and checking it take about as long as a run, and so does a warm-up."""
+    return item.seconds * (runs + 2) / 7
 
 
 def _is_named(name: str, pattern: str, every: Container[str]) -> bool:

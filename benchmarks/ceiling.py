@@ -21,7 +21,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-ROWS_PER_BATCH = 50_000
+_ROWS_PER_BATCH = 50_000
+#: Of large values a batch has fewer rows.
+_BATCH_BYTES = 8 << 20
 
 
 class ReadyMade(DataSource):
@@ -57,7 +59,7 @@ class ReadyMadeReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        n = ROWS_PER_BATCH
+        n = max(1, min(_ROWS_PER_BATCH, _BATCH_BYTES // self._value_bytes))
         batch = pa.RecordBatch.from_arrays(
             [
                 pa.array([b"12345678"] * n, pa.binary()),

@@ -31,8 +31,9 @@ class Item:
         limit: an absolute ceiling of our own figure, in the unit as displayed.
         default: whether it runs when none is named.
         conf: Spark settings that differ from the rig's.
-        warmups: uncounted turns, where it is not for the command line to say: runs that skip their own first batches, or
-            are to be cold.
+        growth: its place in the plots of growth: a number of partitions, of bytes a record, of executors.
+        warmups: uncounted turns, where it does not depend on the command line: runs that leave out their own first
+            batches, or start cold.
         seconds: about how long it takes at its full size, with 5 runs and a warm-up, on two cores.
     """
 
@@ -44,5 +45,6 @@ class Item:
     limit: float | None = None
     default: bool = False
     conf: Mapping[str, str] = field(default_factory=dict)
+    growth: Mapping[str, int] = field(default_factory=dict)
     warmups: int | None = None
     seconds: float = 60

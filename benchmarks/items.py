@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from clients import CONFLUENT, KAFKA_PYTHON, ClientRead
 from coldstart import SmallWork
@@ -22,7 +22,27 @@ from writes import BatchWrite, StreamWrite
 
 DEFAULT_RECORDS = 3_000_000
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
+_CODEC_NAMES = {codec: "uncompressed" if codec == "none" else codec for codec in CODECS}
 _KIB = 1024
+#: Rows that are points of the plots of growth, too.
+_GROWTH_OF_READS: Mapping[str, Mapping[str, int]] = {
+    "read-none-16k-noop": {"partitions": 4, "record_bytes": 100},
+    "read-1kib-none-16k-noop": {"record_bytes": _KIB},
+}
+#: What docs/performance.md shows, in the order of a run: what matters most comes first, as a run has a time limit.
+PAGE = (
+    *("read-none-16k-noop", "read-lz4-16k-noop", "read-1kib-none-16k-noop", "read-1kib-lz4-16k-noop"),
+    *("growth-partitions-1", "growth-partitions-16", "growth-partitions-64"),
+    *("growth-record-10kib", "growth-record-100kib"),
+    *("write-none", "write-lz4", "write-zstd", "write-exactly-once-tasks"),
+    *("typed-avro", "typed-json", "typed-protobuf", "typed-avro-nested", "typed-decode-avro", "typed-avro-pruned"),
+    *("typed-avro-write", "typed-avro-write-rows"),
+    *("typed-memory-avro", "typed-memory-json", "typed-memory-protobuf", "typed-memory-nested-avro"),
+    *("stream-noop", "stream-64p", "trickle-4p-uds", "trickle-32p-uds"),
+    *("read-none-16k-sum", "read-lz4-16k-sum", "read-none-256k-noop", "read-zstd-16k-noop", "read-zstd-256k-noop"),
+    *("read-snappy-16k-noop", "read-gzip-16k-noop", "read-1kib-zstd-16k-noop", "read-headers"),
+    *("write-snappy", "write-gzip", "growth-executors-1", "growth-executors-2", "cold-start"),
+)
 
 
 def items(n_records: int = DEFAULT_RECORDS) -> dict[str, Item]:
@@ -32,6 +52,7 @@ def items(n_records: int = DEFAULT_RECORDS) -> dict[str, Item]:
 
 def _all(n: int) -> Iterator[Item]:
     yield from _batch_reads(n)
+    yield from _growth(n)
     yield from _other_logs(n)
     yield from _streams(n)
     yield from _latencies(n)
@@ -44,52 +65,73 @@ def _all(n: int) -> Iterator[Item]:
 
 def _batch_reads(n: int) -> Iterator[Item]:
     """Every codec, size of batches and query; records of 100 bytes and of 1 KiB."""
-    sizes = (("", 100, n, {JVM: 3.0, JVM_TUNED: 1.5}), ("1kib-", _KIB, n // 3, {JVM: 3.0, JVM_TUNED: 1.1}))
-    for prefix, record_bytes, n_records, goals in sizes:
+    sizes = (("", "100-byte", 100, n, {JVM: 3.0, JVM_TUNED: 1.5}), ("1kib-", "1-KiB", _KIB, n // 3, {JVM: 3.0}))
+    for prefix, size, record_bytes, n_records, goals in sizes:
         for codec, batch_kib in itertools.product(CODECS, (16, 256)):
             dataset = Dataset(n_records=n_records, record_bytes=record_bytes, codec=codec, batch_bytes=batch_kib * _KIB)
             for query_name, query in (("noop", into_noop), ("sum", into_sum)):
+                name = f"read-{prefix}{codec}-{batch_kib}k-{query_name}"
                 yield Item(
-                    name=f"read-{prefix}{codec}-{batch_kib}k-{query_name}",
-                    title=f"batch read, {record_bytes}-byte records, {codec}, {batch_kib}-KiB batches, {query_name}",
+                    name=name,
+                    title=f"batch read, {size} records, {_CODEC_NAMES[codec]}, {batch_kib}-KiB batches"
+                    + (", sum" if query is into_sum else ""),
                     unit=Unit.RATE,
-                    work=BatchRead(dataset=dataset, query=query),
-                    goals=goals,
+                    work=BatchRead(dataset=dataset, query=query, with_ceiling=codec == "none"),
+                    goals=goals | ({CEILING: 0.7} if name == "read-none-16k-noop" else {}),
+                    growth=_GROWTH_OF_READS.get(name, {}),
                     default=not prefix and codec in ("none", "lz4") and batch_kib == 16,
                     seconds=45,
                 )
     yield Item(
         name="read-headers",
-        title="batch read with 2 headers each, noop",
+        title="batch read, 100-byte records with 2 headers each",
         unit=Unit.RATE,
         work=BatchRead(dataset=Dataset(n_records=n, headers=2), query=into_noop),
         goals={JVM: 3.0, JVM_TUNED: 2.0},
         seconds=60,
     )
     yield Item(
-        name="read-64p",
-        title="batch read, 64 partitions, noop",
-        unit=Unit.RATE,
-        work=BatchRead(dataset=Dataset(n_records=n, partitions=64), query=into_noop),
-        goals={JVM: 8.0, JVM_TUNED: 2.0},
-        seconds=180,
-    )
-    yield Item(
         name="read-value-sum",
-        title="batch read, sum, only the value asked for",
+        title="batch read, 100-byte records, sum, only the value selected",
         unit=Unit.RATE,
         work=BatchRead(dataset=Dataset(n_records=n), query=into_sum, columns="value binary"),
         goals={JVM: 3.0, JVM_TUNED: 1.5},
         seconds=45,
     )
-    yield Item(
-        name="read-ceiling",
-        title="batch read, none, noop, against ready-made batches",
-        unit=Unit.RATE,
-        work=BatchRead(dataset=Dataset(n_records=n), query=into_noop, with_ceiling=True),
-        goals={CEILING: 0.7},
-        seconds=20,
-    )
+
+
+def _growth(n: int) -> Iterator[Item]:
+    """Points of the plots of growth that no other item measures: uncompressed, in batches of 16 KiB where a record fits."""
+    for partitions in (1, 16, 64):
+        yield Item(
+            name=f"growth-partitions-{partitions}",
+            title=f"batch read, {partitions} partition{'s' if partitions > 1 else ''}",
+            unit=Unit.RATE,
+            work=BatchRead(dataset=Dataset(n_records=n, partitions=partitions), query=into_noop, with_ceiling=True),
+            goals={JVM: 8.0, JVM_TUNED: 2.0} if partitions == 64 else {},
+            growth={"partitions": partitions},
+            seconds=180 if partitions == 64 else 70,
+        )
+    for kib in (10, 100):
+        dataset = Dataset(n_records=max(4, n // (3 * kib)), record_bytes=kib * _KIB)
+        yield Item(
+            name=f"growth-record-{kib}kib",
+            title=f"batch read, {kib}-KiB records",
+            unit=Unit.RATE,
+            work=BatchRead(dataset=dataset, query=into_noop, with_ceiling=True),
+            growth={"record_bytes": kib * _KIB},
+            seconds=40,
+        )
+    for executors in (1, 2):
+        yield Item(
+            name=f"growth-executors-{executors}",
+            title=f"batch read, {executors} executor{'s' if executors > 1 else ''} of one core",
+            unit=Unit.RATE,
+            work=BatchRead(dataset=Dataset(n_records=n), query=into_noop, with_ceiling=True),
+            growth={"executors": executors},
+            conf={"spark.master": f"local-cluster[{executors},1,1024]"},
+            seconds=80,
+        )
 
 
 def _other_logs(n: int) -> Iterator[Item]:
@@ -104,7 +146,7 @@ def _other_logs(n: int) -> Iterator[Item]:
     for name, what, dataset, tls in odd:
         yield Item(
             name=f"read-{name}",
-            title=f"batch read, {what}, noop",
+            title=f"batch read, {what}",
             unit=Unit.RATE,
             work=BatchRead(dataset=dataset, query=into_noop, tls=tls),
             seconds=60,
@@ -115,7 +157,7 @@ def _streams(n: int) -> Iterator[Item]:
     for sink in ("noop", "delta"):
         yield Item(
             name=f"stream-{sink}",
-            title=f"AvailableNow over a backlog into {sink}",
+            title=f"AvailableNow over a backlog in 4 partitions into {sink}",
             unit=Unit.RATE,
             work=AvailableNow(dataset=Dataset(n_records=n), sink=sink),
             seconds=60 if sink == "noop" else 150,
@@ -135,7 +177,8 @@ def _latencies(n: int) -> Iterator[Item]:
         for sockets in ("uds", "tcp"):
             yield Item(
                 name=f"trickle-{partitions}p-{sockets}",
-                title=f"micro-batch, 500 records/s over {partitions} partitions, workers by {sockets}",
+                title=f"micro-batch, 500 records/s over {partitions} partitions"
+                + (", workers by TCP" if sockets == "tcp" else ""),
                 unit=Unit.LATENCY,
                 work=Trickle(partitions=partitions),
                 goals=goals if sockets == "uds" else {},
@@ -178,15 +221,15 @@ def _writes(n: int) -> Iterator[Item]:
         dataset = Dataset(n_records=n_records, record_bytes=record_bytes, codec=codec)
         yield Item(
             name=f"write-{prefix}{codec}",
-            title=f"batch write, {record_bytes}-byte records, {codec}",
+            title=f"batch write, {record_bytes}-byte records, {_CODEC_NAMES[codec]}",
             unit=Unit.RATE,
-            work=BatchWrite(dataset=dataset),
+            work=BatchWrite(dataset=dataset, with_ceiling=True),
             goals={JVM: 1.25},
             seconds=45,
         )
         yield Item(
             name=f"write-stream-{prefix}{codec}",
-            title=f"streaming write, {record_bytes}-byte records, {codec}",
+            title=f"streaming write, {record_bytes}-byte records, {_CODEC_NAMES[codec]}",
             unit=Unit.RATE,
             work=StreamWrite(dataset=dataset),
             seconds=60,
@@ -194,14 +237,14 @@ def _writes(n: int) -> Iterator[Item]:
     for codec, batch_kib in itertools.product(("none", "lz4"), (16, 256)):
         yield Item(
             name=f"write-{codec}-{batch_kib}k",
-            title=f"batch write, {codec}, kafka.batch.size of {batch_kib} KiB",
+            title=f"batch write, {_CODEC_NAMES[codec]}, kafka.batch.size of {batch_kib} KiB",
             unit=Unit.RATE,
             work=BatchWrite(dataset=Dataset(n_records=n // 3, codec=codec), batch_bytes=batch_kib * _KIB),
             seconds=45,
         )
     yield Item(
         name="write-exactly-once",
-        title="streaming write, none, exactly once against at least once",
+        title="streaming write, exactly once against at least once",
         unit=Unit.RATE,
         work=StreamWrite(dataset=Dataset(n_records=n // 3), exactly_once="driver"),
         goals={OURS: 0.5},
@@ -209,18 +252,11 @@ def _writes(n: int) -> Iterator[Item]:
     )
     yield Item(
         name="write-exactly-once-tasks",
-        title="streaming write, none, exactly once through the tasks against at least once",
+        title="streaming write, exactly once through the tasks against at least once",
         unit=Unit.RATE,
         work=StreamWrite(dataset=Dataset(n_records=n), exactly_once="tasks"),
         goals={OURS: 0.9},
         seconds=90,
-    )
-    yield Item(
-        name="write-ceiling",
-        title="batch write, none, against a sink that drops its batches",
-        unit=Unit.RATE,
-        work=BatchWrite(dataset=Dataset(n_records=n // 3), with_ceiling=True),
-        seconds=30,
     )
 
 

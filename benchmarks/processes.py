@@ -58,7 +58,7 @@ class PeakMemory:
 
 
 class CpuTime:
-    """CPU time of a JVM and of the Python processes below it, from entering to leaving.
+    """CPU time of a JVM and of the processes below it, from entering to leaving.
 
     Attributes:
         seconds: user and system time. Python processes that both came and went in between are missed.
@@ -67,7 +67,7 @@ class CpuTime:
 
     def __init__(self, jvm_pid: int) -> None:
         self._jvm = psutil.Process(jvm_pid)
-        self._before: dict[int, float] = {}
+        self._before: dict[tuple[int, bool], float] = {}
         self.seconds = self.python_seconds = 0.0
 
     def __enter__(self) -> CpuTime:
@@ -75,14 +75,15 @@ class CpuTime:
         return self
 
     def __exit__(self, *_: object) -> None:
-        spent = {pid: used - self._before.get(pid, 0.0) for pid, used in self._used().items()}
+        spent = {process: used - self._before.get(process, 0.0) for process, used in self._used().items()}
         self.seconds = sum(spent.values())
-        self.python_seconds = self.seconds - spent.get(self._jvm.pid, 0.0)
+        self.python_seconds = sum(used for (_, is_python), used in spent.items() if is_python)
 
-    def _used(self) -> dict[int, float]:
+    def _used(self) -> dict[tuple[int, bool], float]:
+        """CPU seconds by process id, and whether it is a Python process: executors are JVMs of their own."""
         used = {}
         for process in [self._jvm, *self._jvm.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 times = process.cpu_times()
-                used[process.pid] = times.user + times.system
+                used[process.pid, process.name() != "java"] = times.user + times.system
         return used

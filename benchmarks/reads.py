@@ -1,4 +1,4 @@
-"""Batch reads: rate into nothing and into an aggregate, and against the API's ceiling."""
+"""Batch reads: rate into nothing and into an aggregate, beside the API's ceiling."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BatchRead:
 
     Attributes:
         columns: a schema that only we are given: a JVM connector decodes all columns whatever is asked for.
-        with_ceiling: a source of ready-made batches takes the place of the JVM connectors.
+        with_ceiling: a source of ready-made batches of the same size is a contender, too.
         tls: through the broker's TLS listener.
     """
 
@@ -76,22 +76,23 @@ class BatchRead:
 
             return Contender(name=connector.name, run=run, check=check)
 
-        if self.with_ceiling:
-            ceiling.register(rig.spark)
-            ready_made = {
-                "rows": str(self.dataset.n_records),
-                "partitions": str(self.dataset.partitions),
-                "valueBytes": str(self.dataset.value_bytes),
-                "topic": self.dataset.topic,
-            }
+        compared = [contender(connector) for connector in CONNECTORS]
+        yield [*compared, self._ceiling(rig)] if self.with_ceiling else compared
 
-            def run_ceiling() -> Run:
-                frame = _READY_MADE.reader(rig.spark.read, ready_made).load()
-                return replace(self._timed(rig, lambda: self.query(frame)), answer=None)
+    def _ceiling(self, rig: Rig) -> Contender:
+        ceiling.register(rig.spark)
+        ready_made = {
+            "rows": str(self.dataset.n_records),
+            "partitions": str(self.dataset.partitions),
+            "valueBytes": str(self.dataset.value_bytes),
+            "topic": self.dataset.topic,
+        }
 
-            yield [contender(CONNECTORS[0]), Contender(name=CEILING, run=run_ceiling)]
-        else:
-            yield [contender(connector) for connector in CONNECTORS]
+        def run() -> Run:
+            frame = _READY_MADE.reader(rig.spark.read, ready_made).load()
+            return replace(self._timed(rig, lambda: self.query(frame)), answer=None)
+
+        return Contender(name=CEILING, run=run)
 
     def _timed(self, rig: Rig, read: Callable[[], object]) -> Run:
         """CPU time stands beside the rate: it hardly changes when something else keeps the machine busy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import os
@@ -167,6 +168,7 @@ def _item(outcome: Outcome) -> dict[str, Any]:
         "unit": item.unit.name.lower(),
         "more_is_better": item.unit.more_is_better,
         "conf": dict(item.conf),
+        "growth": dict(item.growth),
         "goals": dict(item.goals),
         "limit": item.limit,
         "met": outcome.met,
@@ -195,6 +197,7 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+@functools.cache  # at the first result: those written to docs/ are no change of what is measured
 def _commit() -> str:
     """The commit that was measured, marked where files differ from it."""
     git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]

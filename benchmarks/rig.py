@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from certificates import Certificates
 from confluent_kafka.admin import AdminClient, NewTopic
 from datasets import QUIET, Filled, count_committed
@@ -152,8 +153,11 @@ class Rig:
 
     def _stop_session(self) -> None:
         if self._session is not None:
+            # Where workers of local-cluster mode keep their executors' jars and logs.
+            kept = Path(pyspark.__file__).parent / "work" / self._session.sparkContext.applicationId
             self._session.stop()
             self._session = None
+            shutil.rmtree(kept, ignore_errors=True)
 
     def fresh_dir(self, name: str) -> Path:
         """A path below the work folder that does not exist yet."""

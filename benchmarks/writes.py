@@ -50,7 +50,7 @@ class BatchWrite:
 
     Attributes:
         batch_bytes: ``kafka.batch.size`` for all but the tuned one, which has its own; each connector's default when None.
-        with_ceiling: a sink that drops its rows takes the place of the JVM connectors.
+        with_ceiling: a sink that drops its rows is a contender, too.
     """
 
     dataset: Dataset
@@ -80,11 +80,11 @@ class BatchWrite:
 
         # Keys decide the partition: what most applications do.
         with cached(rows(rig.spark, self.dataset).drop("partition")) as frame:
+            compared = [contender(connector, frame) for connector in CONNECTORS]
             if self.with_ceiling:
                 ceiling.register(rig.spark)
-                yield [contender(CONNECTORS[0], frame), drop(frame)]
-            else:
-                yield [contender(connector, frame) for connector in CONNECTORS]
+                compared.append(drop(frame))
+            yield compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

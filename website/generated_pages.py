@@ -16,7 +16,7 @@ from pykafka_wire import errors as connector_errors
 from pykafka_wire.cli.app import commands
 from pykafka_wire.wire import errors as wire_errors
 from pykafka_wire.wire.error_codes import ERRORS
-from website import plots
+from website import measurements
 from website.roles import plain
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +30,7 @@ def pages() -> dict[str, str]:
         "command-line.md": command_line_page(),
         "python-api.md": python_api_page(),
         "examples.md": examples_page(),
-        "measurements.md": plots.measurements_page(DOCS),
+        "measurements.md": measurements.measurements_page(DOCS),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 from mkdocs.utils import get_relative_url
 
-from website import generated_pages, mermaid_library, plots, repository_files, tables
+from website import generated_pages, mermaid_library, repository_files, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 MERMAID = "assets/mermaid.min.js"
@@ -20,14 +20,12 @@ MERMAID_THEME = "assets/mermaid-theme.js"
 
 
 def on_files(files: Files, config: Any) -> Files:  # Any: MkDocs' configuration, a dictionary of its own
-    """The files of docs/, the generated pages, pages of source text, plots, and Mermaid's library."""
+    """The files of docs/, the generated pages, pages of source text, and Mermaid's library."""
     pages = {**generated_pages.pages(), **repository_files.project_pages(ROOT)}
     written = {file.src_uri: Path(file.abs_src_path or "") for file in files if file.is_documentation_page()}
     texts = {uri: path.read_text(encoding="utf-8") for uri, path in written.items()} | pages
     for uri, text in {**pages, **repository_files.source_pages(ROOT, texts)}.items():
         files.append(File.generated(config, uri, content=text))
-    for uri, content in plots.drawn(ROOT / "docs").items():
-        files.append(File.generated(config, uri, content=content))
     library = mermaid_library.library()
     if library:
         files.append(File.generated(config, MERMAID, abs_src_path=str(library)))
