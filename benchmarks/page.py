@@ -24,6 +24,9 @@ _SIDE_BY_SIDE: Final = (JVM, JVM_TUNED, CEILING)
 #: Rows of the picture in README.
 _OVERVIEW: Final = ("read-none-16k-noop", "read-lz4-16k-noop", "read-1kib-lz4-16k-noop")
 _NOT_MEASURED: Final = "not measured in this run"
+#: A run of fewer records is a trial of the page: starting tasks takes most of its time.
+_TRIAL_BELOW: Final = 1_000_000
+_TRIAL: Final = "**A trial with few records: these figures say nothing about speed.**"
 
 Row = plot.Row
 
@@ -34,6 +37,10 @@ class Results:
     def __init__(self, content: Mapping[str, Any]) -> None:
         self.content = content
         self.rows: Sequence[Row] = [row | {"title": _short_title(row["title"])} for row in content["items"]]
+
+    @property
+    def is_trial(self) -> bool:
+        return int(self.content["arguments"]["records"]) < _TRIAL_BELOW
 
     @property
     def run(self) -> str:
@@ -81,6 +88,7 @@ def run_line(results: Results) -> str:
         f"{machine['memory_bytes'] / 2**30:.0f} GiB; Spark {versions['pyspark']}, Kafka {versions['kafka broker']}, ",
         f"Java {versions['java']}, Python {versions['python']}.",
         f" **{failed} of {len(results.rows)} rows could not be measured in this run.**" if failed else "",
+        f" {_TRIAL}" if results.is_trial else "",
     ]
     return "".join(lines) + "\n"
 
@@ -129,16 +137,17 @@ def absolute(rows: Sequence[Row]) -> str:
 def points(rows: Sequence[Row], axis: str) -> str:
     """A row for each place on an axis of growth, with the figure of each contender."""
     names = list(dict.fromkeys(contender["name"] for row in rows for contender in row["contenders"])) or [OURS]
-    title, label, megabytes = AXES[axis]
+    _, label, megabytes = AXES[axis]
     unit = "MB/s" if megabytes else Unit.RATE.label
-    lines = [f"| {title}, {unit} | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
+    lines = [f"| {unit} | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
     for row in rows:
         place = int(row["growth"][axis])
         by_name = {contender["name"]: contender["figure"]["median"] for contender in row["contenders"]}
         scale = place / 1e6 if megabytes else 1e-6
         cells = [f"{by_name[name] * scale:,.{0 if megabytes else 2}f}" if name in by_name else "" for name in names]
         cells = [_NOT_MEASURED, *cells[1:]] if row["error"] else cells
-        lines.append(f"| {label(place)} | {' | '.join(cells)} |")
+        noun = "" if megabytes else f" {axis.removesuffix('s')}" + ("s" if place > 1 else "")
+        lines.append(f"| {label(place)}{noun} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -156,7 +165,7 @@ def summary(results: Results) -> str:
         "Arrow batches.",
         f"Batch reads run at {spans[0]} the rate of the JVM connector at its defaults, and at {spans[1]} when it is tuned.",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, _TRIAL] if results.is_trial else lines) + "\n"
 
 
 def _figure(row: Row, contender: Mapping[str, Any]) -> str:
