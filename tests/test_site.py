@@ -61,7 +61,7 @@ def test_roles_become_code() -> None:
     assert plain("see :class:`~pykafka_wire.wire.Consumer`, :data:`LATEST`") == "see `Consumer`, `LATEST`"
 
 
-def test_every_target_that_a_workflow_makes_exists() -> None:
+def test_workflows_make_targets_that_exist_and_all_that_run_long_tests() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     used: set[str] = set()
@@ -71,6 +71,8 @@ def test_every_target_that_a_workflow_makes_exists() -> None:
         for job in yaml.safe_load(text)["jobs"].values():
             used |= set(job.get("strategy", {}).get("matrix", {}).get("target", []))
     assert {"test", "check", "docs", "chaos", "compat"} <= used <= targets
+    recipes = re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert {target for target, recipe in recipes if re.search(r'-m (long|"long or)', recipe)} - used == set()
 
 
 def test_cells_know_their_columns_heading() -> None:
