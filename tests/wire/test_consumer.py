@@ -345,6 +345,8 @@ def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_double(
     name = topic(partitions=2)
     other = Reader(consumer(group_instance_id="b"), [name])
     other.start()
+    # It leads the group: some brokers rebalance when the leader comes back.
+    await_shares([other], {TopicPartition(name, 0), TopicPartition(name, 1)})
     first = consumer(group_instance_id="a")
     first.subscribe([name])
     poll_until(first, lambda _: first.assignment == (TopicPartition(name, 0),))
