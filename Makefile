@@ -6,6 +6,8 @@ SOURCES := $(shell find connector wire -name '*.py' 2>/dev/null)
 NODES ?= 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
+# Spark starts hundreds of Python processes in the tests; without bytecode files each compiles this package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: docs docs-serve help demo test lint bench cluster soak walkthrough crash chaos chaos-kafka fuzz mutants resets paused parity compat examples release-check planning setup clean
 

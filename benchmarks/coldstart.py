@@ -5,6 +5,7 @@ Run as a program it is that application: ``coldstart.py FORMAT OPTIONS_JSON CONF
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import json
 import os
@@ -22,6 +23,9 @@ from datasets import Dataset
 from pyspark.sql import SparkSession
 from rig import SPARK_CONF, Rig, start_session
 from runs import Contender, Run
+
+import pykafka_wire
+import pyspark_pykafka_wire
 
 _TIMEOUT_S = 180
 
@@ -60,7 +64,7 @@ class SmallWork:
                     capture_output=True,
                     text=True,
                     timeout=_TIMEOUT_S,
-                    env={**os.environ, "PYSPARK_PYTHON": python},
+                    env={**os.environ, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
                 )
                 if ended.returncode:
                     raise RuntimeError(f"{name} ended with {ended.returncode}: {ended.stderr[-1000:]}")
@@ -69,6 +73,8 @@ class SmallWork:
 
             return Contender(name=name, run=run)
 
+        for package in (pykafka_wire, pyspark_pykafka_wire):  # as pip compiles what it installs
+            compileall.compile_dir(Path(str(package.__file__)).parent, quiet=1)
         launcher = str(Path(sys.executable).with_name("pykafka-wire-python"))
         yield [
             contender(LAUNCHED, CONNECTORS[0], launcher),

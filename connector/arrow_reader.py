@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from pykafka_wire.arrow_columns import ARROW_TYPES
 from pykafka_wire.errors import OptionError, SchemaError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options
 from pykafka_wire.source.planning.batch_ranges import plan_ranges
 from pykafka_wire.source.task_reader import read_ranges
-from pykafka_wire.source_columns import SOURCE_COLUMNS
 from pykafka_wire.wire.cluster.cluster import Cluster
 
 #: What decides the shape of Spark's tasks.
@@ -104,7 +104,7 @@ def _without_effect(options: Collection[str]) -> list[str]:
 
 
 def _available(options: SourceOptions) -> tuple[str, ...]:
-    return (*SOURCE_COLUMNS, *options.typed_columns.error_columns)
+    return (*ARROW_TYPES, *options.typed_columns.error_columns)
 
 
 def _names(columns: Sequence[str] | None, available: Collection[str], options: SourceOptions) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ def _names(columns: Sequence[str] | None, available: Collection[str], options: S
 
 def _schema(cluster: Cluster, options: SourceOptions, names: Collection[str]) -> tuple[Any, dict[str, Any]]:
     """The reader's schema, pyarrow's, and what decoders need of the typed columns' schemas."""
-    types = {name: arrow_type for name, (_, arrow_type) in SOURCE_COLUMNS.items()}
+    types = dict(ARROW_TYPES)
     types |= dict.fromkeys(options.typed_columns.error_columns, pa.string())
     reader_schemas: dict[str, Any] = {}
     if options.typed_columns.typed:

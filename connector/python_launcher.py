@@ -4,7 +4,8 @@ Spark puts ``$SPARK_HOME/python/lib/pyspark.zip`` first on the path of each Pyth
 is compiled, so each process compiles all that it imports. Where the same pyspark is installed beside this package, the command
 leaves the archive out, and Python takes the compiled modules of the installation::
 
-    PYSPARK_PYTHON=pykafka-wire-python spark-submit job.py
+    export PYSPARK_PYTHON=pykafka-wire-python PYSPARK_DRIVER_PYTHON=pykafka-wire-python
+    spark-submit job.py
 
 Everything else is as the Python of this environment does it: arguments, exit code, signals. This module imports nothing but what
 every Python process has loaded already.

@@ -13,22 +13,12 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
+from pykafka_wire.arrow_columns import ARROW_TYPES
 from pykafka_wire.errors import SchemaError
-from pykafka_wire.source_columns import SOURCE_COLUMNS
+from pykafka_wire.source_columns import SOURCE_COLUMNS, source_schema
 
-#: In DDL the session decides what ``timestamp`` means (``spark.sql.timestampType``); these words always mean the same.
-_DDL_TYPES: Final = {"timestamp": "timestamp_ltz"}
 #: Columns in which a record may have null.
 _NULLABLE_COLUMNS: Final = frozenset({"key", "value", "headers"})
-
-
-def source_schema(include_headers: bool) -> str:
-    """The source's schema as DDL; ``headers`` is there only when asked for, as in Spark's own connector."""
-    return ", ".join(
-        f"{name} {_DDL_TYPES.get(known, known)}"
-        for name, (known, _) in SOURCE_COLUMNS.items()
-        if include_headers or name != "headers"
-    )
 
 
 def typed_source_schema(
@@ -36,7 +26,7 @@ def typed_source_schema(
 ) -> StructType:
     """The source's schema where ``key`` or ``value`` is decoded: ``types`` has theirs, ``error_columns`` come last."""
     schema = StructType()
-    for name, (_, arrow_type) in SOURCE_COLUMNS.items():
+    for name, arrow_type in ARROW_TYPES.items():
         if include_headers or name != "headers":
             schema.add(name, types.get(name) or spark_type(arrow_type))
     for name in error_columns:
@@ -59,23 +49,23 @@ def check_source_schema(
     """
     for field in schema.fields:
         if field.name in error_columns:
-            known: tuple[str, Any] = ("string", pa.string())
+            known = "string"
         elif field.name in SOURCE_COLUMNS:
             known = SOURCE_COLUMNS[field.name]
         else:
             raise _no_such_column(field.name, error_columns)
         given = field.dataType.simpleString()
-        if given == "timestamp_ntz" and known[0] == "timestamp":
+        if given == "timestamp_ntz" and known == "timestamp":
             raise SchemaError(
                 f"column {field.name!r} is TIMESTAMP_LTZ, not TIMESTAMP_NTZ, which the word TIMESTAMP means in this session "
                 "(spark.sql.timestampType). Write timestamp TIMESTAMP_LTZ in .schema(…), and cast the column in the query."
             )
-        if given != known[0] and field.name not in typed:
+        if given != known and field.name not in typed:
             other = ""
             if field.name in ("key", "value") and not isinstance(field.dataType, StringType):
                 other = f", or set {field.name}Format to read the column decoded"
             raise SchemaError(
-                f"column {field.name!r} is {known[0]}, not {given}: name it with its own type in .schema(…) and "
+                f"column {field.name!r} is {known}, not {given}: name it with its own type in .schema(…) and "
                 f"cast it in the query{other}."
             )
         may_be_null = field.name in _NULLABLE_COLUMNS or field.name in error_columns

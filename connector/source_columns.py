@@ -1,39 +1,34 @@
-"""The columns of a read and their Arrow types; knows nothing of Spark.
+"""The columns of a read, with their types in Spark's words.
 
-Columns and types equal those of ``spark-sql-kafka-0-10``, so that a query moves from one to the other unchanged.
+Columns and types equal those of ``spark-sql-kafka-0-10``, so that a query moves from one to the other unchanged. Their Arrow types
+are in :mod:`~pykafka_wire.arrow_columns`: this module imports nothing, because Spark asks a new process for the schema.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-import pyarrow as pa
-
-from pykafka_wire.wire.records.decode import Columns
-
-#: Source columns in order: Spark's type name and the Arrow type that Spark expects for it
-#: (``to_arrow_schema(schema, timezone="UTC")``).
-SOURCE_COLUMNS: Final[dict[str, tuple[str, pa.DataType]]] = {
-    "key": ("binary", pa.binary()),
-    "value": ("binary", pa.binary()),
-    "topic": ("string", pa.string()),
-    "partition": ("int", pa.int32()),
-    "offset": ("bigint", pa.int64()),
-    "timestamp": ("timestamp", pa.timestamp("us", tz="UTC")),
-    "timestampType": ("int", pa.int32()),
-    "headers": (
-        "array<struct<key:string,value:binary>>",
-        pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
-    ),
+#: Source columns in order, with Spark's type names.
+SOURCE_COLUMNS: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
 }
+#: Options, in lower case, that give ``key`` and ``value`` other types.
+FORMAT_OPTIONS: Final = frozenset({"keyformat", "valueformat"})
+#: In DDL the session decides what ``timestamp`` means (``spark.sql.timestampType``); these words always mean the same.
+_DDL_TYPES: Final = {"timestamp": "timestamp_ltz"}
 
 
-def decoded_columns(names: tuple[str, ...]) -> Columns:
-    """What the decoder must decode for these columns; topic, partition and offset come with every record."""
-    return Columns(
-        key="key" in names or "keyError" in names,
-        value="value" in names or "valueError" in names,
-        headers="headers" in names,
-        timestamp="timestamp" in names,
-        timestamp_type="timestampType" in names,
+def source_schema(include_headers: bool) -> str:
+    """The source's schema as DDL; ``headers`` is there only when asked for, as in Spark's own connector."""
+    return ", ".join(
+        f"{name} {_DDL_TYPES.get(known, known)}"
+        for name, known in SOURCE_COLUMNS.items()
+        if include_headers or name != "headers"
     )

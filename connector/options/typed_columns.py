@@ -19,8 +19,6 @@ ColumnName = Literal["key", "value"]
 ValueFormat = Literal["binary", "string", "json", "avro", "protobuf"]
 OnError = Literal["fail", "null", "divert"]
 
-#: In lower case.
-FORMAT_OPTIONS: Final = frozenset({"keyformat", "valueformat"})
 _FORMATS: Final = ("binary", "string", "json", "avro", "protobuf")
 #: Formats whose schemas a registry may hold.
 _REGISTERED: Final = ("avro", "protobuf")

@@ -12,11 +12,7 @@ from pyspark.sql.types import StructType
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.input_partition import KafkaInputPartition
-from pykafka_wire.source.planning.batch_ranges import plan_ranges
-from pykafka_wire.source.planning.batch_tasks import plan_input_partitions
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
-from pykafka_wire.source.planning.record_size_estimates import RecordSizes
-from pykafka_wire.source.task_reader import read_ranges
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.worker_pickling import SentToWorkers
 
@@ -68,6 +64,12 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
             OptionError, OffsetsError: offsets do not fit the topics.
             DataLossError: the first offsets have aged out, or what a checkpoint has is lost, and ``failOnDataLoss`` is true.
         """
+        from pykafka_wire.source.planning.batch_ranges import (
+            plan_ranges,  # the tasks load this module, and need none of these
+        )
+        from pykafka_wire.source.planning.batch_tasks import plan_input_partitions
+        from pykafka_wire.source.planning.record_size_estimates import RecordSizes
+
         options = self._options
         reader_schemas = self._find_reader_schemas()
         cluster = shared_cluster(options.client)
@@ -93,6 +95,8 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
         """Arrow record batches of one input partition; runs on an executor."""
+        from pykafka_wire.source.task_reader import read_ranges  # which the driver does not need
+
         if isinstance(
             partition, KafkaInputPartition
         ):  # Spark reads InputPartition(None) where there is nothing to read

@@ -23,7 +23,6 @@ from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.planning.spark_read_limits import AvailableNow, read_limit
-from pykafka_wire.source.task_reader import read_ranges
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
@@ -90,6 +89,8 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
         """Arrow record batches of one input partition; runs on an executor."""
+        from pykafka_wire.source.task_reader import read_ranges  # which the driver does not need
+
         if isinstance(partition, KafkaInputPartition):
             yield from read_ranges(
                 self._options,

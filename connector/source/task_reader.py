@@ -17,7 +17,6 @@ import pyarrow as pa
 from pykafka_wire.errors import Loss, RecordError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.progress.data_loss import DataLossReporter, LostRange
-from pykafka_wire.source_columns import decoded_columns
 from pykafka_wire.task_metrics import DriverReceiver, TaskFigures
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import (
@@ -33,7 +32,7 @@ from pykafka_wire.wire.fetch.fetched_records import FetchCounters, partition_col
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.records.arrays import to_arrow
-from pykafka_wire.wire.records.decode import DecodedRecords
+from pykafka_wire.wire.records.decode import Columns, DecodedRecords
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange
 
 if TYPE_CHECKING:
@@ -270,3 +269,14 @@ def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
             "timestamp out (with .schema(…), or columns of read_topic), or start after the record."
         )
     return to_arrow(timestamp * 1000).view(pa.timestamp("us", tz="UTC"))
+
+
+def decoded_columns(names: tuple[str, ...]) -> Columns:
+    """What the decoder must decode for these columns; topic, partition and offset come with every record."""
+    return Columns(
+        key="key" in names or "keyError" in names,
+        value="value" in names or "valueError" in names,
+        headers="headers" in names,
+        timestamp="timestamp" in names,
+        timestamp_type="timestampType" in names,
+    )

@@ -104,12 +104,15 @@ def test_the_shim_offers_the_data_source() -> None:
     assert run("import pyspark_pykafka_wire as s; print(s.DefaultSource.name())") == "pykafka-wire"
 
 
-@pytest.mark.parametrize("blocked", ["pyspark", "pyspark.sql.datasource", "pyarrow", "numpy", "pykafka_wire"])
+#: What the data source needs for its name and its schema. The rest is loaded by what uses it, whose error names what is missing.
+_NEEDED = {"pyspark": True, "pyspark.sql.datasource": True, "pykafka_wire": True, "pyarrow": False, "numpy": False}
+
+
+@pytest.mark.parametrize(("blocked", "needed"), _NEEDED.items())
 @pytest.mark.parametrize("error", ["ImportError", "RuntimeError", "AttributeError"])
-def test_the_shim_never_raises(blocked: str, error: str) -> None:
+def test_the_shim_never_raises(blocked: str, needed: bool, error: str) -> None:
     # One pyspark_* module that raises disables Spark's lookup for every data source.
-    assert (
-        run(f"""
+    assert run(f"""
         import sys
         class Blocker:
             def find_spec(self, name, path=None, target=None):
@@ -118,6 +121,20 @@ def test_the_shim_never_raises(blocked: str, error: str) -> None:
         sys.meta_path.insert(0, Blocker())
         import pyspark_pykafka_wire
         print(hasattr(pyspark_pykafka_wire, "DefaultSource"))
+        """) == str(not needed)
+
+
+def test_name_and_schema_load_neither_options_nor_the_client_nor_arrow() -> None:
+    # Spark starts a process for the name and one for the schema, in each new application.
+    assert (
+        run("""
+        import sys
+        import pyspark.sql.datasource
+        before = set(sys.modules)
+        import pyspark_pykafka_wire
+        source = pyspark_pykafka_wire.DefaultSource({"kafka.bootstrap.servers": "host:9092", "subscribe": "orders"})
+        assert source.schema().startswith("key binary, value binary, topic string")
+        print(sorted(name for name in set(sys.modules) - before if name.partition(".")[0] in ("pykafka_wire", "pyarrow", "numpy")))
         """)
-        == "False"
+        == "['pykafka_wire', 'pykafka_wire.datasource', 'pykafka_wire.source_columns', 'pykafka_wire.worker_pickling']"
     )

@@ -14,9 +14,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pykafka_wire.arrow_columns import ARROW_TYPES
 from pykafka_wire.errors import SchemaError
-from pykafka_wire.schema import arrow_schema, check_source_schema, source_schema
-from pykafka_wire.source_columns import SOURCE_COLUMNS, decoded_columns
+from pykafka_wire.schema import arrow_schema, check_source_schema
+from pykafka_wire.source.task_reader import decoded_columns
+from pykafka_wire.source_columns import SOURCE_COLUMNS, source_schema
 from pykafka_wire.wire.records.decode import Columns
 
 #: As "Structured Streaming + Kafka Integration Guide" documents them.
@@ -80,6 +82,4 @@ def test_only_what_is_asked_for_is_decoded() -> None:
 
 
 def test_the_table_of_arrow_types_is_what_spark_demands() -> None:
-    assert {field.name: field.type for field in arrow_schema(WITH_HEADERS)} == {
-        name: arrow for name, (_, arrow) in SOURCE_COLUMNS.items()
-    }
+    assert {field.name: field.type for field in arrow_schema(WITH_HEADERS)} == ARROW_TYPES

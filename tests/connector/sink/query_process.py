@@ -22,8 +22,9 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from pykafka_wire.datasource import PykafkaWireDataSource, _only_commits
+from pykafka_wire.datasource import PykafkaWireDataSource
 from pykafka_wire.options.sink import parse_sink_options
+from pykafka_wire.sink.choose_writer import _only_commits
 from pykafka_wire.sink.exactly_once.tasks_writer import TasksStreamWriter
 from pykafka_wire.sink.exactly_once.writer import ExactlyOnceStreamWriter
 from tests.connector.sink.driver_process import Strike, arm

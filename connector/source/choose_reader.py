@@ -1,0 +1,64 @@
+"""Which reader serves a batch or a stream: Spark's or Sail's, and what the running Spark can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.options.parsing import log_warnings
+from pykafka_wire.options.source import parse_source_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pykafka_wire.source.reader_schemas import ReaderSchemas
+
+
+def batch_reader(
+    given: Mapping[str, str], schema: StructType | pa.Schema, reader_schemas: ReaderSchemas | None
+) -> DataSourceReader:
+    """A reader of the options' records, once.
+
+    Raises:
+        OptionError, SchemaError: what the user gave cannot be.
+    """
+    from pykafka_wire.source.batch_reader import KafkaBatchReader
+
+    options = parse_source_options(given, "batch")
+    log_warnings(options.warnings)
+    if not isinstance(schema, StructType):
+        from pykafka_wire.source.sail_batch_reader import SailBatchReader
+
+        return SailBatchReader(options, schema, reader_schemas)
+    return KafkaBatchReader(options, schema, reader_schemas)
+
+
+def stream_reader(
+    given: Mapping[str, str], schema: StructType, reader_schemas: ReaderSchemas | None
+) -> DataSourceStreamReader:
+    """A reader of micro-batches.
+
+    Raises:
+        OptionError, SchemaError: what the user gave cannot be, or not with this Spark.
+    """
+    from pykafka_wire.source.planning.spark_read_limits import HAS_ADMISSION_CONTROL
+    from pykafka_wire.source.stream_reader import KafkaStreamReader, KafkaStreamReaderWithoutLimits
+
+    options = parse_source_options(given, "stream")
+    if HAS_ADMISSION_CONTROL:
+        return KafkaStreamReader(options, schema, reader_schemas)
+    limits = (options.max_offsets_per_trigger, options.max_bytes_per_trigger, options.min_offsets_per_trigger)
+    if any(limit is not None for limit in limits):
+        raise OptionError(
+            "maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer: leave them out here."
+        )
+    if options.task_metrics == "driver":
+        raise OptionError(
+            "taskMetrics=driver needs Spark 4.2 or newer, which shows a Python source's figures in the query's progress: use "
+            "statsd://host:port, or remove taskMetrics."
+        )
+    return KafkaStreamReaderWithoutLimits(options, schema, reader_schemas)
