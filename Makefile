@@ -66,7 +66,7 @@ bench: setup  ## compare speed with Spark's JVM connector, in one session
 # The page is written even if a row could not be measured: it is marked there.
 RUNS ?= 3
 RECORDS ?= 2000000
-WITHIN ?= 29
+WITHIN ?= 28
 ITEMS ?= page
 .PHONY: performance
 performance: setup  ## measure in one run, within half an hour, all that docs/performance.md shows, and write its tables and plots; the machine should be idle

@@ -7,7 +7,7 @@
     make performance                                 those of docs/performance.md, into docs/
 
 Contenders take turns (A B C, A B C, …) after a warm-up; figures are medians, ratios are taken pair by pair. Before any
-batch read is measured, each contender reads all of it once, to compare what they see: with --warmups 0 that is the warm-up.
+batch read is measured, each contender reads all of it once, to compare what they see: that is its warm-up.
 An item that fails, takes longer than --limit, or would begin after --within, is recorded as not measured; the others go on.
 Results go to benchmarks/results/ as JSON, with the machine, the versions and the settings they came from; page.py draws them.
 """
@@ -104,7 +104,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="list the items and end")
     parser.add_argument("--records", type=_positive, default=DEFAULT_RECORDS, help="records per topic (%(default)s)")
     parser.add_argument("--runs", type=_positive, default=5, help="counted runs of each contender (%(default)s)")
-    parser.add_argument("--warmups", type=int, default=1, help="uncounted runs before them (%(default)s)")
+    parser.add_argument(
+        "--warmups",
+        type=int,
+        help="uncounted runs before them (1, and 0 where each contender is checked by a whole read before)",
+    )
     parser.add_argument("--limit", type=_positive, default=15, help="minutes after which an item fails (%(default)s)")
     parser.add_argument("--within", type=_positive, default=600, help="minutes after which all ends (%(default)s)")
     parser.add_argument("--bootstrap", help="host:port of brokers to use instead of a local one")
@@ -138,7 +142,7 @@ def _is_named(name: str, pattern: str, every: Container[str]) -> bool:
     return family or fnmatch.fnmatch(name, pattern)
 
 
-def _measure(console: Console, rig: Rig, item: Item, *, runs: int, warmups: int, limit_s: float) -> Outcome:
+def _measure(console: Console, rig: Rig, item: Item, *, runs: int, warmups: int | None, limit_s: float) -> Outcome:
     """One item, with its progress on the terminal. An item that fails does not end the others."""
     with console.status(f"{item.name}: making data") as status:
 

@@ -82,7 +82,7 @@ def run_line(results: Results) -> str:
     failed = sum(bool(row["error"]) for row in results.rows)
     lines = [
         f"All figures of this page are of one run of commit `{versions['commit']}`, which ended at {ended} UTC: medians of ",
-        f"{given['runs']} pair{'s' if given['runs'] > 1 else ''} after {given['warmups']} to warm up, ",
+        f"{given['runs']} pair{'s' if given['runs'] > 1 else ''} after a warm-up, ",
         f"{given['records']:,} records "
         f"of 100 bytes in 4 partitions where nothing else is said. {machine['cpu']}, {machine['cores']} cores, ",
         f"{machine['memory_bytes'] / 2**30:.0f} GiB; Spark {versions['pyspark']}, Kafka {versions['kafka broker']}, ",

@@ -92,10 +92,12 @@ def alternate(
     contenders: Sequence[Contender],
     *,
     runs: int,
-    warmups: int,
+    warmups: int | None = None,
     told: Callable[[str, int, Run | None], None] = lambda name, turn, run: None,
 ) -> list[Compared]:
     """The results of `runs` counted turns, after `warmups` uncounted ones: A B C, A B C, …; the first contender is ours.
+
+    By default one turn is uncounted, and none where contenders are checked: a check has read everything once.
 
     `told` hears of every run before it starts (None) and after it; turns below 0 are warm-ups.
 
@@ -105,6 +107,8 @@ def alternate(
     checks = {contender.name: contender.check() for contender in contenders if contender.check is not None}
     _agree(checks)
     measured: dict[str, list[Run]] = {contender.name: [] for contender in contenders}
+    if warmups is None:
+        warmups = 0 if checks else 1
     for turn in range(-warmups, runs):
         for contender in contenders:
             told(contender.name, turn, None)

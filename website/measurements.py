@@ -22,7 +22,7 @@ def measurements_page(docs: Path) -> str:
         f"All settings and single runs: [performance.json](performance.json).\n\n"
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB; "
         f"Spark {versions['pyspark']}, Kafka {versions['kafka broker']}, Python {versions['python']}; "
-        f"{given['runs']} runs of each contender after {given['warmups']} to warm up, in turn; "
+        f"{given['runs']} runs of each contender after a warm-up, in turn; "
         f"finished {content['finished_at'][:10]}.\n"
     ]
     for kind, rows in _by_kind(content).items():

@@ -75,6 +75,14 @@ def test_checks_are_compared_before_anything_is_measured(runs: ModuleType) -> No
         runs.alternate(pair, runs=1, warmups=0)
 
 
+def test_a_check_is_the_warm_up(runs: ModuleType) -> None:
+    log: list[str] = []
+    runs.alternate([contender(runs, "ours", [1, 2], log)], runs=1)
+    assert log == ["ours", "ours"]
+    left = iter([1.0])
+    runs.alternate([runs.Contender(name="checked", run=lambda: runs.Run(value=next(left)), check=lambda: 1)], runs=1)
+
+
 @pytest.mark.parametrize(("share", "expected"), [(0.01, 1), (0.5, 50), (0.99, 99), (1.0, 100)])
 def test_percentile_is_the_nearest_rank(runs: ModuleType, share: float, expected: int) -> None:
     assert runs.percentile(list(range(1, 101)), share) == expected
