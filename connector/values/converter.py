@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,9 +16,9 @@ import pyarrow as pa
 from pykafka_wire.errors import ConnectorError, MisfitError, OptionError, PoisonError, ValueFormatError
 from pykafka_wire.values.arrow_conversion import conversion_to, from_arrow
 from pykafka_wire.values.column_writing import ColumnWriter, WritesColumns, encode
+from pykafka_wire.values.parts import in_order
 from pykafka_wire.values.payloads import Flags, Ints, Payloads
 from pykafka_wire.values.registry.framing import Framing, SchemaId, split_frames
-from pykafka_wire.wire.records.arrays import to_arrow_with_nulls
 from pykafka_wire.worker_pickling import SentToWorkers
 
 OnError = Literal["fail", "null", "divert"]
@@ -28,10 +27,6 @@ _POLICIES: Final = ("fail", "null", "divert")
 _BYTES_AT_ONCE: Final = 1 << 17
 #: A reason may name a schema's fields or a document's keys, which have no limit of their own.
 _MAX_REASON: Final = 500
-#: Of a row that no part of a column has. Not -1, which the first place, 0, would continue as a run.
-_NO_PLACE: Final = -2
-#: Where runs are shorter than this on average, rows are taken one by one: a copied run of eight fields costs as much as 300 rows.
-_ROWS_OF_A_RUN: Final = 512
 
 
 class PayloadReader(Protocol):
@@ -185,7 +180,7 @@ class RowWriter:
         found, reasons = _convert_each([values[row] for row in present], encode_row, pa.binary())
         if reasons:
             raise MisfitError({present[nth]: reason for nth, reason in reasons.items()})
-        return _in_order(len(column), pa.binary(), [(np.array(present, dtype=np.int64), found)])
+        return in_order(len(column), pa.binary(), [(np.array(present, dtype=np.int64), found)])
 
 
 def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, schema_headers: Any = None) -> Decoded:
@@ -223,7 +218,7 @@ def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, sc
                 found, failed = _convert_each((payloads[row] for row in some.tolist()), reader.read_one, column_type)
                 parts.append((index[some], found))
                 reasons.update((int(index[some[nth]]), reason) for nth, reason in failed.items())
-    return Decoded(_in_order(len(rows), column_type, parts), reasons)
+    return Decoded(in_order(len(rows), column_type, parts), reasons)
 
 
 def _pieces(rows: Ints, payloads: Payloads) -> list[Ints]:
@@ -263,32 +258,6 @@ def _convert_each(
         except Exception:
             found[nth], reasons[nth] = None, f"a value that {column_type} cannot hold"[:_MAX_REASON]
     return pa.array(found, column_type), reasons
-
-
-def _in_order(n_rows: int, column_type: pa.DataType, parts: list[tuple[Ints, Any]]) -> Any:
-    """A column of ``n_rows`` of (row numbers, their column) each, later ones first; null in the rows that none has."""
-    if len(parts) == 1 and len(parts[0][0]) == n_rows:
-        return parts[0][1]
-    if not parts:
-        return pa.nulls(n_rows, column_type)
-    order = np.full(n_rows, _NO_PLACE)
-    n_taken = 0
-    for index, _ in parts:
-        order[index] = np.arange(n_taken, n_taken + len(index))
-        n_taken += len(index)
-    column = parts[0][1] if len(parts) == 1 else pa.concat_arrays([each for _, each in parts])
-    is_null = order == _NO_PLACE
-    breaks = np.flatnonzero((np.diff(order) != 1) & ~(is_null[1:] & is_null[:-1])) + 1
-    if len(breaks) > n_rows // _ROWS_OF_A_RUN:
-        return column.take(to_arrow_with_nulls(np.maximum(order, 0), ~is_null))
-    # A few damaged values between many: whole runs are copied, in a fraction of the time.
-    runs = [(int(order[begin]), int(begin), int(end)) for begin, end in pairwise([0, *breaks, n_rows])]
-    return pa.concat_arrays(
-        [
-            pa.nulls(end - begin, column_type) if place == _NO_PLACE else column.slice(place, end - begin)
-            for place, begin, end in runs
-        ]
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from pykafka_wire.values.avro.lanes import Lanes
 from pykafka_wire.values.avro.scalar_steps import Null, Step, bits
-from pykafka_wire.values.avro.spread import spread
 from pykafka_wire.values.payloads import Flags, Ints
+from pykafka_wire.values.spread import spread
 from pykafka_wire.wire.records.arrays import to_numpy, validity
 
 #: Items of an array or map are passed in rounds, one item of each lane per round. With few lanes left a round is inefficient:

@@ -20,8 +20,10 @@ from pykafka_wire.errors import PoisonError
 from pykafka_wire.values.arrow_conversion import conversion_to
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError, NotInColumnsError, column_type_of
 from pykafka_wire.values.json.document_blocks import Block, BlockError, documents_of, object_bounds
+from pykafka_wire.values.json.flat_reading import FlatReader
 from pykafka_wire.values.json.reading import parse_json
-from pykafka_wire.values.payloads import Flags, Payloads, RowReader
+from pykafka_wire.values.parts import in_order
+from pykafka_wire.values.payloads import Flags, Ints, Payloads, RowReader
 
 _log: Final = logging.getLogger(__name__)
 
@@ -31,6 +33,10 @@ _BLOCK_BYTES: Final = 1 << 19
 #: Below, single rows take less time than the attempt.
 _MIN_ROWS: Final = 64
 _MAX_ROWS: Final = 1 << 14
+#: Of flat objects read at once: 300 calls of NumPy and Arrow take 0.5 ms, whatever the number of rows, and larger arrays leave
+#: the processor's cache.
+_FLAT_BYTES: Final = 4 << 20
+_FLAT_ROWS: Final = 1 << 14
 #: Fields in a block, of all rows or of all items of arrays: a few bytes can stand for a struct of many fields.
 _MAX_FIELDS: Final = 1 << 22
 
@@ -71,19 +77,41 @@ class JsonReader:
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
         payloads, whole = object_bounds(payloads)
+        parts: list[tuple[Ints, Any]] = []
+        left: list[Ints] = [np.flatnonzero(~whole)]
+        flat = FlatReader(self.plan)
+        first = 0
+        while first < len(payloads):
+            last = self._end(payloads, first, _FLAT_BYTES, _FLAT_ROWS)
+            found, others = flat.read(payloads, first + np.flatnonzero(whole[first:last]))
+            parts += found
+            left.append(others)
+            first = last
+        rows = np.sort(np.concatenate(left)) if parts else np.arange(len(payloads))
+        if len(rows):
+            some = whole[rows]
+            parts.append((rows, self._in_blocks(payloads.take(rows), some)))
+            whole[rows] = some
+        return in_order(len(payloads), self.column_type, parts), ~whole
+
+    def _end(self, payloads: Payloads, first: int, n_bytes: int, n_rows: int) -> int:
+        """The end of so many documents from ``first`` on: one at least."""
+        by_bytes = int(np.searchsorted(payloads.ends, payloads.starts[first] + n_bytes))
+        most = min(max(_MAX_FIELDS // self.plan.n_fields, _MIN_ROWS), n_rows)
+        return min(first + most, max(by_bytes, first + 1), len(payloads))
+
+    def _in_blocks(self, payloads: Payloads, whole: Flags) -> Any:
+        """The documents in one column, by pyarrow's reader; ``whole`` becomes False for those that are left."""
         documents, sizes = documents_of(payloads), payloads.ends - payloads.starts
         columns: list[Any] = []
         pace = _Pace(n_rows=self._max_rows)
         first = 0
         while first < len(payloads):
-            by_bytes = int(np.searchsorted(payloads.ends, payloads.starts[first] + _BLOCK_BYTES))
-            last = min(first + self._max_rows, max(by_bytes, first + 1), len(payloads))
+            last = self._end(payloads, first, _BLOCK_BYTES, _MAX_ROWS)
             block = Block(documents.slice(first, last - first), sizes[first:last], whole[first:last])
             columns += self._columns(block, pace)
             first = last
-        if len(columns) == 1:
-            return columns[0], ~whole
-        return pa.concat_arrays(columns) if columns else pa.nulls(0, self.column_type), ~whole
+        return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
     @property
     def _max_rows(self) -> int:

@@ -184,16 +184,16 @@ def _traps(octets: _Octets) -> Ints:
 
 def _invalid_utf8(octets: _Octets) -> Ints:
     edges = np.array([0, len(octets)], dtype=np.int32)
-    if _is_utf8(octets, edges):
+    if is_utf8(octets, edges):
         return _NOWHERE
     # Line breaks within documents divide them further, which does not matter here.
     edges = np.concatenate([[0], np.flatnonzero(octets == _NEWLINE) + 1, [len(octets)]]).astype(np.int32)
     lines = np.unique(np.searchsorted(edges, np.flatnonzero(octets > _LAST_ASCII), side="right") - 1)
-    invalid = [edges[line] for line in lines.tolist() if not _is_utf8(octets, edges[line : line + 2])]
+    invalid = [edges[line] for line in lines.tolist() if not is_utf8(octets, edges[line : line + 2])]
     return np.array(invalid, dtype=np.int64)
 
 
-def _is_utf8(octets: _Octets, edges: npt.NDArray[np.int32]) -> bool:
+def is_utf8(octets: _Octets, edges: npt.NDArray[np.int32]) -> bool:
     """Whether the bytes between two edges are UTF-8; Arrow finds out in a fraction of the time that Python takes."""
     try:
         pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(edges), pa.py_buffer(octets)]).validate(full=True)

@@ -1,0 +1,366 @@
+"""Reads flat JSON objects that have their members in one order, all rows together. Finds the values, which Arrow then parses.
+
+A producer writes the members of every object in the same order, with the same white space; some leave out members that are null.
+So one document shows the layout, and all rows are compared with it at once, member by member. Rows that differ are left to the
+caller: another order, escapes, nested values.
+
+Each byte of a row that is read has been checked. The row is ``{``, some members of the layout in its order, and ``}``. A member is
+the bytes of its name as in the layout, and a valid value. A string is the bytes from one quote to the next one, in a row without a
+backslash and control characters. A number is the bytes before the separator that the next name's quote follows, or before the last
+``}``, if they are a number by JSON's grammar (RFC 8259, section 6). All rows are UTF-8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pykafka_wire.values.json.document_blocks import is_utf8
+from pykafka_wire.values.payloads import Flags, Ints, Payloads
+from pykafka_wire.values.spread import spread
+from pykafka_wire.wire.records.arrays import to_arrow
+from pykafka_wire.wire.records.pieces import bounds
+
+_Octets = npt.NDArray[np.uint8]
+
+_QUOTE, _BACKSLASH, _CLOSE, _MINUS, _ZERO, _POINT = b'"\\}-0.'
+_NULL: Final = b"null"
+_FIRST_TEXT: Final = 0x20
+_LAST_ASCII: Final = 0x7F
+_MEMBER: Final = re.compile(
+    rb'"(?P<name>[^"\\\x00-\x1f]*)":(?P<space> ?)'
+    rb'(?:(?P<text>"[^"\\]*")|(?P<number>-?[0-9][0-9.eE+-]*)|(?P<flag>true|false)|(?P<null>null))'
+)
+_WORD_BYTES: Final = 8
+#: Documents that are looked at to find the one with the most members: others leave out what is null.
+_SAMPLED: Final = 32
+#: Pieces that a member's values are halved into, to find those that its type does not take: some ten values.
+_MAX_HALVED: Final = 128
+#: A layout with more members is one of a few very large documents.
+_MAX_MEMBERS: Final = 256
+
+
+class _Kind(Enum):
+    """How a value is written."""
+
+    TEXT = "a string"
+    NUMBER = "a number"
+    FLAG = "true or false"
+    NULL = "always null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Member:
+    """
+    Attributes:
+        prefix: the bytes before its value: what separates it from the member before, its name, the colon.
+        type: of its column; None if no column is wanted.
+    """
+
+    name: str
+    prefix: bytes
+    kind: _Kind
+    type: pa.DataType | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The members of an object in their order.
+
+    Attributes:
+        separator: between two members.
+    """
+
+    members: tuple[_Member, ...]
+    separator: bytes
+
+
+class UnreadableError(Exception):
+    """Documents that cannot be read together: many values of a member that its type does not take, or bytes that are not UTF-8."""
+
+
+def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType]) -> Layout | None:
+    """The layout of the richest document among the first of ``rows``; None if such documents are not read here.
+
+    Args:
+        wanted: the types that members are read as, by their names; no member may be of another type.
+    """
+    documents = [payloads[row] for row in rows[:_SAMPLED].tolist()]
+    document = max(documents, key=lambda each: each.count(b'":'))
+    members: list[_Member] = []
+    separators: set[bytes] = set()
+    spaces: set[bytes] = set()
+    before, at = b"{", 1
+    while found := _MEMBER.match(document, at):
+        try:
+            name = found["name"].decode()
+        except UnicodeDecodeError:
+            return None
+        kind = _kind(found, wanted.get(name))
+        if kind is None:
+            return None
+        prefix = before + document[at : found.start(found.lastgroup or "")]
+        members.append(_Member(name=name, prefix=prefix, kind=kind, type=wanted.get(name)))
+        spaces.add(found["space"])
+        at = found.end()
+        if document[at:] == b"}":
+            break
+        before = b", " if document.startswith(b", ", at) else b","
+        separators.add(before)
+        at += len(before)
+    else:
+        return None
+    names = {each.name for each in members}
+    if len(names) < len(members) or len(separators) > 1 or len(spaces) > 1 or len(members) > _MAX_MEMBERS:
+        return None
+    return Layout(members=tuple(members), separator=separators.pop() if separators else b",")
+
+
+def _kind(found: re.Match[bytes], wanted: pa.DataType | None) -> _Kind | None:
+    """How a member's values are written; None if that does not go with its type."""
+    kind = {"text": _Kind.TEXT, "number": _Kind.NUMBER, "flag": _Kind.FLAG, "null": _Kind.NULL}[found.lastgroup or ""]
+    if wanted is None:
+        return kind
+    is_a = pa.types
+    expected: _Kind | None = None
+    if is_a.is_string(wanted) or is_a.is_timestamp(wanted):
+        expected = _Kind.TEXT
+    elif is_a.is_boolean(wanted):
+        expected = _Kind.FLAG
+    elif is_a.is_signed_integer(wanted) or is_a.is_floating(wanted) or is_a.is_decimal(wanted):
+        expected = _Kind.NUMBER
+    return expected if kind in (_Kind.NULL, expected) else None
+
+
+def read_flat(payloads: Payloads, layout: Layout) -> tuple[dict[str, Any], Flags]:
+    """``(columns, bool[n])``: the members that have a type, by name, and which rows could not be read.
+
+    Elements of rows that could not be read are meaningless.
+
+    Args:
+        payloads: each begins with ``{`` and ends with ``}``, and begins where the one before has ended.
+
+    Raises:
+        UnreadableError: a row is not UTF-8, or a member has many values that its type does not take.
+    """
+    objects = _Objects(payloads, layout)
+    columns: dict[str, Any] = {}
+    for member in layout.members:
+        column = objects.read(member)
+        if member.type is not None:
+            columns[member.name] = column
+    return columns, objects.unread()
+
+
+class _Objects:
+    """Documents in one buffer, and how far each has been read.
+
+    A document that does not continue as the layout does stays where it is, since no member begins as another one does.
+    """
+
+    __slots__ = ("_ends", "_is_odd", "_nth_quote", "_octets", "_position", "_quotes", "_separator", "_words")
+
+    def __init__(self, payloads: Payloads, layout: Layout) -> None:
+        first, last = int(payloads.starts[0]), int(payloads.ends[-1])
+        # More than the documents, so that a member can be looked for at each of their positions.
+        n_more = max(len(each.prefix) for each in layout.members) + 3 * _WORD_BYTES
+        self._octets: _Octets = np.zeros(last - first + n_more, dtype=np.uint8)
+        text = self._octets[: last - first]
+        text[:] = payloads.data[first:last]
+        self._words = np.ndarray((len(self._octets) - 7,), dtype="<u8", buffer=self._octets.data, strides=(1,))
+        self._separator = len(layout.separator)
+        self._position, self._ends = payloads.starts - first, payloads.ends - first
+        #: Where quotes are, and behind them the end of all documents.
+        is_quote = self._octets[: len(text) + 1] == _QUOTE
+        is_quote[-1] = True
+        self._quotes: Ints = np.flatnonzero(is_quote)
+        #: How many quotes there are before each document's position.
+        self._nth_quote = self._quotes.searchsorted(self._position)
+        #: Rows with an escape, or with what is not valid in a string.
+        self._is_odd: Flags = np.zeros(len(payloads), dtype=np.bool_)
+        odd = text == _BACKSLASH
+        if int(text.min()) < _FIRST_TEXT:
+            odd |= text < _FIRST_TEXT
+        if odd.any():
+            self._is_odd[self._ends.searchsorted(np.flatnonzero(odd), side="right")] = True
+        if int(text.max()) > _LAST_ASCII and not is_utf8(text, np.array([0, len(text)], dtype=np.int32)):
+            raise UnreadableError("text that is not UTF-8")
+
+    def unread(self) -> Flags:
+        """bool[n]: the documents that do not end where they have been read to."""
+        ended = (self._position == self._ends - 1) & (self._octets[self._position] == _CLOSE)
+        unread: Flags = self._is_odd | ~ended
+        return unread
+
+    def read(self, member: _Member) -> Any:
+        """pa.Array of a member's values, null where it is null or missing; anything where its type is None.
+
+        Raises:
+            UnreadableError: many values that the member's type does not take.
+        """
+        is_text = member.kind is _Kind.TEXT
+        n_quotes = member.prefix.count(b'"') + is_text
+        rows = self._rows_with(member)
+        starts, limits = self._position[rows] + len(member.prefix) + is_text, self._ends[rows]
+        next_quotes = self._quotes[self._nth_quote[rows] + n_quotes]
+        if is_text:
+            values, ends, right = self._texts(member, starts, next_quotes, limits)
+        elif member.kind is _Kind.NUMBER:
+            values, ends, right = self._numbers(member, starts, next_quotes, limits)
+        elif member.kind is _Kind.FLAG:
+            values, ends, right = self._flags(starts)
+        else:
+            values, ends, right = None, starts, np.zeros(len(starts), dtype=np.bool_)
+        if not right.all():
+            rows, ends = np.flatnonzero(right) if isinstance(rows, slice) else rows[right], ends[right]
+        self._position[rows] = ends
+        self._nth_quote[rows] += n_quotes + is_text
+        return values if values is None or isinstance(rows, slice) else spread(values, rows, len(self._position))
+
+    def _texts(self, member: _Member, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
+        """The values that are strings, int64[n] of where each value ends, and bool[n]: which are strings of the type."""
+        right: Flags = next_quotes < limits
+        if member.type is None:
+            return None, next_quotes + 1, right
+        found = _slices(self._octets, starts, np.minimum(next_quotes, limits))
+        values, right = _parsed(found, right, member.type)
+        return values, next_quotes + 1, right
+
+    def _numbers(self, member: _Member, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
+        """As :meth:`_texts`, of numbers. Behind one come a separator and the quote of the next name, or the end."""
+        ends = np.maximum(np.minimum(next_quotes - self._separator, limits - 1), starts)
+        found = _slices(self._octets, starts, ends)
+        wanted = member.type or pa.float64()  # parsed even if it is not wanted: it must be valid
+        right = _are_numbers(found, is_whole=bool(pa.types.is_integer(wanted)))
+        values, right = _parsed(found, right, wanted)
+        return values, ends, right
+
+    def _flags(self, starts: Ints) -> tuple[Any, Ints, Flags]:
+        """As :meth:`_texts`, of ``true`` and ``false``."""
+        is_true = self._are(b"true", starts)
+        right = is_true | self._are(b"false", starts)
+        return _booleans(is_true[right]), starts + np.where(is_true, len(b"true"), len(b"false")), right
+
+    def _rows_with(self, member: _Member) -> Ints | slice:
+        """The documents that continue with a member which is not null; those with its null are advanced behind it."""
+        is_text = member.kind is _Kind.TEXT
+        follows = self._are(member.prefix + b'"' * is_text, self._position)
+        others = ~follows if is_text else self._octets[self._position + len(member.prefix)] == _NULL[0]
+        if others.any():
+            rows = np.flatnonzero(others)
+            null = member.prefix + _NULL
+            rows = rows[self._are(null, self._position[rows])]
+            self._position[rows] += len(null)
+            self._nth_quote[rows] += null.count(b'"')
+            follows[rows] = False
+        return slice(None) if follows.all() else np.flatnonzero(follows)
+
+    def _are(self, literal: bytes, places: Ints) -> Flags:
+        """bool[n]: whether the bytes at each place are these."""
+        found: Flags | None = None
+        for at in range(0, len(literal), _WORD_BYTES):
+            part = literal[at : at + _WORD_BYTES]
+            words = self._words[places + at] if at else self._words[places]
+            if len(part) < _WORD_BYTES:
+                words &= np.uint64((1 << 8 * len(part)) - 1)
+            equal = words == np.uint64(int.from_bytes(part, "little"))
+            found = equal if found is None else found & equal
+        assert found is not None
+        return found
+
+
+def _slices(octets: _Octets, starts: Ints, ends: Ints) -> Any:
+    """pa.StringArray of what is between ``starts`` and ``ends``, which ascend; a copy."""
+    if not len(starts):
+        return pa.nulls(0, pa.string())
+    edges = np.empty(2 * len(starts), dtype=np.int32)
+    edges[0::2], edges[1::2] = starts, ends
+    # Elements alternate between a value and the gap before the next one.
+    everything = pa.Array.from_buffers(pa.string(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(octets)])
+    return everything.take(to_arrow(np.arange(0, len(edges) - 1, 2, dtype=np.int32)))
+
+
+def _booleans(flags: Flags) -> Any:
+    return pa.Array.from_buffers(pa.bool_(), len(flags), [None, pa.py_buffer(np.packbits(flags, bitorder="little"))])
+
+
+def _parsed(texts: Any, right: Flags, wanted: pa.DataType) -> tuple[Any, Flags]:
+    """Those of the texts that are ``right`` and can be parsed, as ``wanted``, and bool[n]: which these are.
+
+    Raises:
+        UnreadableError: more than a few cannot be parsed.
+    """
+    chosen = texts if right.all() else texts.filter(_booleans(right))
+    values = _cast(chosen, wanted)
+    if values is not None:
+        return values, right
+    can_be = np.ones(len(chosen), dtype=np.bool_)
+    wrong = [(0, len(chosen))]
+    for _ in range(_MAX_HALVED):
+        first, last = wrong.pop()
+        if last - first == 1:
+            can_be[first] = False
+        else:
+            half = (first + last) // 2
+            wrong += [
+                (low, high) for low, high in ((first, half), (half, last)) if _cast(chosen[low:high], wanted) is None
+            ]
+        if not wrong:
+            values = _cast(chosen.filter(_booleans(can_be)), wanted)
+            break
+    if values is None:
+        raise UnreadableError(str(wanted))
+    right = right.copy()
+    right[np.flatnonzero(right)] = can_be
+    return values, right
+
+
+def _cast(texts: Any, wanted: pa.DataType) -> Any:
+    """The texts as ``wanted``; None if one of them cannot be parsed."""
+    if pa.types.is_string(wanted):
+        return texts
+    try:
+        return texts.cast(wanted)
+    except pa.ArrowInvalid:
+        if not pa.types.is_timestamp(wanted):
+            return None
+    try:  # Without zones: in UTC. Such a cast does not take a zone.
+        return texts.cast(pa.timestamp(wanted.unit)).view(wanted)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _are_numbers(texts: Any, *, is_whole: bool) -> Flags:
+    """bool[n]: which texts may be numbers by JSON's grammar.
+
+    What Arrow parses beyond that grammar is False: a number that begins with a point, a plus, a letter or a zero before other
+    digits, that has no digit behind its point, and a whole one in base 16.
+    """
+    edges = bounds(texts)
+    starts, ends = edges[:-1], edges[1:]
+    octets = np.append(np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[: edges[-1]], np.uint8(0))
+    is_digit = octets - _ZERO < 10
+    negative = octets[starts] == _MINUS
+    first = starts + negative
+    right: Flags = (first < ends) & is_digit[first]
+    zero = np.flatnonzero((octets[first] == _ZERO) & (first + 1 < ends))
+    right[zero] &= ~is_digit[first[zero] + 1]
+    others = np.flatnonzero(~is_digit[:-1])
+    if is_whole:
+        if len(others) == np.count_nonzero(negative):
+            return right
+        rows = edges.searchsorted(others, side="right") - 1
+        right[rows[others != starts[rows]]] = False
+        return right
+    right &= is_digit[ends - 1]
+    points = others[octets[others] == _POINT]
+    wrong = points[~is_digit[points + 1]]
+    right[edges.searchsorted(wrong, side="right") - 1] = False
+    return right
