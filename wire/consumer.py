@@ -99,9 +99,9 @@ class Consumer:
                 refreshed (``metadata.max.age.ms``), or a :class:`SubscriptionPattern`, matched by the group's coordinator.
                 Patterns never match internal topics.
             on_assigned: called with the partitions that are assigned in addition to those before.
-            on_revoked: called before partitions are revoked, while their offsets can still be committed, unless the place in
-                the group is lost: then :meth:`commit` raises BrokerError in it. What it raises, :meth:`poll` raises, and the
-                partitions are revoked all the same.
+            on_revoked: called before partitions are revoked, and by :meth:`close` with those that are left, while their offsets
+                can still be committed, unless the place in the group is lost: then :meth:`commit` raises BrokerError in it. What
+                it raises, :meth:`poll` or :meth:`close` raises, and the partitions are revoked all the same.
 
         Raises:
             SettingsError: there is no ``group.id``, this client implements none of the assignment strategies, or the group
@@ -259,20 +259,26 @@ class Consumer:
         return self._cluster.counters.totals()
 
     def close(self, *, leave: bool = True) -> None:
-        """Commit if ``enable.auto.commit``, leave the group, close all connections. With ``leave=False`` a static member keeps
-        its partitions, if it comes back within ``session.timeout.ms``."""
-        self._close(commit=True, leave=leave)
+        """Commit if ``enable.auto.commit``, call ``on_revoked``, leave the group, close all connections. With ``leave=False`` a
+        static member keeps its partitions, if it comes back within ``session.timeout.ms``.
 
-    def _close(self, *, commit: bool, leave: bool) -> None:
+        A ``with`` block that ends by an exception neither commits nor calls ``on_revoked``: records that were polled but not
+        processed must be read again."""
+        self._close(in_order=True, leave=leave)
+
+    def _close(self, *, in_order: bool, leave: bool) -> None:
         if self._is_forked_member():
             self._read.close()
             self._cluster.close()
             return
         try:
-            if commit and not self._is_closed:
+            if in_order and not self._is_closed:
                 deadline = self._api_deadline().at_most_ms(_CLOSE_MS)
                 if not self._commits.commit_before_revocation(self._read.positions, deadline):
                     logger.warning("group %s: positions were not committed in time", self._settings.group_id)
+                on_revoked, self._on_revoked = self._on_revoked, None  # once, even if it closes the consumer itself
+                if on_revoked is not None and self.assignment:
+                    on_revoked(self.assignment)
         finally:
             self._is_closed = True
             self._commits.cancel()
@@ -287,8 +293,7 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Records that were polled but not processed must be read again.
-        self._close(commit=error is None, leave=True)
+        self._close(in_order=error is None, leave=True)
 
     # --- inside ---------------------------------------------------------------------------------------------------------
 

@@ -120,7 +120,7 @@ def member(coordinator: Cooperative) -> Iterator[Member]:
     made = Member(coordinator)
     made.poll_until(lambda: made.consumer.assignment == (T0, T1) and made.consumer.position(T1) == 5)
     yield made
-    made.consumer._close(commit=False, leave=False)
+    made.consumer._close(in_order=False, leave=False)
 
 
 def test_what_the_next_assignment_lacks_is_given_up_in_a_second_rebalance(
@@ -215,4 +215,4 @@ def test_a_place_lost_before_anything_was_owned_takes_no_commit_away(coordinator
     coordinator.rebalance()
     member.poll_until(lambda: member.consumer.assignment == (T1,))
     assert coordinator.count(OffsetCommitRequest) == 1
-    member.consumer._close(commit=False, leave=False)
+    member.consumer._close(in_order=False, leave=False)

@@ -127,7 +127,7 @@ def new_member(coordinator: ConsumerGroupCoordinator) -> Iterator[Callable[..., 
 
     yield make
     for each in made:
-        each.consumer._close(commit=False, leave=True)
+        each.consumer._close(in_order=False, leave=True)
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_a_callback_that_fails_fails_one_poll_and_the_partitions_are_revoked_all
         member.poll_until(lambda: False)
     assert member.consumer.assignment == ()
     member.own(T0)
-    member.consumer._close(commit=False, leave=True)
+    member.consumer._close(in_order=False, leave=True)
 
 
 def test_a_revocation_that_was_called_off_leaves_no_later_one_without_its_commit(
@@ -243,7 +243,7 @@ def test_a_revocation_that_was_called_off_leaves_no_later_one_without_its_commit
     assert member.events == [("assigned", (T0, T1)), ("revoked", (T1,))]
     last = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)][-1]
     assert [p.committed_offset for topic in last.topics for p in topic.partitions] == [9]
-    member.consumer._close(commit=False, leave=True)
+    member.consumer._close(in_order=False, leave=True)
 
 
 def test_a_forbidden_topic_fails_one_poll_and_the_member_stays(

@@ -59,7 +59,7 @@ def consumer(coordinator: GroupCoordinator) -> Iterator[Consumer]:
     }
     consumer = Consumer(options)
     yield consumer
-    consumer._close(commit=False, leave=False)
+    consumer._close(in_order=False, leave=False)
 
 
 def poll(consumer: Consumer) -> Polled:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -151,3 +152,50 @@ def test_brokers_have_the_consumer_protocol_or_the_error_says_what_to_do(
                 poll_until(consumer, lambda _: False)
         else:
             poll_until(consumer, lambda _: consumer.assignment == (TopicPartition(name, 0),))
+
+
+@pytest.mark.parametrize("processed", [True, False])
+def test_closing_revokes_while_offsets_can_be_committed_and_an_exception_does_not(
+    kafka: Any, topic: Any, settings: dict[str, str], protocol: dict[str, str], processed: bool
+) -> None:
+    name = topic()
+    tp = TopicPartition(name, 0)
+    produce(kafka, name, 0, [b"a", b"b"])
+    reader = Consumer(settings | protocol | {"enable.auto.commit": "false"})
+    revoked: list[Any] = []
+
+    def commit_one(partitions: Any) -> None:
+        revoked.append(partitions)
+        reader.commit({tp: 1})
+
+    with suppress(RuntimeError), reader:
+        reader.subscribe([name], on_revoked=commit_one)
+        poll_until(reader, lambda polled: len(records_of(polled)) == 2)
+        if not processed:
+            raise RuntimeError("the records were not processed")
+    with Consumer(settings | protocol) as seen:
+        seen.assign([tp])
+        assert (revoked, seen.committed()) == (([(tp,)], {tp: 1}) if processed else ([], {}))
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_callback_that_fails_or_closes_does_not_keep_a_consumer_open(
+    topic: Any, settings: dict[str, str], protocol: dict[str, str], closes: bool
+) -> None:
+    name = topic()
+    reader = Consumer(settings | protocol)
+
+    def on_revoked(_: Any) -> None:
+        if not closes:
+            raise RuntimeError("the callback fails")
+        reader.close()
+
+    reader.subscribe([name], on_revoked=on_revoked)
+    poll_until(reader, lambda _: reader.assignment == (TopicPartition(name, 0),))
+    with nullcontext() if closes else pytest.raises(RuntimeError, match="the callback fails"):
+        reader.close()
+    with pytest.raises(ValueError, match="closed"):
+        reader.poll()
+    with Consumer(settings | protocol) as next_member:  # at once, because the first one has left
+        next_member.subscribe([name])
+        poll_until(next_member, lambda _: next_member.assignment == (TopicPartition(name, 0),))
