@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.values.converter import Converter
+from pykafka_wire.values.json import flat_reading
 from tests.conformance import generate
 from tests.connector.values.fuzz_cases import Case, fuzz_cases
 from tests.connector.values.protobuf_samples import normal, with_dicts
@@ -28,6 +29,12 @@ BATCH = 200
 MAX_GROWTH_BYTES = 64 << 20
 #: Of processor time for a batch: a wait for the processor is no hang.
 MAX_BATCH_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layouts of flat objects are used for as few rows as these."""
+    monkeypatch.setattr(flat_reading, "_MIN_ROWS", 8)
 
 
 @pytest.fixture(scope="module")
