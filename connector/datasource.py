@@ -43,7 +43,7 @@ class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
 
     def schema(self) -> str | StructType:
         """The source's columns, those of Spark's own Kafka connector; ``key`` and ``value`` have the types of their schemas where
-        they are decoded. Not asked for where ``.schema(…)`` is given.
+        they are decoded. Spark does not call it where ``.schema(…)`` is given.
         """
         given = {name.lower(): value.strip().lower() for name, value in self.options.items()}
         if any(name.startswith("option.") for name in given):  # Spark asks for the schema of a table that it creates

@@ -34,12 +34,15 @@ class QueryLag:
 
     Attributes:
         source: the source's index among the query's sources.
-        min_offsets_behind, max_offsets_behind, avg_offsets_behind, total_offsets_behind: over its topic-partitions, from the
-            end of the micro-batch to the end of the logs.
+        min_offsets_behind: of the topic-partition with the smallest lag, from the end of the micro-batch to the end of its log.
+        max_offsets_behind: of the topic-partition with the largest lag.
+        avg_offsets_behind: over all topic-partitions.
+        total_offsets_behind: of all topic-partitions together.
         bytes_behind: an estimate from sampled record batches; None where none was sampled.
-        commit_successes, commit_failures: commits to the group since the query started.
-        lost_ranges, lost_offsets: skipped with ``failOnDataLoss=false`` since then, as detected by the planner; a range
-            whose end is unknown counts in the first only.
+        commit_successes: commits to the group since the query started.
+        commit_failures: commits that the group's coordinator refused, or that could not be sent.
+        lost_ranges: skipped with ``failOnDataLoss=false`` since the query started, as detected by the planner.
+        lost_offsets: offsets in these ranges; those of a range whose end is unknown are not counted.
     """
 
     query_id: str

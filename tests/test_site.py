@@ -59,6 +59,8 @@ def test_links_out_of_docs_lead_to_pages_of_the_site() -> None:
 
 def test_roles_become_code() -> None:
     assert plain("see :class:`~pykafka_wire.wire.Consumer`, :data:`LATEST`") == "see `Consumer`, `LATEST`"
+    assert plain("by :meth:`Consumer.poll <pykafka_wire.wire.consumer.Consumer.poll>`") == "by `Consumer.poll`"
+    assert plain("as a context manager::\n\n    with x::y:") == "as a context manager:\n\n    with x::y:"
 
 
 def test_workflows_make_targets_that_exist_and_all_that_run_long_tests() -> None:

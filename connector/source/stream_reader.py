@@ -12,6 +12,8 @@ Owns what Spark calls. The query's state and the planning are :mod:`~pykafka_wir
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from pykafka_wire.source.micro_batch_stream import MicroBatchStream
     from pykafka_wire.source.pinned_schemas import PinnedSchemas
     from pykafka_wire.source.reader_schemas import ReaderSchemas
+
+#: What runs in Spark's process for the reader of a query; an argument of its command.
+_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
@@ -106,10 +111,14 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
         self._micro_batches.commit(QueryOffsets.from_json(end))
 
     def stop(self) -> None:
-        """Close connections; safe to call twice."""
+        """Close connections; safe to call twice. Spark's own process for a query ends here, once Spark has closed its socket."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+        if _RUNNER in sys.argv and isinstance(sys.exc_info()[1], EOFError):
+            # The query has ended. Else pyspark (4.0 to 4.3) writes this EOFError to the closed socket, and most queries end with the
+            # traceback of a BrokenPipeError on the console. Its daemon ends such a process in the same way.
+            os._exit(0)
 
 
 class KafkaStreamReaderWithoutLimits(KafkaStreamReader):

@@ -124,7 +124,7 @@ class _Parser:
         found = _TYPES.get(name)
         if found is None:
             self._next -= 1
-            raise self._error("a type that values have (for others use STRING)")
+            raise self._error("a type such as BIGINT, DOUBLE, STRING or TIMESTAMP")
         return found
 
     def expect_end(self) -> None:

@@ -81,8 +81,8 @@ def _first_answer(registry: Registry, method: str, path: str, body: dict[str, An
             return url + path, answer.status, content
         failed.append(f"{url}{through}: HTTP {answer.status}")
     raise RegistryError(
-        f"the schema registry does not answer ({'; '.join(failed)}). Check its address from the driver and from executors; "
-        "until it answers, no value counts as broken."
+        f"the schema registry does not answer ({'; '.join(failed)}). Check its address from the driver and from executors. "
+        "Until it answers, the query fails, whatever onValueError is."
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 import uuid
 from typing import Any
 
@@ -18,7 +20,7 @@ from pyspark.sql.types import LongType, StructType
 
 from pykafka_wire.errors import DataLossError, Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import parse_source_options
-from pykafka_wire.source.stream_reader import KafkaStreamReader
+from pykafka_wire.source.stream_reader import _RUNNER, KafkaStreamReader
 from pykafka_wire.wire.record_producer import RecordProducer
 
 pytestmark = pytest.mark.broker
@@ -32,6 +34,25 @@ def test_nothing_is_asked_of_brokers_before_the_first_call(process: Any) -> None
     assert reader.getDefaultReadLimit() == ReadAllAvailable()
     pickle.loads(pickle.dumps(reader))
     reader.stop()
+
+
+@pytest.mark.parametrize(("argument", "code", "printed"), [(_RUNNER, 0, ""), ("", 1, "EOFError")])
+def test_sparks_process_for_a_query_ends_without_a_traceback(argument: str, code: int, printed: str) -> None:
+    """As pyspark's runner calls it: Spark closes the socket when the query has ended."""
+    program = """
+from pykafka_wire.options.source import parse_source_options
+from pykafka_wire.source.stream_reader import _RUNNER, KafkaStreamReader
+from pyspark.sql.types import LongType, StructType
+options = parse_source_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}, "stream")
+reader = KafkaStreamReader(options, StructType().add("offset", LongType()))
+try:
+    raise EOFError
+finally:
+    reader.stop()
+"""
+    done = subprocess.run([sys.executable, "-c", program, argument], capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert done.stderr.strip().endswith(printed) and bool(done.stderr) == bool(printed)
 
 
 def test_the_initial_offset_stays_the_same_in_a_process(process: Any, topic: Any, outside: Any) -> None:

@@ -48,7 +48,7 @@ def test_types_are_read_as_spark_reads_them(spark: Any) -> None:
     ("ddl", "text"),
     [
         ("", "it ends where a field is expected"),
-        ("id", "'id' at character 1 where a type that values have"),
+        ("id", "'id' at character 1 where a type such as BIGINT"),
         ("id bigint,", "it ends where a field is expected"),
         ("id bigint x", "'x' at character 11 where its end is expected"),
         ("id bigint, id int", "the field id is there twice"),
@@ -57,7 +57,10 @@ def test_types_are_read_as_spark_reads_them(spark: Any) -> None:
         ("a map<string>", "'>' at character 13 where ',' is expected"),
         ("a decimal(39,1)", r"a decimal has 1 to 38 digits"),
         ("a decimal(3,x)", "'x' at character 13 where a number of digits is expected"),
-        ("a interval", "'interval' at character 3 where a type that values have (for others use STRING) is expected"),
+        (
+            "a interval",
+            "'interval' at character 3 where a type such as BIGINT, DOUBLE, STRING or TIMESTAMP is expected",
+        ),
         ("a int not", "it ends where NULL is expected"),
         ("a int; drop", "unexpected '; drop'"),
         ("a " + "array<" * 200, "it is nested deeper than 100 types"),
