@@ -116,8 +116,8 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
             self._stream.close()
             self._stream = None
         if _RUNNER in sys.argv and isinstance(sys.exc_info()[1], EOFError):
-            # The query has ended. Else pyspark (4.0 to 4.3) writes this EOFError to the closed socket, and most queries end with the
-            # traceback of a BrokenPipeError on the console. Its daemon ends such a process in the same way.
+            # The query has ended. Else pyspark (4.0 to 4.3) writes this EOFError to the closed socket, and many queries end with
+            # the traceback of a BrokenPipeError on the console. Its daemon ends such a process in the same way.
             os._exit(0)
 
 
