@@ -1,7 +1,7 @@
 """What a user with secrets in the options does, well and badly, with everything switched on that writes something down.
 
-Run by tests/connector/test_canary.py in a process of its own: `canary_program.py FOLDER`, where FOLDER/options.json has the
-options and names, and Spark's configuration is what SPARK_CONF_DIR says. Everything comes out on stdout and stderr, or lies
+Run by tests/connector/test_canary.py through `run_searched`: `canary_program.py FOLDER`, where FOLDER/options.json has the
+options and names; settings beyond those of `run_searched` are in SPARK_CONF_DIR. Everything comes out on stdout and stderr, or lies
 in the folder. It prints SUCCEEDED and FAILED lines, by which the test knows that it did what it was to do.
 """
 
@@ -23,20 +23,7 @@ options: dict[str, str] = given["options"]
 topic: str = given["topic"]
 
 logging.getLogger("py4j").setLevel(logging.WARNING)
-(folder / "events").mkdir()
-spark = (
-    SparkSession.builder.master("local[2]")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.ui.enabled", "false")
-    .config("spark.eventLog.enabled", "true")
-    .config("spark.eventLog.compress", "false")
-    .config("spark.eventLog.dir", f"file:{folder / 'events'}")
-    .config("spark.local.dir", str(folder / "local"))
-    .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    .config("spark.sql.shuffle.partitions", "1")
-    .getOrCreate()
-)
+spark = SparkSession.builder.getOrCreate()
 
 
 def explained(frame: DataFrame) -> DataFrame:

@@ -79,14 +79,13 @@ class Clouds:
     def _google(self, response: bytes) -> Verdict:
         token = response.split(b"\x01")[1].removeprefix(b"auth=Bearer ").decode()
         access = token.split(".")[2]
-        self._keep("google", access, access)
-        self._keep("google", access, base64.urlsafe_b64decode(access + "=" * (-len(access) % 4)).decode())
+        self._keep("google", access, access, base64.urlsafe_b64decode(access + "=" * (-len(access) % 4)).decode())
         return as_google(response)
 
-    def _keep(self, cloud: str, name: str, secret: str) -> None:
+    def _keep(self, cloud: str, name: str, *secrets: str) -> None:
         with self._lock:
             self.credentials[cloud].append(Credential(time.time(), name))
-            self.secrets.add(secret)
+            self.secrets.update(secrets)
 
     def renewed(self, cloud: str, after: float, until: float) -> set[str]:
         """The names of credentials that were used in this time and not before."""

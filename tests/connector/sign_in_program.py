@@ -1,6 +1,6 @@
-"""For each cloud a stream that copies a topic, and one task that reads another topic slowly, with the event log on.
+"""For each cloud a stream that copies a topic, and one task that reads another topic slowly.
 
-Run by tests/connector/test_sign_in.py in a process of its own: `sign_in_program.py FOLDER`, where FOLDER/given.json has for each
+Run by tests/connector/test_sign_in.py through `run_searched`: `sign_in_program.py FOLDER`, where FOLDER/given.json has for each
 cloud the options and topics. The clouds' libraries find their stubs by the environment, in the tasks too. It prints when each
 stream and each task began and ended, as JSON.
 """
@@ -17,19 +17,7 @@ from pyspark.sql import SparkSession
 
 folder = Path(sys.argv[1])
 given: dict[str, Any] = json.loads((folder / "given.json").read_text())
-(folder / "events").mkdir()
-spark = (
-    SparkSession.builder.master("local[2]")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.ui.enabled", "false")
-    .config("spark.eventLog.enabled", "true")
-    .config("spark.eventLog.compress", "false")
-    .config("spark.eventLog.dir", f"file:{folder / 'events'}")
-    .config("spark.local.dir", str(folder / "local"))
-    .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    .getOrCreate()
-)
+spark = SparkSession.builder.getOrCreate()
 
 
 def copy(cloud: str, each: dict[str, Any]) -> dict[str, Any]:

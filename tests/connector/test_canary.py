@@ -6,10 +6,7 @@ Nor do those of clouds, which are in options, in files and in the environment, o
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.connector.cloud_accounts import Accounts, accounts
+from tests.connector.searched_program import run_searched
 from tests.wire.cloud_stubs import point_here
 from tests.wire.secured import PASSWORDS, Secured, pkcs8
 
@@ -27,8 +25,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 CONF = Path(__file__).parents[2] / "conf"
 PROGRAM = Path(__file__).with_name("canary_program.py")
 WRONG_PASSWORD = "canary-of-a-wrong-password"
-#: Every Python process of the program logs everything.
-LOGGING = "import logging, sys\nlogging.basicConfig(level=logging.DEBUG, stream=sys.stderr)\n"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
@@ -94,26 +90,9 @@ def run(folder: Path, conf: Path, secured: Secured, cloud_accounts: Accounts, to
         ],
     }
     (folder / "options.json").write_text(json.dumps(given))
-    (folder / "site").mkdir()
-    (folder / "site" / "sitecustomize.py").write_text(LOGGING)
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder)],
-        env={
-            **os.environ,
-            "SPARK_CONF_DIR": str(conf),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(folder / "site"),
-            "PYKAFKA_WIRE_TRACE": "stderr",
-        },
-        capture_output=True,
-        text=True,
-        timeout=580,
-    )
-    (folder / "options.json").unlink()
-    texts = {"stdout": done.stdout, "stderr": done.stderr}
-    for path in folder.rglob("*"):
-        if path.is_file():
-            texts[str(path.relative_to(folder))] = path.read_bytes().decode("utf-8", "replace")
+    done, texts = run_searched(PROGRAM, folder, {"SPARK_CONF_DIR": str(conf), "PYKAFKA_WIRE_TRACE": "stderr"})
+    # It has what the user typed.
+    del texts["options.json"]
     said = re.findall(r"^(SUCCEEDED|FAILED) (\S+)$", done.stdout, re.MULTILINE)
     wanted = [("SUCCEEDED", name) for name in ("batch", "stream", "sql")]
     wanted += [("FAILED", name) for name in ("batch", "stream", "sql", "task", "malformed-0", "malformed-1")]

@@ -7,9 +7,6 @@ driver and in the tasks. Nothing that Spark or Python writes contains one.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +18,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.connector.clouds import Clouds, clouds
+from tests.connector.searched_program import run_searched
 from tests.wire.cloud_stubs import point_here
 from tests.wire.range_reads import cluster_of, read, whole
 from tests.wire.secured import Secured
@@ -33,8 +31,6 @@ SLOW_CLIENT: Final = "slow-reader"
 #: A broker looks back on ten seconds: it gives what fits into them at once, and then this much a second. The task fetches for 20 s.
 QUOTA_BYTES_S: Final = 200_000
 N_SLOW, SLOW_BYTES = 300, 20_000
-#: Every Python process of the program logs everything, the clouds' libraries too.
-LOGGING: Final = "import logging, sys\nlogging.basicConfig(level=logging.DEBUG, stream=sys.stderr)\n"
 
 
 @contextmanager
@@ -62,27 +58,14 @@ def records_kept_coming(producer: Producer, topics: list[str]) -> Iterator[None]
 
 def run(folder: Path, made: Clouds, topics: dict[str, dict[str, str]]) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """What the program printed, and the text of every file and of both streams, by name."""
-    site = folder / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(LOGGING)
     given = {
         "clouds": {cloud: {"options": made.options[cloud], **each} for cloud, each in topics.items()},
         "stream_s": 2 * LIFETIME_S,
         "slow_client_id": SLOW_CLIENT,
     }
     (folder / "given.json").write_text(json.dumps(given))
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder)],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        timeout=800,
-    )
+    done, texts = run_searched(PROGRAM, folder)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
-    texts = {"stdout": done.stdout, "stderr": done.stderr}
-    for path in folder.rglob("*"):
-        if path.is_file():
-            texts[str(path.relative_to(folder))] = path.read_bytes().decode("utf-8", "replace")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"cloud"')], texts
 
 
