@@ -65,7 +65,10 @@ def _all(n: int) -> Iterator[Item]:
 
 def _batch_reads(n: int) -> Iterator[Item]:
     """Every codec, size of batches and query; records of 100 bytes and of 1 KiB."""
-    sizes = (("", "100-byte", 100, n, {JVM: 3.0, JVM_TUNED: 1.5}), ("1kib-", "1-KiB", _KIB, n // 3, {JVM: 3.0}))
+    sizes = (
+        ("", "100-byte", 100, n, {JVM: 3.0, JVM_TUNED: 1.5}),
+        ("1kib-", "1-KiB", _KIB, n // 3, {JVM: 3.0, JVM_TUNED: 1.1}),
+    )
     for prefix, size, record_bytes, n_records, goals in sizes:
         for codec, batch_kib in itertools.product(CODECS, (16, 256)):
             dataset = Dataset(n_records=n_records, record_bytes=record_bytes, codec=codec, batch_bytes=batch_kib * _KIB)
