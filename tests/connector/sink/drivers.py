@@ -62,21 +62,23 @@ class Driver:
 
 @dataclass
 class Drivers:
-    """Starts drivers of one query, one after the other or side by side."""
+    """Starts drivers, one after the other or side by side."""
 
     folder: Path
     started: list[Driver] = field(default_factory=list)
 
-    def start(self, job: Job) -> Driver:
+    def start(self, *jobs: Job) -> Driver:
+        """A driver that runs a query after the other."""
         number = len(self.started)
-        path, log = job.write(self.folder / f"job-{number}.json"), self.folder / f"driver-{number}.log"
-        command = [sys.executable, "-m", "tests.connector.sink.query_process", str(path)]
+        log = self.folder / f"driver-{number}.log"
+        paths = [str(job.write(self.folder / f"job-{number}-{each}.json")) for each, job in enumerate(jobs)]
+        command = [sys.executable, "-m", "tests.connector.sink.query_process", *paths]
         self.started.append(_started(command, log, PYSPARK_SUBMIT_ARGS=_SUBMIT))
         return self.started[-1]
 
-    def finish(self, job: Job) -> None:
+    def finish(self, *jobs: Job) -> None:
         """Runs a driver to its end."""
-        driver = self.start(job)
+        driver = self.start(*jobs)
         assert driver.wait() == 0, driver.output
 
     def close(self) -> None:

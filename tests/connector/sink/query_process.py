@@ -1,7 +1,7 @@
 """A whole Spark driver that copies a topic exactly once, as a process: its tasks fail, are speculated and lose their
 executor, and the driver dies, or its commit stops, at a request that a test names.
 
-    python -m tests.connector.sink.query_process JOB.json
+    python -m tests.connector.sink.query_process JOB.json [JOB.json ...]
 """
 
 from __future__ import annotations
@@ -206,11 +206,12 @@ def run(job: Job) -> None:
         .start()
     )
     query.awaitTermination()
-    spark.stop()
 
 
 if __name__ == "__main__":
     # By its importable name, so that workers find the classes above.
     from tests.connector.sink import query_process
 
-    query_process.run(query_process.Job(**json.loads(Path(sys.argv[1]).read_text())))
+    for path in sys.argv[1:]:  # in one session: the settings of its JVM are the first job's
+        query_process.run(query_process.Job(**json.loads(Path(path).read_text())))
+    query_process.SparkSession.builder.getOrCreate().stop()
