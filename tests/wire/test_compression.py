@@ -103,10 +103,10 @@ def test_zstd_never_unpacks_to_more_than_its_blocks_say(level, sample, sized):
 
 def zstd_frame(*blocks: tuple[int, int, bytes]) -> bytes:
     """A frame of a 128-KiB window, of blocks of ``(type, size, content)``."""
-    frame = b"\x28\xb5\x2f\xfd\x00" + bytes([7 << 3])
+    frame = bytearray(b"\x28\xb5\x2f\xfd\x00" + bytes([7 << 3]))
     for nth, (kind, size, content) in enumerate(blocks, 1):
         frame += ((nth == len(blocks)) | kind << 1 | size << 3).to_bytes(3, "little") + content
-    return frame
+    return bytes(frame)
 
 
 @pytest.mark.parametrize("cap", [200_000, 10_000_000], ids=["in steps", "in one piece"])

@@ -66,7 +66,7 @@ def build(rows, first_offset: int) -> list[Record]:
     return records
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.lists(record, min_size=1, max_size=12), st.sampled_from(Codec)), max_size=6),
     st.integers(0, 2**40),
