@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pykafka_wire.source.pinned_schemas import PinnedSchemas
     from pykafka_wire.source.reader_schemas import ReaderSchemas
 
-#: What runs in Spark's process for the reader of a query; an argument of its command.
+#: The module that runs as the program of Spark's process for the reader of a query.
 _RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
@@ -115,9 +115,10 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
         if self._stream is not None:
             self._stream.close()
             self._stream = None
-        if _RUNNER in sys.argv and isinstance(sys.exc_info()[1], EOFError):
-            # The query has ended. Else pyspark (4.0 to 4.3) writes this EOFError to the closed socket, and many queries end with
-            # the traceback of a BrokenPipeError on the console. Its daemon ends such a process in the same way.
+        program = getattr(sys.modules["__main__"], "__spec__", None)
+        if program is not None and program.name == _RUNNER and isinstance(sys.exc_info()[1], EOFError):
+            # The query has ended. Else pyspark (4.0 to 4.3) writes this EOFError to the closed socket; if Spark does not end the
+            # process before that, it prints the traceback of a BrokenPipeError.
             os._exit(0)
 
 

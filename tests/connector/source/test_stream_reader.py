@@ -40,6 +40,9 @@ def test_nothing_is_asked_of_brokers_before_the_first_call(process: Any) -> None
 def test_sparks_process_for_a_query_ends_without_a_traceback(argument: str, code: int, printed: str) -> None:
     """As pyspark's runner calls it: Spark closes the socket when the query has ended."""
     program = """
+import importlib.machinery
+import sys
+__spec__ = importlib.machinery.ModuleSpec(sys.argv[1], None)  # as `python -m` sets it
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.source.stream_reader import _RUNNER, KafkaStreamReader
 from pyspark.sql.types import LongType, StructType
