@@ -25,6 +25,8 @@ from tests.quick_start import JVM_OPTIONS
 
 pytestmark = pytest.mark.broker
 TOPICS = "org.apache.kafka.tools.TopicCommand"
+#: For programs that start a cluster as a user does.
+QUICK_JVMS = {"JDK_JAVA_OPTIONS": " ".join(JVM_OPTIONS)}
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +175,7 @@ def read_frame(connection: socket.socket) -> bytes:
 
 def test_closing_leaves_no_process_no_folder_and_no_listener() -> None:
     before = set(Path(tempfile.gettempdir()).iterdir())
-    cluster = LocalCluster(listeners={"SECOND": "PLAINTEXT"})
+    cluster = LocalCluster(listeners={"SECOND": "PLAINTEXT"}, jvm_options=JVM_OPTIONS)
     cluster.start()
     folder, port = cluster.folder, int(cluster.bootstrap("SECOND").split(":")[1])
     assert len(processes_of(folder)) == 3  # broker, controller, watchdog
@@ -209,7 +211,12 @@ if sys.argv[1] == "wait":
 @pytest.mark.parametrize("ending", ["returns", "killed"])
 def test_no_broker_outlives_its_owner(ending: str) -> None:
     argument = "wait" if ending == "killed" else "return"
-    owner = subprocess.Popen([sys.executable, "-W", "ignore", "-c", OWNER, argument], stdout=subprocess.PIPE, text=True)
+    owner = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", OWNER, argument],
+        env=os.environ | QUICK_JVMS,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert owner.stdout is not None
     running, path = owner.stdout.readline().split()
     folder = Path(path)
@@ -222,7 +229,7 @@ def test_no_broker_outlives_its_owner(ending: str) -> None:
 
 
 def test_a_broker_that_refuses_its_settings_fails_with_the_end_of_its_log() -> None:
-    cluster = LocalCluster(properties={"log.retention.ms": "soon"})
+    cluster = LocalCluster(properties={"log.retention.ms": "soon"}, jvm_options=JVM_OPTIONS)
     with pytest.raises(LocalClusterError, match=r"(?s)controller|broker-1.*Invalid value soon") as raised:
         cluster.start()
     assert "Invalid value soon for configuration log.retention.ms" in str(raised.value)
@@ -238,7 +245,7 @@ def test_a_port_lost_to_another_process_is_replaced(monkeypatch: pytest.MonkeyPa
         choices = [[port, *cluster_module.free_ports(2)], cluster_module.free_ports(3)]
         offered = iter(list(choices))
         monkeypatch.setattr(cluster_module, "free_ports", lambda count: next(offered))
-        with LocalCluster() as cluster:
+        with LocalCluster(jvm_options=JVM_OPTIONS) as cluster:
             assert int(cluster.bootstrap_servers.split(":")[1]) == choices[1][1]
 
 
@@ -278,6 +285,7 @@ def test_brokers_older_than_kraft_run_with_a_zookeeper(version: str) -> None:
 def command(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "pykafka_wire.local", *arguments],
+        env=os.environ | QUICK_JVMS,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
