@@ -120,7 +120,7 @@ fuzz-values: setup  ## a million damaged values through every decoder of connect
 
 .PHONY: conformance-values
 conformance-values: setup  ## random schemas with values, beside Apache Avro's Java library, fastavro, google.protobuf, and Spark's to_avro, from_json and to_json
-	CONFORMANCE_VALUES=20000 $(BIN)/python -m pytest --timeout 7200 $(addprefix tests/connector/values/test_,$(addsuffix .py,conformance_avro avro_columns \
+	CONFORMANCE_VALUES=20000 $(BIN)/python -m pytest --timeout 7200 $(addprefix tests/connector/values/test_,$(addsuffix .py,conformance_avro \
 	  avro_column_writer avro_beside_spark conformance_json protobuf_columns protobuf_column_writer protobuf_values)) -s $(PYTEST_ARGS)
 
 resets: setup  ## a session on a real broker, with the connection reset at every byte of either side

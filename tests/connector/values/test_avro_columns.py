@@ -25,8 +25,7 @@ from pykafka_wire.values.avro.schema import ParsedSchema, parse
 from pykafka_wire.values.payloads import Payloads
 from tests.connector.values.avro_samples import Samples
 
-#: `make conformance-values` tries 20,000.
-N_SCHEMAS = int(os.environ.get("CONFORMANCE_VALUES", "60"))
+N_SCHEMAS = int(os.environ.get("AVRO_SCHEMAS", "150"))
 
 
 def parsed(schema: Any) -> ParsedSchema:
