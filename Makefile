@@ -31,8 +31,9 @@ setup: $(VENV)/.installed  ## make the virtual environment
 demo: setup  ## the main job on a real local Kafka: topic -> stream -> Delta -> SQL -> lag
 	$(BIN)/python examples/demo.py $(if $(BOOTSTRAP),--bootstrap "$(BOOTSTRAP)") $(if $(TOPIC),--topic "$(TOPIC)")
 
-# A process per core runs a file of tests at a time, each with brokers and a Spark session of its own.
-WORKERS ?= 2
+# Each process runs a file of tests at a time, with brokers and a Spark session of its own. Tests wait for much of their time, so three
+# processes keep two cores busy.
+WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # These share next to nothing: a process that is done takes tests of the other's, so that both end at the same time.
 UNIT_PARALLEL := -n $(WORKERS) --dist worksteal
