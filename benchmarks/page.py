@@ -59,7 +59,7 @@ class Results:
 
 def _short_title(title: str) -> str:
     """Without what the heading of its table says."""
-    for prefix in ("batch read, ", "batch write, ", "micro-batch, ", "typed ", "peak memory of a Python worker, "):
+    for prefix in ("batch read, ", "batch write, ", "micro-batch, ", "peak memory of a Python worker, ", "typed "):
         title = title.removeprefix(prefix)
     return title
 
@@ -96,17 +96,15 @@ def run_line(results: Results) -> str:
 def side_by_side(rows: Sequence[Row]) -> str:
     """A row for each item: our figure, and our ratio to each JVM connector and to the ceiling."""
     unit = Unit[rows[0]["unit"].upper()].label
-    lines = [
-        f"| | pykafka-wire, {unit} | {' | '.join(f'beside the {name}' for name in _SIDE_BY_SIDE)} |",
-        "|---|---|---|---|---|",
-    ]
+    present = {contender["name"] for row in rows for contender in row["contenders"]}
+    names = [name for name in _SIDE_BY_SIDE if name in present] or [JVM]
+    lines = [f"| | pykafka-wire, {unit} | {' | '.join(f'beside the {name}' for name in names)} |"]
+    lines.append("|---" * (2 + len(names)) + "|")
     for row in rows:
         by_name = {contender["name"]: contender for contender in row["contenders"]}
-        if row["error"]:
-            lines.append(f"| {row['title']} | {_NOT_MEASURED} | | | |")
-            continue
-        ratios = (_ratio(by_name[name]) if name in by_name else "" for name in _SIDE_BY_SIDE)
-        lines.append(f"| {row['title']} | {_figure(row, row['contenders'][0])} | {' | '.join(ratios)} |")
+        ratios = " | ".join(_ratio(by_name[name]) if name in by_name else "" for name in names)
+        ours = _NOT_MEASURED if row["error"] else _figure(row, row["contenders"][0])
+        lines.append(f"| {row['title']} | {ours} | {ratios} |")
     return "\n".join(lines) + "\n"
 
 
