@@ -30,7 +30,7 @@ from pykafka_wire.wire.records.pieces import bounds
 
 _Octets = npt.NDArray[np.uint8]
 
-_QUOTE, _BACKSLASH, _CLOSE, _MINUS, _ZERO, _POINT = b'"\\}-0.'
+_QUOTE, _BACKSLASH, _CLOSE, _MINUS, _ZERO, _POINT, _e, _E = b'"\\}-0.eE'
 _NULL: Final = b"null"
 _FIRST_TEXT: Final = 0x20
 _LAST_ASCII: Final = 0x7F
@@ -39,12 +39,18 @@ _MEMBER: Final = re.compile(
     rb'(?:(?P<text>"[^"\\]*")|(?P<number>-?[0-9][0-9.eE+-]*)|(?P<flag>true|false)|(?P<null>null))'
 )
 _WORD_BYTES: Final = 8
+#: Of an Arrow decimal of 128 bits.
+_MAX_DECIMAL_DIGITS: Final = 38
 #: Documents that are looked at to find the one with the most members: others leave out what is null.
 _SAMPLED: Final = 32
 #: Pieces that a member's values are halved into, to find those that its type does not take: some ten values.
 _MAX_HALVED: Final = 128
 #: A layout with more members is one of a few very large documents.
 _MAX_MEMBERS: Final = 256
+#: A document so many times as large as most is not taken for the layout, which all rows would be compared with.
+_MAX_TIMES_AS_LARGE: Final = 4
+#: Where a document ends and the next one begins. A name that holds this could be found in two documents.
+_BETWEEN_DOCUMENTS: Final = b"}{"
 
 
 class _Kind(Enum):
@@ -90,27 +96,31 @@ def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType])
     """The layout of the richest document among the first of ``rows``; None if such documents are not read here.
 
     Args:
+        payloads: each begins with ``{`` and ends with ``}``.
         wanted: the types that members are read as, by their names; no member may be of another type.
     """
     documents = [payloads[row] for row in rows[:_SAMPLED].tolist()]
-    document = max(documents, key=lambda each: each.count(b'":'))
+    usual = sorted(map(len, documents))[len(documents) // 2]
+    document = max(
+        (each for each in documents if len(each) <= _MAX_TIMES_AS_LARGE * usual), key=lambda each: each.count(b'":')
+    )
     members: list[_Member] = []
     separators: set[bytes] = set()
     spaces: set[bytes] = set()
     before, at = b"{", 1
-    while found := _MEMBER.match(document, at):
+    while len(members) < _MAX_MEMBERS and (found := _MEMBER.match(document, at)):
         try:
             name = found["name"].decode()
         except UnicodeDecodeError:
             return None
         kind = _kind(found, wanted.get(name))
-        if kind is None:
+        if kind is None or _BETWEEN_DOCUMENTS in found["name"]:
             return None
         prefix = before + document[at : found.start(found.lastgroup or "")]
         members.append(_Member(name=name, prefix=prefix, kind=kind, type=wanted.get(name)))
         spaces.add(found["space"])
         at = found.end()
-        if document[at:] == b"}":
+        if at == len(document) - 1:
             break
         before = b", " if document.startswith(b", ", at) else b","
         separators.add(before)
@@ -118,7 +128,7 @@ def layout_of(payloads: Payloads, rows: Ints, wanted: Mapping[str, pa.DataType])
     else:
         return None
     names = {each.name for each in members}
-    if len(names) < len(members) or len(separators) > 1 or len(spaces) > 1 or len(members) > _MAX_MEMBERS:
+    if len(names) < len(members) or len(separators) > 1 or len(spaces) > 1:
         return None
     return Layout(members=tuple(members), separator=separators.pop() if separators else b",")
 
@@ -238,7 +248,7 @@ class _Objects:
         ends = np.maximum(np.minimum(next_quotes - self._separator, limits - 1), starts)
         found = _slices(self._octets, starts, ends)
         wanted = member.type or pa.float64()  # parsed even if it is not wanted: it must be valid
-        right = _are_numbers(found, is_whole=bool(pa.types.is_integer(wanted)))
+        right = _are_numbers(found, wanted)
         values, right = _parsed(found, right, wanted)
         return values, ends, right
 
@@ -337,11 +347,12 @@ def _cast(texts: Any, wanted: pa.DataType) -> Any:
         return None
 
 
-def _are_numbers(texts: Any, *, is_whole: bool) -> Flags:
-    """bool[n]: which texts may be numbers by JSON's grammar.
+def _are_numbers(texts: Any, wanted: pa.DataType) -> Flags:
+    """bool[n]: which texts may be numbers by JSON's grammar, and can be cast to the type: a cast that fails is noticed.
 
     What Arrow parses beyond that grammar is False: a number that begins with a point, a plus, a letter or a zero before other
-    digits, that has no digit behind its point, and a whole one in base 16.
+    digits, that has no digit behind its point, and a whole one in base 16. For a decimal, also a number with an exponent or more
+    digits than the type has: Arrow (26.0) makes another number of it where 128 bits overflow.
     """
     edges = bounds(texts)
     starts, ends = edges[:-1], edges[1:]
@@ -353,8 +364,8 @@ def _are_numbers(texts: Any, *, is_whole: bool) -> Flags:
     zero = np.flatnonzero((octets[first] == _ZERO) & (first + 1 < ends))
     right[zero] &= ~is_digit[first[zero] + 1]
     others = np.flatnonzero(~is_digit[:-1])
-    if is_whole:
-        if len(others) == np.count_nonzero(negative):
+    if pa.types.is_integer(wanted):
+        if len(others) == np.count_nonzero(negative & right):
             return right
         rows = edges.searchsorted(others, side="right") - 1
         right[rows[others != starts[rows]]] = False
@@ -363,4 +374,12 @@ def _are_numbers(texts: Any, *, is_whole: bool) -> Flags:
     points = others[octets[others] == _POINT]
     wrong = points[~is_digit[points + 1]]
     right[edges.searchsorted(wrong, side="right") - 1] = False
+    if pa.types.is_decimal(wanted):
+        exponents = others[(octets[others] == _e) | (octets[others] == _E)]
+        right[edges.searchsorted(exponents, side="right") - 1] = False
+        whole_ends = ends.copy()
+        whole_ends[edges.searchsorted(points, side="right") - 1] = points
+        n_whole = np.where(octets[first] == _ZERO, 0, whole_ends - first)
+        n_digits = ends - first - (whole_ends < ends)
+        right &= (n_whole <= wanted.precision - wanted.scale) & (n_digits <= _MAX_DECIMAL_DIGITS)
     return right

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError
@@ -21,7 +22,7 @@ _MIN_ROWS: Final = 512
 _MAX_LAYOUTS: Final = 3
 #: A layout of fewer rows than one of so many is not worth the pass over the others.
 _MIN_SHARE: Final = 8
-#: So many groups of rows that cannot be read, and the others of their column are not tried.
+#: So many groups of rows that cannot be read, or layouts of few rows, and the others of their column are not tried.
 _MAX_IN_VAIN: Final = 2
 
 
@@ -43,8 +44,8 @@ class FlatReader:
             rows: ascending; their documents begin with ``{`` and end with ``}``.
         """
         parts: list[tuple[Ints, Any]] = []
-        n_rows = len(rows)
-        for nth in range(_MAX_LAYOUTS):
+        n_rows, nth = len(rows), 0
+        for _ in range(_MAX_LAYOUTS):
             if self._types is None or self._n_in_vain == _MAX_IN_VAIN:
                 break
             if len(rows) < max(_MIN_ROWS, n_rows // _MIN_SHARE):
@@ -60,6 +61,11 @@ class FlatReader:
             except (pa.ArrowException, InDoubtError, UnreadableError):
                 self._n_in_vain += 1
                 break
+            if np.count_nonzero(~unread) < len(rows) // _MIN_SHARE:
+                del self._layouts[nth]
+                self._n_in_vain += 1
+            else:
+                nth += 1
             parts.append((rows, column))
             rows = rows[unread]
         return parts, rows

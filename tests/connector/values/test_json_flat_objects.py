@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.values.json import column_reader, flat_reading
-from pykafka_wire.values.json.flat_objects import UnreadableError, layout_of, read_flat
+from pykafka_wire.values.json.flat_objects import Layout, UnreadableError, layout_of, read_flat
 from pykafka_wire.values.payloads import Payloads
 from tests.connector.values.json_samples import SCALARS, JsonSamples
 from tests.connector.values.test_json_columns import SHIFTING, compare, number, reader_of
@@ -201,6 +201,62 @@ def test_numbers_are_those_of_the_row_by_row_reader(kind: pa.DataType | None) ->
     for text in ("01", "+1", "1.", ".5", "1.e5", "0x1F", "inf", "nan", "", "-", "1-2"):
         _, left = reader.read_column(payloads(documents([text])))
         assert left[1], text
+
+
+def test_a_value_that_is_empty_hides_no_number_in_base_16() -> None:
+    column_type = pa.struct([("x", pa.int64())])
+    values = [b'{"x":1}', b'{"x":}', b'{"x":-1}', b'{"x":0x10}', b'{"x":2}']
+    assert flat(values, column_type) == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.decimal128(9, 2), pa.decimal128(38, 10), pa.decimal128(38, 0), pa.decimal128(38, 38)]
+)
+def test_decimals_that_overflow_128_bits_are_not_read_as_other_numbers(kind: pa.DataType) -> None:
+    rng = random.Random(38)
+    texts = ["9" * 400, "0." + "0" * 60 + "1", "0.5", "1e34", "1e-50", "619577.630e34", "-0." + "1" * 38, "1" * 28]
+    texts += [str(rng.randrange(10**38))[: rng.randrange(1, 39)] for _ in range(30)]
+    texts += [f"{rng.randrange(10**25)}.{rng.randrange(10**40)}"[-rng.randrange(4, 50) :] for _ in range(30)]
+    column_type = pa.struct([("row", pa.int64()), ("x", kind)])
+    for text in texts:
+        reader = column_reader.FlatReader(reader_of(column_type).plan)
+        values = [b'{"row":1,"x":null}', b'{"row":2,"x":%s}' % text.encode()]
+        parts, left = reader.read(payloads(values), np.arange(2))
+        if 1 not in left:
+            assert parts[-1][1][-1].as_py() == reader_of(column_type).read_one(values[1]), text
+
+
+def test_a_name_that_looks_like_the_end_of_a_document_is_not_found_in_two_of_them() -> None:
+    column_type = pa.struct([("a", pa.int64()), ("x}{y", pa.string())])
+    whole = b'{"a":1,"x}{y":"s"}'
+    values = [whole, whole, b'{"a":1,"x}', b'{y":"text, which is longer"}', whole]
+    assert layout_of(payloads(values), np.arange(5), {field.name: field.type for field in column_type}) is None
+    compare(column_type, values)
+
+
+def test_a_few_other_documents_do_not_decide_how_all_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_reader, "_FLAT_ROWS", 100)
+    compared: list[int] = []
+    read = flat_reading.read_flat
+
+    def counted(documents: Payloads, layout: Layout) -> Any:
+        compared.append(len(layout.members))
+        return read(documents, layout)
+
+    monkeypatch.setattr(flat_reading, "read_flat", counted)
+    many = b"{" + b",".join(b'"f%d":1' % nth for nth in range(50)) + b"}"
+    long = b'{"' + b"n" * 10_000 + b'":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1}'
+    richer = order(1, more=1.5)
+    column, left = reader_of(ORDER).read_column(payloads([many, long, richer, *map(order, range(3, 300))]))
+    assert not left.any()
+    assert column.field("id").to_pylist() == [None, None, *range(1, 2), *range(3, 300)]
+    assert compared == [7, 7, 7]
+
+    compared.clear()
+    other = b'{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1}'
+    column, left = reader_of(ORDER).read_column(payloads([other, *map(order, range(1, 300))]))
+    assert column.field("id").to_pylist() == [None, *range(1, 300)] and not left.any()
+    assert compared == [7, 6, 6, 6]
 
 
 @pytest.mark.parametrize(
