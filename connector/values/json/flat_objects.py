@@ -155,7 +155,7 @@ def read_flat(payloads: Payloads, layout: Layout) -> tuple[dict[str, Any], Flags
     Elements of rows that could not be read are meaningless.
 
     Args:
-        payloads: each begins with ``{`` and ends with ``}``, and begins where the one before has ended.
+        payloads: each begins with ``{`` and ends with ``}``, and has no backslash and no control character (:func:`are_plain`).
 
     Raises:
         UnreadableError: a row is not UTF-8, or a member has many values that its type does not take.
@@ -169,13 +169,26 @@ def read_flat(payloads: Payloads, layout: Layout) -> tuple[dict[str, Any], Flags
     return columns, objects.unread()
 
 
+def are_plain(payloads: Payloads) -> Flags:
+    """bool[n]: the documents without a backslash, and without control characters, which are not valid in a string."""
+    first = int(payloads.starts[0])
+    text = payloads.data[first : int(payloads.ends[-1])]
+    odd = text == _BACKSLASH
+    if int(text.min()) < _FIRST_TEXT:
+        odd |= text < _FIRST_TEXT
+    plain = np.ones(len(payloads), dtype=np.bool_)
+    if odd.any():
+        plain[payloads.starts.searchsorted(np.flatnonzero(odd) + first, side="right") - 1] = False
+    return plain
+
+
 class _Objects:
     """Documents in one buffer, and how far each has been read.
 
     A document that does not continue as the layout does stays where it is, since no member begins as another one does.
     """
 
-    __slots__ = ("_ends", "_is_odd", "_nth_quote", "_octets", "_position", "_quotes", "_separator", "_words")
+    __slots__ = ("_ends", "_nth_quote", "_octets", "_position", "_quotes", "_separator", "_words")
 
     def __init__(self, payloads: Payloads, layout: Layout) -> None:
         first, last = int(payloads.starts[0]), int(payloads.ends[-1])
@@ -184,6 +197,8 @@ class _Objects:
         self._octets: _Octets = np.zeros(last - first + n_more, dtype=np.uint8)
         text = self._octets[: last - first]
         text[:] = payloads.data[first:last]
+        if int(text.max()) > _LAST_ASCII and not is_utf8(text, np.array([0, len(text)], dtype=np.int32)):
+            raise UnreadableError("text that is not UTF-8")
         self._words = np.ndarray((len(self._octets) - 7,), dtype="<u8", buffer=self._octets.data, strides=(1,))
         self._separator = len(layout.separator)
         self._position, self._ends = payloads.starts - first, payloads.ends - first
@@ -193,20 +208,10 @@ class _Objects:
         self._quotes: Ints = np.flatnonzero(is_quote)
         #: How many quotes there are before each document's position.
         self._nth_quote = self._quotes.searchsorted(self._position)
-        #: Rows with an escape, or with what is not valid in a string.
-        self._is_odd: Flags = np.zeros(len(payloads), dtype=np.bool_)
-        odd = text == _BACKSLASH
-        if int(text.min()) < _FIRST_TEXT:
-            odd |= text < _FIRST_TEXT
-        if odd.any():
-            self._is_odd[self._ends.searchsorted(np.flatnonzero(odd), side="right")] = True
-        if int(text.max()) > _LAST_ASCII and not is_utf8(text, np.array([0, len(text)], dtype=np.int32)):
-            raise UnreadableError("text that is not UTF-8")
 
     def unread(self) -> Flags:
         """bool[n]: the documents that do not end where they have been read to."""
-        ended = (self._position == self._ends - 1) & (self._octets[self._position] == _CLOSE)
-        unread: Flags = self._is_odd | ~ended
+        unread: Flags = (self._position != self._ends - 1) | (self._octets[self._position] != _CLOSE)
         return unread
 
     def read(self, member: _Member) -> Any:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError
 from pykafka_wire.values.json.document_blocks import documents_of
-from pykafka_wire.values.json.flat_objects import Layout, UnreadableError, layout_of, read_flat
+from pykafka_wire.values.json.flat_objects import Layout, UnreadableError, are_plain, layout_of, read_flat
 from pykafka_wire.values.payloads import Ints, Payloads
 
 #: For fewer rows, pyarrow's reader takes less time than all the calls of NumPy.
@@ -44,34 +44,40 @@ class FlatReader:
             rows: ascending; their documents begin with ``{`` and end with ``}``.
         """
         parts: list[tuple[Ints, Any]] = []
-        n_rows, nth = len(rows), 0
+        if self._types is None or self._n_in_vain >= _MAX_IN_VAIN or len(rows) < _MIN_ROWS:
+            return parts, rows
+        documents = Payloads.of(documents_of(payloads.take(rows)))  # without the frames between them
+        # The others are left out from the beginning, so that all that are read begin alike.
+        plain = are_plain(documents)
+        left, n_least = np.flatnonzero(plain), max(_MIN_ROWS, len(rows) // _MIN_SHARE)
+        nth = 0
         for _ in range(_MAX_LAYOUTS):
-            if self._types is None or self._n_in_vain == _MAX_IN_VAIN:
-                break
-            if len(rows) < max(_MIN_ROWS, n_rows // _MIN_SHARE):
+            if len(left) < n_least:
                 break
             if nth == len(self._layouts):
-                layout = layout_of(payloads, rows, self._types)
+                layout = layout_of(documents, left, self._types)
                 if layout is None:
-                    self._n_in_vain += 1
                     break
                 self._layouts.append(layout)
+            some = documents if len(left) == len(rows) else documents.take(left)
             try:
-                column, unread = self._column(payloads.take(rows), self._layouts[nth], self._types)
+                column, unread = self._column(some, self._layouts[nth], self._types)
             except (pa.ArrowException, InDoubtError, UnreadableError):
-                self._n_in_vain += 1
                 break
-            if np.count_nonzero(~unread) < len(rows) // _MIN_SHARE:
+            if np.count_nonzero(~unread) < len(left) // _MIN_SHARE:
                 del self._layouts[nth]
                 self._n_in_vain += 1
             else:
                 nth += 1
-            parts.append((rows, column))
-            rows = rows[unread]
-        return parts, rows
+            parts.append((rows[left], column))
+            left = left[unread]
+        self._n_in_vain += not parts
+        is_left = ~plain
+        is_left[left] = True
+        return parts, rows[is_left]
 
     def _column(self, payloads: Payloads, layout: Layout, types: Mapping[str, pa.DataType]) -> tuple[Any, Any]:
-        columns, unread = read_flat(Payloads.of(documents_of(payloads)), layout)
+        columns, unread = read_flat(payloads, layout)
         children = [columns[name] if name in columns else pa.nulls(len(payloads), kind) for name, kind in types.items()]
         column = pa.StructArray.from_arrays(children, fields=list(self._plan.read_as))
         if self._plan.has_decimals:

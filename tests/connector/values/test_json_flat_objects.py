@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.json import column_reader, flat_reading
-from pykafka_wire.values.json.flat_objects import Layout, UnreadableError, layout_of, read_flat
+from pykafka_wire.values.json.flat_objects import Layout, UnreadableError, are_plain, layout_of, read_flat
+from pykafka_wire.values.json.format import Json
 from pykafka_wire.values.payloads import Payloads
 from tests.connector.values.json_samples import SCALARS, JsonSamples
 from tests.connector.values.test_json_columns import SHIFTING, compare, number, reader_of
@@ -51,9 +53,11 @@ def flat(values: list[bytes], column_type: pa.DataType = ORDER) -> list[bool]:
     types = {field.name: field.type for field in column_type}
     layout = layout_of(payloads(values[:1]), np.arange(1), types)
     assert layout is not None
-    _, unread = read_flat(payloads(values), layout)
+    read = are_plain(payloads(values))
+    _, unread = read_flat(payloads(values).take(np.flatnonzero(read)), layout)
+    read[read] = ~unread
     compare(column_type, values)
-    return (~unread).tolist()  # type: ignore[no-any-return]
+    return read.tolist()  # type: ignore[no-any-return]
 
 
 def damaged(rng: random.Random, value: bytes) -> bytes:
@@ -290,6 +294,14 @@ def test_no_document_shifts_the_rows_after_it() -> None:
         assert set(np.flatnonzero(left).tolist()) >= bad
         for row in np.flatnonzero(~left).tolist():
             assert column[row].as_py() == {"row": row, "x": row + 0.5}
+
+
+def test_documents_behind_frames_are_read_by_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_reader.JsonReader, "_in_blocks", None)
+    values = [b"\0\0\0\x80\xff" * (row % 2) + order(row) for row in range(50)]
+    found = read_column(Json(), ORDER, pa.array(values, pa.binary()))
+    assert found.reasons == {}
+    assert found.column.field("id").to_pylist() == list(range(50))
 
 
 def test_documents_of_several_producers_come_back_in_order() -> None:
