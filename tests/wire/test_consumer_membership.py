@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -278,6 +279,7 @@ def test_heartbeats_go_on_though_metadata_have_no_answer(
     deadline = Deadline.after_ms(SOON_MS)
     while coordinator.count(MetadataRequest) < n_asked + 2 or len(coordinator.heartbeats) < n_heartbeats + 3:
         assert not deadline.expired
+        time.sleep(0.01)
 
 
 def test_a_lost_connection_costs_nothing_but_a_full_heartbeat(

@@ -89,6 +89,7 @@ def test_a_rebalance_is_answered_with_heartbeats_until_the_caller_joins_again(
     deadline = Deadline.after_ms(SOON_MS)
     while member.state is MemberState.STABLE:
         assert not deadline.expired
+        time.sleep(0.01)
     for _ in range(3):
         await_heartbeat(coordinator)
     assert coordinator.count(JoinGroupRequest) == 1
@@ -111,6 +112,7 @@ def test_closing_ends_the_thread_though_an_answer_is_still_to_come(
     assert thread is not None
     while not coordinator.count(silent):
         assert not deadline.expired
+        time.sleep(0.01)
     member.close(leave=False)
     assert not thread.is_alive()
     assert member.error is None
@@ -168,6 +170,7 @@ def test_a_member_that_never_had_a_place_says_that_nobody_answers_and_goes_on_tr
     deadline = Deadline.after_ms(SOON_MS)
     while member.joining:
         assert not deadline.expired
+        time.sleep(0.01)
     assert member.wait_until_stable(deadline)
 
 
@@ -184,6 +187,7 @@ def test_what_nobody_thought_of_ends_the_membership_and_is_told(
     deadline = Deadline.after_ms(SOON_MS)
     while member.state is MemberState.STABLE:
         assert not deadline.expired
+        time.sleep(0.01)
     with pytest.raises(WireError, match="never thought of") as caught:
         member.wait_until_stable(deadline)
     assert isinstance(caught.value.__cause__, RuntimeError)
