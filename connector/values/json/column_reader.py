@@ -103,12 +103,13 @@ class JsonReader:
     def _in_blocks(self, payloads: Payloads, whole: Flags) -> Any:
         """The documents in one column, by pyarrow's reader; ``whole`` becomes False for those that are left."""
         documents, sizes = documents_of(payloads), payloads.ends - payloads.starts
+        scale = self.plan.decimal_scale if self.plan.has_decimals else None
         columns: list[Any] = []
         pace = _Pace(n_rows=self._max_rows)
         first = 0
         while first < len(payloads):
             last = self._end(payloads, first, _BLOCK_BYTES, _MAX_ROWS)
-            block = Block(documents.slice(first, last - first), sizes[first:last], whole[first:last])
+            block = Block(documents.slice(first, last - first), sizes[first:last], whole[first:last], scale)
             columns += self._columns(block, pace)
             first = last
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)

@@ -38,6 +38,7 @@ class ColumnType:
         read_as: the type to ask of pyarrow's JSON reader.
         finish: makes what was read into the wanted type; None where it is that already.
         has_decimals: pyarrow does not check their precision by itself.
+        decimal_scale: the largest of its decimals.
         n_fields: of the type itself and of the structs in it, without what is in arrays.
         item_fields: as n_fields, of the largest item of an array: a few bytes can make many of these.
     """
@@ -45,6 +46,7 @@ class ColumnType:
     read_as: pa.DataType
     finish: Finish | None = None
     has_decimals: bool = False
+    decimal_scale: int = 0
     n_fields: int = 1
     item_fields: int = 0
 
@@ -64,7 +66,7 @@ def column_type_of(wanted: pa.DataType) -> ColumnType:
     if is_a.is_float32(wanted) or is_a.is_float64(wanted):
         return ColumnType(wanted, _finite)
     if is_a.is_decimal(wanted):
-        return ColumnType(wanted, has_decimals=True)
+        return ColumnType(wanted, has_decimals=True, decimal_scale=wanted.scale)
     if is_a.is_timestamp(wanted) and wanted.unit == "us":
         # The reader takes a text without a zone for UTC, and drops a zone: the cast, unlike it, refuses one.
         return ColumnType(wanted) if wanted.tz else ColumnType(pa.string(), _cast_to(wanted))
@@ -100,6 +102,7 @@ def _struct(wanted: pa.DataType) -> ColumnType:
         read_as,
         None if read_as == wanted and not any(each.finish for each in inner) else finish,
         has_decimals=any(each.has_decimals for each in inner),
+        decimal_scale=max(each.decimal_scale for each in inner),
         n_fields=1 + sum(each.n_fields for each in inner),
         item_fields=max(each.item_fields for each in inner),
     )
@@ -122,6 +125,7 @@ def _list(wanted: pa.DataType) -> ColumnType:
         read_as,
         None if read_as == wanted and inner.finish is None else finish,
         has_decimals=inner.has_decimals,
+        decimal_scale=inner.decimal_scale,
         item_fields=max(inner.item_fields, inner.n_fields),
     )
 

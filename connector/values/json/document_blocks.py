@@ -27,10 +27,17 @@ from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow
 _Octets = npt.NDArray[np.uint8]
 _OPEN, _CLOSE, _COMMA, _NEWLINE, _MINUS = b"{},\n-"
 _I, _N, _n, _a, _f = b"INnaf"
+_ZERO, _POINT, _PLUS, _e = b"0.+e"
+_TO_LOWER: Final = 0x20
 _LAST_ASCII: Final = 0x7F
 _NOWHERE: Final = np.zeros(0, dtype=np.int64)
 _WHITE_SPACE: Final = np.isin(np.arange(256), list(b" \t\r\n"))
 _NUMBER_ENDS: Final = np.isin(np.arange(256), list(b" \t\r\n,]}"))
+#: Around a decimal, which may stand between quotes.
+_DECIMAL_BEGINS: Final = np.isin(np.arange(256), list(b' \t\r\n,:["'))
+_DECIMAL_ENDS: Final = _NUMBER_ENDS | (np.arange(256) == b'"'[0])
+#: Of an Arrow decimal of 128 bits.
+_MAX_DECIMAL_DIGITS: Final = 38
 #: Values with more white space around are read one by one.
 _MAX_WHITE_SPACE: Final = 32
 _SEPARATOR: Final = binary_scalar(b"\n")
@@ -118,16 +125,17 @@ class Block:
 
     __slots__ = ("edges", "octets", "whole")
 
-    def __init__(self, documents: Any, sizes: Ints, whole: Flags) -> None:
+    def __init__(self, documents: Any, sizes: Ints, whole: Flags, decimal_scale: int | None = None) -> None:
         """
         Args:
             documents: pa.BinaryArray of objects without white space around, as :func:`object_bounds` finds them.
             sizes: int64[n], their bytes.
             whole: is changed.
+            decimal_scale: the largest of a decimal that is read from the documents, if there is one.
         """
         self.whole = whole
         self.octets, self.edges = _joined(documents, sizes, whole)
-        while len(traps := _traps(self.octets)):
+        while len(traps := _traps(self.octets, decimal_scale)):
             whole[np.searchsorted(self.edges, traps, side="right") - 1] = False
             self.octets, self.edges = _joined(documents, sizes, whole)
 
@@ -172,9 +180,11 @@ def _joined(documents: Any, sizes: Ints, whole: Flags) -> tuple[_Octets, Ints]:
     return np.frombuffer(text, dtype=np.uint8, count=int(edges[-1]) - 1), edges
 
 
-def _traps(octets: _Octets) -> Ints:
+def _traps(octets: _Octets, decimal_scale: int | None) -> Ints:
     """int64[…]: positions of what the parser accepts and JSON does not, and of what would end the process."""
     found = [_nulls_between(octets), _infinities(octets), _negative_nans(octets)]
+    if decimal_scale is not None:
+        found.append(_overflows(octets, decimal_scale))
     if octets.min() == 0:
         found.append(np.flatnonzero(octets == 0))
     if octets.max() > _LAST_ASCII:
@@ -212,6 +222,43 @@ def _nulls_between(octets: _Octets) -> Ints:
     if expected.all():
         return _NOWHERE
     return np.array([found.start() for found in _NULL_BETWEEN.finditer(octets.data)], dtype=np.int64)
+
+
+def _overflows(octets: _Octets, scale: int) -> Ints:
+    """Where a number with an exponent or many digits may be, of which Arrow (26.0) makes another one as 128 bits overflow."""
+    is_digit = octets - _ZERO < 10
+    found = _long_numbers(octets, is_digit, _MAX_DECIMAL_DIGITS - scale)
+    exponents = is_digit[:-2] & (octets[1:-1] | _TO_LOWER == _e)
+    if not exponents.any():
+        return found
+    places = np.flatnonzero(exponents) + 1
+    behind = places + 1
+    behind += (octets[behind] == _PLUS) | (octets[behind] == _MINUS)
+    places, behind = places[is_digit[behind]], behind[is_digit[behind]]
+    before = places - 1
+    for _ in range(_MAX_DECIMAL_DIGITS):  # steps over the number: the letters of an identifier do not end as one does
+        back, ahead = is_digit[before] | (octets[before] == _POINT), is_digit[behind]
+        if not (back.any() or ahead.any()):
+            break
+        before -= back
+        behind += ahead
+    is_long = is_digit[before] | is_digit[behind]
+    before -= octets[before] == _MINUS
+    is_number = _DECIMAL_BEGINS[octets[before]] & _DECIMAL_ENDS[octets[behind]]
+    return np.concatenate([found, places[is_number | is_long]])
+
+
+def _long_numbers(octets: _Octets, is_digit: Flags, most: int) -> Ints:
+    """Where more digits than ``most`` follow each other, or more than a decimal has behind a point."""
+    runs, size = is_digit, 1
+    while 2 * size <= most + 1:  # digits that at least ``size`` - 1 others follow
+        runs, size = runs[:-size] & runs[size:], 2 * size
+    if not runs.any():
+        return _NOWHERE
+    begins = np.flatnonzero(is_digit[1:] & ~is_digit[:-1]) + 1
+    ends = np.flatnonzero(is_digit[:-1] & ~is_digit[1:]) + 1
+    found: Ints = begins[ends - begins > np.where(octets[begins - 1] == _POINT, _MAX_DECIMAL_DIGITS, most)]
+    return found
 
 
 def _infinities(octets: _Octets) -> Ints:

@@ -227,3 +227,36 @@ def test_null_where_the_type_has_not_null_is_left() -> None:
     column, left = reader_of(column_type).read_column(Payloads.of(pa.array(values, pa.binary())))
     assert column.type == column_type
     assert left[[1, 2, 4]].all()
+
+
+@pytest.mark.parametrize(
+    ("precision", "scale", "text"),
+    [
+        (38, 18, "731950777395587397853"),
+        (38, 18, "-731950777395587397853"),
+        (38, 18, '"731950777395587397853"'),
+        (38, 18, "1104306384689565522944100.073"),
+        (38, 10, "616046739561341199236585413584"),
+        (38, 10, "2.27757811669222590540654e34"),
+        (38, 10, "-2.27757811669222590540654E+34"),
+        (38, 38, "4524442"),
+        (9, 2, "4.1085e-37"),
+        (9, 2, "0." + "0" * 60 + "1"),
+    ],
+)
+def test_a_decimal_that_overflows_128_bits_is_not_read_as_another_number(precision: int, scale: int, text: str) -> None:
+    decimal = pa.decimal128(precision, scale)
+    column_type = pa.struct([("x", decimal), ("y", pa.list_(pa.struct([("z", decimal)])))])
+    for value in (b'{"x":%s}', b'{"x": %s}', b'{"y":[{"z":%s}]}', b'{"x":null,"y":[{"z": %s }]}'):
+        _, left = reader_of(column_type).read_column(Payloads.of(pa.array([value % text.encode()], pa.binary())))
+        assert left.all(), value
+
+
+def test_identifiers_beside_decimals_are_no_numbers_with_exponents() -> None:
+    column_type = pa.struct([("id", pa.string()), ("x", pa.decimal128(38, 18))])
+    values = [
+        b'{"id":"%s","x":1.5}' % text
+        for text in (b"12e4567-9e45-12e4", b"a12e4", b"12e45f", b"1e-a", b"20260301123000", b"x 1.5e")
+    ]
+    _, left = reader_of(column_type).read_column(Payloads.of(pa.array(values, pa.binary())))
+    assert not left.any()
