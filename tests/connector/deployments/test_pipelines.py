@@ -23,8 +23,6 @@ HERE = pyspark.__version__
 SPARK_4_1 = "4.1.4"
 #: What the documentation's command has to set.
 SETTINGS = {"spark.sql.catalogImplementation": "hive"}
-#: Spark's and Delta's defaults are 200 and 50 tasks, most of them without rows.
-FEW_TASKS = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
 QUERY = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -85,7 +83,7 @@ def test_a_streaming_table_a_view_and_two_sinks(
         for_delta, environment["PYSPARK_SUBMIT_ARGS"] = delta_setup(python)
         settings = {**SETTINGS, **for_delta}
     command = [python.parent / "spark-pipelines", "run"]
-    for name, value in {**settings, **FEW_TASKS}.items():
+    for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     expected: list[int] = []
     for numbers in (range(20), range(20, 25)):
