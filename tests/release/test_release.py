@@ -109,10 +109,9 @@ try:
     from pykafka_wire import PykafkaWireDataSource
 except ImportError as error:
     print(error)
-from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.registry.client import Registry
 try:
-    Avro(registry=Registry("http://localhost:1")).decode(b"")
+    Registry("http://localhost:1").latest("orders-value")
 except Exception as error:
     print(error)
 """
