@@ -22,6 +22,7 @@ from pykafka_wire.wire.protocol.message import Request
 from pykafka_wire.wire.protocol.messages.group import LeaveGroupRequest
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetFetchRequest
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
+from pykafka_wire.wire.protocol.messages.produce import ProduceRequest
 from pykafka_wire.wire.protocol.messages.transactions import AddPartitionsToTxnRequest
 from pykafka_wire.wire.settings import ClientSettings
 from tests.brokers.kfake import Fault, KfakeCluster, kfake
@@ -33,6 +34,8 @@ _NUMBERS: Final = itertools.count()
 _RETRIED: Final = (Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATOR)
 RETRIABLE: Final = [code for code, info in ERRORS.items() if info.retriable and info.action in _RETRIED]
 FATAL: Final = [code for code, info in ERRORS.items() if info.action is Action.FATAL]
+#: After it a producer goes on under its next epoch (KIP-360), until delivery.timeout.ms.
+UNKNOWN_PRODUCER_ID: Final = 59
 #: In the versions that are used these have no code of their own.
 _WITHOUT_CODE: Final = (OffsetFetchRequest, AddPartitionsToTxnRequest)
 #: With a release of Kafka: that of the first transaction protocol, or the newest.
@@ -99,7 +102,8 @@ def test_retriable_codes_lose_and_double_nothing(
     assert n_requests
     met = 0
     failed = []
-    for i, code in enumerate(RETRIABLE):
+    codes = [*RETRIABLE, UNKNOWN_PRODUCER_ID] if (name, api) == ("write", ProduceRequest) else RETRIABLE
+    for i, code in enumerate(codes):
         every = list(faults(api, code, n_requests))
         # Long sessions take one place for each code, in turn.
         for fault in [every[i % len(every)]] if name in ("consume", "transact") else every:
@@ -115,7 +119,8 @@ def test_retriable_codes_lose_and_double_nothing(
     assert met >= len(RETRIABLE) // 3  # not every API has codes for its partitions, nor one for the request
 
 
-#: Codes that are no failure: a group without offsets; a member that joins again; a position to reset (auto.offset.reset).
+#: Codes that are no failure: a group without offsets; a member that joins again; a position to reset (auto.offset.reset); a
+#: producer that goes on under its next epoch.
 _NOT_RAISED: Final = {
     ("commit", "OffsetFetch", "GROUP_ID_NOT_FOUND"),
     ("consume", "OffsetFetch", "GROUP_ID_NOT_FOUND"),
@@ -123,6 +128,7 @@ _NOT_RAISED: Final = {
     ("consume", "SyncGroup", "GROUP_ID_NOT_FOUND"),
     ("consume", "Heartbeat", "GROUP_ID_NOT_FOUND"),
     ("consume", "Fetch", "OFFSET_OUT_OF_RANGE"),
+    ("write", "Produce", "UNKNOWN_PRODUCER_ID"),
 }
 #: A member that cannot leave logs it.
 FATAL_CASES: Final = [case for case in CASES if case.values[2] is not LeaveGroupRequest]
