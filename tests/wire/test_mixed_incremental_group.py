@@ -1,6 +1,6 @@
 """Groups that hand partitions over one by one, of our members and Java's: they join, leave and are killed.
 
-Every record is read, none twice but by a member that was killed before it could commit, and no partition has two owners.
+Every record is read, by a second member only if the first one was killed before it could commit, and no partition has two owners.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ def test_ours_and_javas_hand_partitions_over_one_by_one(
     times = Counter(record for member in members for record in member.records)
     assert len(times) == count
     twice = {record for record, n in times.items() if n > 1}
-    assert max(times.values()) <= 2
     assert twice <= {*victim.records, *theirs.records}, "records of members that could commit were read again"
+    # Of both members that were killed a record may be, and then of a third one: neither could commit it.
+    assert not {*first.records} & {*theirs.records, *again.records}
     assert all(len(set(member.records)) == len(member.records) for member in members)
     assert_one_owner(members)
 
