@@ -124,8 +124,7 @@ def _names(columns: Sequence[str] | None, available: Collection[str], options: S
 
 def _schema(cluster: Cluster, options: SourceOptions, names: Collection[str]) -> tuple[Any, dict[str, Any]]:
     """The reader's schema, pyarrow's, and what decoders need of the typed columns' schemas."""
-    types = dict(ARROW_TYPES)
-    types |= dict.fromkeys(options.typed_columns.error_columns, pa.string())
+    types = ARROW_TYPES | dict.fromkeys(options.typed_columns.error_columns, pa.string())
     reader_schemas: dict[str, Any] = {}
     if options.typed_columns.typed:
         from pykafka_wire.source import reader_schemas as found_by  # which a read of binary columns does not load

@@ -8,7 +8,7 @@ already is left as it is. What is left grows while blocks fail, so that bad valu
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -36,7 +36,6 @@ _MAX_ROWS: Final = 1 << 14
 #: Of flat objects read at once: 300 calls of NumPy and Arrow take 0.5 ms, whatever the number of rows, and larger arrays leave
 #: the processor's cache.
 _FLAT_BYTES: Final = 4 << 20
-_FLAT_ROWS: Final = 1 << 14
 #: Fields in a block, of all rows or of all items of arrays: a few bytes can stand for a struct of many fields.
 _MAX_FIELDS: Final = 1 << 22
 
@@ -80,13 +79,10 @@ class JsonReader:
         parts: list[tuple[Ints, Any]] = []
         left: list[Ints] = [np.flatnonzero(~whole)]
         flat = FlatReader(self.plan)
-        first = 0
-        while first < len(payloads):
-            last = self._end(payloads, first, _FLAT_BYTES, _FLAT_ROWS)
+        for first, last in self._ranges(payloads, _FLAT_BYTES):
             found, others = flat.read(payloads, first + np.flatnonzero(whole[first:last]))
             parts += found
             left.append(others)
-            first = last
         rows = np.sort(np.concatenate(left)) if parts else np.arange(len(payloads))
         if len(rows):
             some = whole[rows]
@@ -94,11 +90,14 @@ class JsonReader:
             whole[rows] = some
         return in_order(len(payloads), self.column_type, parts), ~whole
 
-    def _end(self, payloads: Payloads, first: int, n_bytes: int, n_rows: int) -> int:
-        """The end of so many documents from ``first`` on: one at least."""
-        by_bytes = int(np.searchsorted(payloads.ends, payloads.starts[first] + n_bytes))
-        most = min(max(_MAX_FIELDS // self.plan.n_fields, _MIN_ROWS), n_rows)
-        return min(first + most, max(by_bytes, first + 1), len(payloads))
+    def _ranges(self, payloads: Payloads, n_bytes: int) -> Iterator[tuple[int, int]]:
+        """First and end of each run of documents that are read together: at least one, of at most so many bytes."""
+        first = 0
+        while first < len(payloads):
+            by_bytes = int(np.searchsorted(payloads.ends, payloads.starts[first] + n_bytes))
+            last = min(first + self._max_rows, max(by_bytes, first + 1), len(payloads))
+            yield first, last
+            first = last
 
     def _in_blocks(self, payloads: Payloads, whole: Flags) -> Any:
         """The documents in one column, by pyarrow's reader; ``whole`` becomes False for those that are left."""
@@ -106,12 +105,9 @@ class JsonReader:
         scale = self.plan.decimal_scale if self.plan.has_decimals else None
         columns: list[Any] = []
         pace = _Pace(n_rows=self._max_rows)
-        first = 0
-        while first < len(payloads):
-            last = self._end(payloads, first, _BLOCK_BYTES, _MAX_ROWS)
+        for first, last in self._ranges(payloads, _BLOCK_BYTES):
             block = Block(documents.slice(first, last - first), sizes[first:last], whole[first:last], scale)
             columns += self._columns(block, pace)
-            first = last
         return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
     @property

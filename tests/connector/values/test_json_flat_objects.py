@@ -239,7 +239,7 @@ def test_a_name_that_looks_like_the_end_of_a_document_is_not_found_in_two_of_the
 
 
 def test_a_few_other_documents_do_not_decide_how_all_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_reader, "_FLAT_ROWS", 100)
+    monkeypatch.setattr(column_reader, "_MAX_ROWS", 100)
     compared: list[int] = []
     read = flat_reading.read_flat
 
