@@ -35,8 +35,9 @@ demo: setup  ## the main job on a real local Kafka: topic -> stream -> Delta -> 
 # processes keep two cores busy.
 WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-# These share next to nothing: a process that is done takes tests of the other's, so that both end at the same time.
-UNIT_PARALLEL := -n $(WORKERS) --dist worksteal
+# These share next to nothing, and most of them wait: five processes keep two cores busy, and one that is done takes tests of the
+# others', so that all end at the same time.
+UNIT_PARALLEL := -n 5 --dist worksteal
 
 test: setup lint  ## all tests except the long ones, on real brokers; WORKERS=0 in one process
 	$(BIN)/python -m pytest -m "not long" $(PARALLEL) $(PYTEST_ARGS)

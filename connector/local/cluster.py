@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
+from pykafka_wire.local.class_archive import ensure_class_archive
 from pykafka_wire.local.jars import KAFKA_VERSION, kafka_jars
 from pykafka_wire.local.java import ensure_java
 from pykafka_wire.local.node import (
@@ -138,13 +139,14 @@ class LocalCluster(KafkaTools):
             raise LocalClusterError("the cluster is running already")
         java = ensure_java()
         jars = kafka_jars(self.version)
+        archive = ensure_class_archive(java, jars, self.version, free_ports(2))
         for attempt in range(1, START_ATTEMPTS + 1):
             self._owner = os.getpid()
             atexit.register(self.close)
             try:
                 self._folder = Path(tempfile.mkdtemp(prefix="pykafka-wire-cluster-")).resolve()
                 self._watchdog = Watchdog(self._folder)
-                self._launcher = JavaLauncher(java, jars, self.version, self._folder)
+                self._launcher = JavaLauncher(java, jars, self.version, self._folder, archive)
                 self._create_nodes(self._launcher, self._folder, self._watchdog)
                 self._start_nodes(timeout_s)
                 return

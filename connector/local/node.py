@@ -53,11 +53,17 @@ log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
 class JavaLauncher:
     """Builds the commands of one Kafka version: Java, class path, logging, and the cluster's scratch folder."""
 
-    def __init__(self, java: Java, jars: Sequence[Path], version: str, folder: Path) -> None:
+    def __init__(
+        self, java: Java, jars: Sequence[Path], version: str, folder: Path, archive: Path | None = None
+    ) -> None:
+        """`archive`: of classes, see `pykafka_wire.local.class_archive`."""
         self.java = java
         self.version = version
         self._classpath = classpath(jars)
         self._folder = folder
+        # Java reports an archive that it does not take as a warning, and goes on without.
+        sharing = ["-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        self._sharing = [f"-XX:SharedArchiveFile={archive}", *sharing] if archive is not None else []
         # zstd-jni and snappy-java unpack their native libraries there; a killed JVM would leave them in /tmp.
         (folder / "tmp").mkdir(exist_ok=True)
         for name, level, target in (("server", "INFO", "System.out"), ("tool", "WARN", "System.err")):
@@ -82,6 +88,7 @@ class JavaLauncher:
     def _command(self, kind: str, options: Sequence[str], main_class: str, arguments: Sequence[str]) -> list[str]:
         return [
             str(self.java.executable),
+            *self._sharing,
             *options,
             # Its file in /tmp/hsperfdata_* outlives a killed JVM.
             "-XX:-UsePerfData",

@@ -116,6 +116,13 @@ def broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict[str
     }
 
 
+def combined_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
+    """``server.properties`` of a node that is the controller and the plan's only broker, whose id is the controller's."""
+    properties = broker_properties(plan, CONTROLLER_ID, folder)
+    listeners = f"{properties['listeners']},{CONTROLLER}://{HOST}:{plan.controller_port}"
+    return {**properties, "process.roles": "broker,controller", "listeners": listeners}
+
+
 def zookeeper_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
     """The properties of the ZooKeeper that a broker older than 3 needs."""
     return {

@@ -1,0 +1,112 @@
+"""An archive of the classes that a broker loads, with which Java starts brokers and Kafka's tools in half the processor's time.
+
+Owns: where the archive is, how it is made, and that a damaged or missing one hurts nobody. Must not know: the clusters that use it.
+
+Java calls this application class data sharing (JEP 310, dynamic archives JEP 350): the classes are mapped from a file, parsed and
+verified. The archive lies beside Kafka's jars in the cache, one for each Java, and is made once, by a broker that runs for seconds.
+Java uses it only for the same jars, and without a word goes on as if there were none where anything else differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from pykafka_wire.local.jars import downloading, release
+from pykafka_wire.local.java import Java
+from pykafka_wire.local.node import JavaLauncher, Node, log_says_started, random_cluster_id
+from pykafka_wire.local.process import LocalClusterError, PortTakenError, Watchdog, run_java
+from pykafka_wire.local.settings import CONTROLLER_ID, INTERNAL, ClusterPlan, Listener, combined_properties
+
+VERIFY_TIMEOUT_S = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+def class_archive(java: Java, jars: Sequence[Path]) -> Path:
+    """Where the archive for this Java and these jars is, or will be. An empty file: it could not be made."""
+    about = java.home / "release"  # the version with its build, the vendor, the platform
+    described = about.read_bytes() if about.is_file() else str(java.version).encode()
+    key = hashlib.sha256(b"%s %s" % (str(java.home).encode(), described)).hexdigest()[:8]
+    return jars[0].parent / f"classes-{key}.jsa"
+
+
+def ensure_class_archive(java: Java, jars: Sequence[Path], version: str, ports: Sequence[int]) -> Path | None:
+    """The archive, made if it is missing, which takes as long as two starts of a broker; None where there is none.
+
+    Several processes may ask at the same time: one makes it, the others wait. An attempt that failed is not repeated.
+
+    Args:
+        ports: two free ones, for the broker that is started to make it.
+    """
+    if release(version) < (3, 3):  # these run with ZooKeeper
+        return None
+    archive = class_archive(java, jars)
+    try:
+        if not archive.exists():
+            with downloading():
+                if not archive.exists():
+                    _make(archive, java, jars, version, ports)
+        return archive if archive.stat().st_size else None
+    except (OSError, PortTakenError) as error:  # the cache may be read-only
+        logger.info("no archive of Kafka's classes in %s: %s", archive.parent, error)
+        return None
+
+
+def _make(archive: Path, java: Java, jars: Sequence[Path], version: str, ports: Sequence[int]) -> None:
+    """Make it under another name, check it, then rename it: Java crashes on an archive that was cut off."""
+    logger.info("making an archive of the classes of Kafka %s, once: brokers start sooner with it", version)
+    for left in archive.parent.glob(f".{archive.name}.*"):  # by a process that was killed; we hold the lock
+        left.unlink()
+    scratch = archive.parent / f".{archive.name}.{os.getpid()}"
+    scratch.touch()  # fails now, not after seconds, where the cache is read-only
+    try:
+        try:
+            with tempfile.TemporaryDirectory(prefix="pykafka-wire-classes-") as folder:
+                _record(scratch, JavaLauncher(java, jars, version, Path(folder)), Path(folder), ports)
+        except PortTakenError:
+            raise
+        except LocalClusterError as error:
+            logger.info("no archive of Kafka's classes: %s", error)
+            scratch.unlink(missing_ok=True)
+            scratch.touch()
+        scratch.rename(archive)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _record(archive: Path, launcher: JavaLauncher, folder: Path, ports: Sequence[int]) -> None:
+    """A node that is broker and controller, from its start to its end, at which Java writes the archive.
+
+    Raises:
+        LocalClusterError: it did not start or end, or Java does not take what it wrote.
+    """
+    listener = Listener(name=INTERNAL, protocol="PLAINTEXT", port=ports[0])
+    plan = ClusterPlan(brokers=1, controller_port=ports[1], listeners={CONTROLLER_ID: [listener]})
+    watchdog = Watchdog(folder)
+    try:
+        node = Node(
+            name="node",
+            node_id=CONTROLLER_ID,
+            folder=folder / "node",
+            launcher=launcher,
+            watchdog=watchdog,
+            main_class="kafka.Kafka",
+            properties=combined_properties(plan, folder / "node"),
+            listeners=(),
+            cluster_id=random_cluster_id(),
+            format_arguments=(),
+            jvm_options=["-XX:TieredStopAtLevel=1", f"-XX:ArchiveClassesAtExit={archive}"],
+            ready=log_says_started,
+        )
+        node.start()
+        node.stop()
+        if archive.stat().st_size:
+            command = launcher.tool("-version", (), [f"-XX:SharedArchiveFile={archive}", "-Xshare:on"])
+            run_java(command, what="reading the archive", timeout_s=VERIFY_TIMEOUT_S)
+    finally:
+        watchdog.close()
