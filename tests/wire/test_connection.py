@@ -397,6 +397,7 @@ def test_the_first_to_arrive_may_be_read_by_another_thread() -> None:
         counters = ClientCounters()
 
         def wait_for(self, *_: Any) -> None: ...
+        def stop_gathering(self) -> None: ...
 
     with ours, peer:
         idle, shared = (ResponseFuture[Any](Shared(), Sent(n, ASK, 12, 10), 0.0) for n in range(2))

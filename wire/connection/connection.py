@@ -285,6 +285,7 @@ class Connection(Transport):
         """Read until one answer is complete, and resolve its future."""
         try:
             received = None
+            self._gather(1)
             while received is None:
                 received = self._fill(deadline)
         except (WireError, OSError) as error:
@@ -295,7 +296,11 @@ class Connection(Transport):
         self._deliver(received)
 
     def read_arrived(self, pending: ResponseFuture[Any]) -> None:
-        """Read what has arrived, and wait for nothing: ``pending`` is done if that completes its answer."""
+        """Read what has arrived, and wait for nothing: ``pending`` is done if that completes its answer.
+
+        Of an answer that has begun, the next bytes make the connection readable when there are many of them, until
+        :meth:`stop_gathering`.
+        """
         if not self._lock.acquire(blocking=False):
             return  # another thread reads
         try:
@@ -303,8 +308,9 @@ class Connection(Transport):
                 received = self._fill(Deadline(0.0))
                 if received is not None:
                     self._deliver(received)
+            self._gather(1)
         except DeadlineExceededError:
-            return  # that was all
+            self._gather(self.state_machine.n_missing)  # that was all
         except (WireError, OSError) as error:
             broken = self._broke(error)
             if not pending.done:
@@ -313,6 +319,12 @@ class Connection(Transport):
             self.close()  # interrupted: bytes may have been read that the frame lacks
             raise
         finally:
+            self._lock.release()
+
+    def stop_gathering(self) -> None:
+        """Become readable with the next byte of an answer, however many are to come."""
+        if self._lock.acquire(blocking=False):  # else another thread reads
+            self._gather(1)
             self._lock.release()
 
     def _deliver(self, received: Received) -> None:

@@ -37,7 +37,10 @@ class ResponseReader(Protocol):
         """Read answers until ``pending`` has its own, or an error."""
 
     def read_arrived(self, pending: ResponseFuture[Any]) -> None:
-        """Read what has arrived, and wait for nothing."""
+        """Read what has arrived, and wait for nothing. After that many bytes together make it readable, not the next one."""
+
+    def stop_gathering(self) -> None:
+        """Become readable with the next byte."""
 
 
 class ResponseFuture(Generic[ResponseT_co]):
@@ -107,6 +110,10 @@ class ResponseFuture(Generic[ResponseT_co]):
             self._reader.read_arrived(self)
         return self.done
 
+    def stop_gathering(self) -> None:
+        """Have the next byte of the answer count as its arrival, however many are to come."""
+        self._reader.stop_gathering()
+
     def count_wait(self, seconds: float) -> None:
         """Count time that was spent waiting for this answer and others of the same client."""
         self._reader.counters.count_wait(seconds)
@@ -150,5 +157,7 @@ def _first_to_arrive(
         ready = poll.poll(min(_CHECK_MS, deadline.remaining_ms()))
         if ready:
             return waiting[ready[0][0]]
+        for each in waiting.values():  # bytes come slowly: what is there is read now, and makes room for more
+            each.stop_gathering()
         if deadline.expired:
             return pending[0]

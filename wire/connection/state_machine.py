@@ -204,6 +204,11 @@ class StateMachine:
             return memoryview(self._head)[self._filled :]
         return self._frame[self._filled :]
 
+    @property
+    def n_missing(self) -> int:
+        """How many bytes an answer lacks that has begun; 0 where none has, or its size is not known yet."""
+        return 0 if self._frame is None else len(self._frame) - self._filled
+
     def received(self, n_bytes: int) -> Received | None:
         """``n_bytes`` were filled in; the answer that they complete, None while more is to come or it was ours to handle.
 
