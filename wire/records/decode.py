@@ -271,8 +271,8 @@ def _decode_records(
     timestamp_delta, position = read_varints(buffer, position)
     offset_delta, position = read_varints(buffer, position)
     if columns.key or columns.value or columns.headers:
-        key_start, key_size, position = _bytes_field(buffer, position, ends, selected)
-        value_start, value_size, headers_at = _bytes_field(buffer, position, ends, selected)
+        key_start, key_size, position = _bytes_field(buffer, position, selected)
+        value_start, value_size, headers_at = _bytes_field(buffer, position, selected)
         if (headers_at >= ends).any():
             raise _invalid_field(headers_at >= ends, selected)
     else:
@@ -317,18 +317,17 @@ def _decode_records(
     )
 
 
-def _bytes_field(buffer: Octets, position: Ints, ends: Ints, selected: _SelectedBatches) -> tuple[Ints, Ints, Ints]:
+def _bytes_field(buffer: Octets, position: Ints, selected: _SelectedBatches) -> tuple[Ints, Ints, Ints]:
     """``(start, size, position behind it)`` of the key or value of each record; the size of null is -1.
 
-    Damaged data may have any length, so positions are checked before bytes are read.
+    Damaged data may have any length. A position may lie behind its record, and even behind the buffer, but not so far that it
+    overflows: what is read there leads even further, and the caller compares the last position with the record's end.
     """
-    if (position >= ends).any():
-        raise _invalid_field(position >= ends, selected)
     size, start = read_varints(buffer, position)
-    wrong = (size < -1) | (size > ends - start)
-    if wrong.any():
-        raise _invalid_field(wrong, selected)
-    return start, size, start + np.maximum(size, 0)
+    least, most = int(size.min(initial=0)), int(size.max(initial=0))
+    if least < -1 or most > len(buffer):
+        raise _invalid_field((size < -1) | (size > len(buffer)), selected)
+    return start, size, start + (size if least >= 0 else np.maximum(size, 0))
 
 
 def _invalid_field(wrong: npt.NDArray[np.bool_], selected: _SelectedBatches) -> CorruptBatchError:
