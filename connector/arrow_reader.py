@@ -12,14 +12,14 @@ columns are :mod:`pykafka_wire.options`'s and :mod:`pykafka_wire.source`'s, as f
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from pykafka_wire.arrow_columns import ARROW_TYPES
-from pykafka_wire.errors import OptionError, SchemaError
+from pykafka_wire.column_selection import Selection, column_names, parse_columns, select_type
+from pykafka_wire.errors import OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options
 from pykafka_wire.source.planning.batch_ranges import plan_ranges
@@ -44,8 +44,9 @@ def read_topic(
 
     Args:
         options: those of a batch read by the data source, with their names, defaults and meanings (marked B on the page Options).
-        columns: the columns to read, in this order. Without it all that the data source has for these options; ``headers`` is
-            among them with ``includeHeaders``, or where it is named here. What is not read is not decoded.
+        columns: the columns to read, in this order, or fields of them, such as ``value.id``: as the option ``columns``. Without it
+            all that the data source has for these options; ``headers`` is among them with ``includeHeaders``, or where it is named
+            here. What is not read is not decoded.
 
     Raises:
         OptionError: an option is missing, unknown, malformed, or contradicts another one.
@@ -60,11 +61,11 @@ def read_topic(
     """
     parsed = parse_source_options(_texts(options), "batch")
     log_warnings([*parsed.warnings, *_without_effect(options)])
-    available = _available(parsed)
-    names = _names(columns, available, parsed)
+    selection = _selection(columns, parsed)
+    names = column_names(selection, parsed.include_headers, parsed.typed_columns.error_columns)
     cluster = Cluster(parsed.client, log_warnings=False)
     try:
-        schema, reader_schemas = _schema(cluster, parsed, names)
+        schema, reader_schemas = _schema(cluster, parsed, names, selection)
         ranges = plan_ranges(cluster, parsed)
     except BaseException:
         cluster.close()
@@ -103,26 +104,19 @@ def _without_effect(options: Collection[str]) -> list[str]:
     ]
 
 
-def _available(options: SourceOptions) -> tuple[str, ...]:
-    return (*ARROW_TYPES, *options.typed_columns.error_columns)
-
-
-def _names(columns: Sequence[str] | None, available: Collection[str], options: SourceOptions) -> tuple[str, ...]:
+def _selection(columns: Sequence[str] | None, options: SourceOptions) -> Selection:
     if columns is None:
-        return tuple(name for name in available if name != "headers" or options.include_headers)
+        return options.columns
     if isinstance(columns, str) or not columns:
-        raise SchemaError(f"columns is {columns!r}: name at least one column in a list, such as ['key', 'value'].")
-    for name in columns:
-        if name not in available:
-            near = difflib.get_close_matches(name, available, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"use {', '.join(available)}."
-            raise SchemaError(f"there is no column {name!r}: {hint}")
-    if len(set(columns)) < len(columns):
-        raise SchemaError(f"columns names a column twice: {', '.join(columns)}.")
-    return tuple(columns)
+        raise OptionError(f"columns is {columns!r}: name at least one column in a list, such as ['key', 'value'].")
+    if options.columns:
+        raise OptionError("the option columns and the argument columns select columns: leave one of them out.")
+    return parse_columns(", ".join(columns))
 
 
-def _schema(cluster: Cluster, options: SourceOptions, names: Collection[str]) -> tuple[Any, dict[str, Any]]:
+def _schema(
+    cluster: Cluster, options: SourceOptions, names: Collection[str], selection: Selection
+) -> tuple[Any, dict[str, Any]]:
     """The reader's schema, pyarrow's, and what decoders need of the typed columns' schemas."""
     types = ARROW_TYPES | dict.fromkeys(options.typed_columns.error_columns, pa.string())
     reader_schemas: dict[str, Any] = {}
@@ -137,4 +131,6 @@ def _schema(cluster: Cluster, options: SourceOptions, names: Collection[str]) ->
         registry = found_by.registry_in(columns)
         types |= {name: reader.column_type(registry) for name, reader in readers.items()}
         reader_schemas = found_by.for_tasks(readers, columns)
-    return pa.schema([(name, types[name]) for name in names]), reader_schemas
+    return pa.schema(
+        [(name, select_type(types[name], selection.get(name, {}), name)) for name in names]
+    ), reader_schemas

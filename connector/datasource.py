@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from pykafka_wire.source_columns import FORMAT_OPTIONS, source_schema
+from pykafka_wire.source_columns import SCHEMA_OPTIONS, source_schema
 from pykafka_wire.worker_pickling import ClassSentToWorkers
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
 
     def schema(self) -> str | StructType:
         """The source's columns, those of Spark's own Kafka connector; ``key`` and ``value`` have the types of their schemas where
-        they are decoded. Spark does not call it where ``.schema(…)`` is given.
+        they are decoded, and ``columns`` selects. Spark does not call it where ``.schema(…)`` is given.
         """
         given = {name.lower(): value.strip().lower() for name, value in self.options.items()}
         if any(name.startswith("option.") for name in given):  # Spark asks for the schema of a table that it creates
             from pykafka_wire.options.parsing import TABLE_OPTIONS, log_warnings
 
             log_warnings([TABLE_OPTIONS])
-        if not given.keys().isdisjoint(FORMAT_OPTIONS):
+        if not given.keys().isdisjoint(SCHEMA_OPTIONS):
             from pykafka_wire.options.source import parse_schema_options
             from pykafka_wire.source.dataframe_types import find_source_schema
 

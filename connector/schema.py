@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,16 +21,11 @@ from pykafka_wire.source_columns import SOURCE_COLUMNS, source_schema
 _NULLABLE_COLUMNS: Final = frozenset({"key", "value", "headers"})
 
 
-def typed_source_schema(
-    include_headers: bool, types: Mapping[str, DataType], error_columns: Collection[str]
-) -> StructType:
-    """The source's schema where ``key`` or ``value`` is decoded: ``types`` has theirs, ``error_columns`` come last."""
+def typed_source_schema(names: Iterable[str], types: Mapping[str, DataType]) -> StructType:
+    """The schema of the columns with these names; ``types`` has those of decoded columns, and a column of errors is text."""
     schema = StructType()
-    for name, arrow_type in ARROW_TYPES.items():
-        if include_headers or name != "headers":
-            schema.add(name, types.get(name) or spark_type(arrow_type))
-    for name in error_columns:
-        schema.add(name, StringType())
+    for name in names:
+        schema.add(name, types.get(name) or (spark_type(ARROW_TYPES[name]) if name in ARROW_TYPES else StringType()))
     return schema
 
 
@@ -86,7 +81,8 @@ def _no_such_column(name: str, error_columns: Collection[str]) -> SchemaError:
             )
     more = "".join(f", {each} string" for each in error_columns)
     return SchemaError(
-        f"the source has no column {name!r}. Its columns are {source_schema(True)}{more}; .schema(…) may name a subset of them."
+        f"the source has no column {name!r}. Its columns are {source_schema(True)}{more}; .schema(…) may name a subset of "
+        "them."
     )
 
 

@@ -19,8 +19,8 @@ SOURCE_COLUMNS: Final = {
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
 }
-#: Options, in lower case, that give ``key`` and ``value`` other types.
-FORMAT_OPTIONS: Final = frozenset({"keyformat", "valueformat"})
+#: Options, in lower case, with which a read has other columns than these, or other types.
+SCHEMA_OPTIONS: Final = frozenset({"keyformat", "valueformat", "columns"})
 #: In DDL the session decides what ``timestamp`` means (``spark.sql.timestampType``); these words always mean the same.
 _DDL_TYPES: Final = {"timestamp": "timestamp_ltz"}
 

@@ -34,6 +34,7 @@ OPTIONS: Final[tuple[OptionSpec, ...]] = (
     OptionSpec("endingTimestamp", "none", "B", "as `startingTimestamp`; latest if no record matches"),
     OptionSpec("microBatch", "none", "B", "`PATH#12`: read what micro-batch 12 of the query with the checkpoint in PATH has read, of `subscribe`'s topics or of all; see [checkpoints](checkpoints.md#one-micro-batch)"),
     OptionSpec("includeHeaders", "false", "SB", "adds the column `headers`"),
+    OptionSpec("columns", "all", "SB", "the columns to read, and fields of them, such as `value.id, value.country, offset`: nothing else is decoded; `headers` needs no `includeHeaders` then. `.schema(…)` does the same with types"),
     OptionSpec("valueFormat", "binary", "SBW", "`binary`, `string` (UTF-8), `json`, `avro` or `protobuf`: what the column `value` is decoded from, or encoded as"),
     OptionSpec("valueSchema", "the subject's newest version", "SBW", "for `json` a Spark DDL such as `id BIGINT, at TIMESTAMP`, needed where `.schema(…)` does not give the type; for `avro` and `protobuf` the reader's schema, or without a registry the schema of the values themselves; for a write the schema to write with, which the subject must have"),
     OptionSpec("valueSubject", "by `value.subject.name.strategy`", "SBW", "the registry's subject that has the schema"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from pykafka_wire.checkpoints.reference import CheckpointReference, parse_reference
+from pykafka_wire.column_selection import Selection, parse_columns
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.definitions import default_of
 from pykafka_wire.options.parsing import OptionValues
@@ -56,6 +57,7 @@ class SourceOptions:
 
     Attributes:
         task_metrics: where tasks send their figures.
+        columns: those that are read, and their fields; empty for all.
         micro_batch: the micro-batch that a batch read reads again; ``starting_offsets`` and ``ending_offsets`` are then unused.
         warnings: options that have no effect or are not safe, for :func:`~pykafka_wire.options.parsing.log_warnings`.
     """
@@ -66,6 +68,7 @@ class SourceOptions:
     ending_offsets: OffsetSpec
     micro_batch: CheckpointReference | None
     include_headers: bool
+    columns: Selection
     filter_pushdown: bool
     fail_on_data_loss: bool
     data_loss_ledger: str | None = field(repr=False)  # a URI may hold credentials
@@ -128,6 +131,7 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
         ending_offsets=ending,
         micro_batch=micro_batch,
         include_headers=values.boolean("includeHeaders"),
+        columns=parse_columns(values.text("columns") or ""),
         filter_pushdown=values.boolean("filterPushdown"),
         fail_on_data_loss=fail_on_data_loss,
         data_loss_ledger=ledger,
@@ -151,11 +155,12 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaOptions:
-    """What of a read's options decides the DataFrame's schema, be the read batch or streaming."""
+    """What of a read's options decides the DataFrame's schema, be the read batch or streaming; as in :class:`SourceOptions`."""
 
     client: ClientSettings
     subscription: Subscription
     include_headers: bool
+    columns: Selection
     typed_columns: TypedColumns
 
 
@@ -174,6 +179,7 @@ def parse_schema_options(options: Mapping[str, str]) -> SchemaOptions:
         client=values.client_settings(),
         subscription=_subscription(values) if is_read or topic is None else Subscription(topics=(topic,)),
         include_headers=values.boolean("includeHeaders"),
+        columns=parse_columns(values.text("columns") or ""),
         typed_columns=parse_typed_columns(values),
     )
 

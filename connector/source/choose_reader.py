@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.parsing import log_warnings
-from pykafka_wire.options.source import parse_source_options
+from pykafka_wire.options.source import SourceOptions, parse_source_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +29,7 @@ def batch_reader(
     from pykafka_wire.source.batch_reader import KafkaBatchReader
 
     options = parse_source_options(given, "batch")
+    _check_selection(options, schema.names)
     log_warnings(options.warnings)
     if not isinstance(schema, StructType):
         from pykafka_wire.source.sail_batch_reader import SailBatchReader
@@ -49,6 +50,7 @@ def stream_reader(
     from pykafka_wire.source.stream_reader import KafkaStreamReader, KafkaStreamReaderWithoutLimits
 
     options = parse_source_options(given, "stream")
+    _check_selection(options, schema.names)
     if HAS_ADMISSION_CONTROL:
         return KafkaStreamReader(options, schema, reader_schemas)
     limits = (options.max_offsets_per_trigger, options.max_bytes_per_trigger, options.min_offsets_per_trigger)
@@ -62,3 +64,10 @@ def stream_reader(
             "statsd://host:port, or remove taskMetrics."
         )
     return KafkaStreamReaderWithoutLimits(options, schema, reader_schemas)
+
+
+def _check_selection(options: SourceOptions, names: Sequence[str]) -> None:
+    if options.columns and list(options.columns) != list(names):
+        raise OptionError(
+            f"columns selects {', '.join(options.columns)}, and .schema(…) {', '.join(names)}: leave one of them out."
+        )

@@ -6,28 +6,46 @@ from collections.abc import Collection
 
 from pyspark.sql.types import DataType, StructType
 
+from pykafka_wire.column_selection import check_whole, column_names, select_type
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.options.source import SchemaOptions
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
 from pykafka_wire.schema import arrow_schema, spark_type, typed_source_schema
 from pykafka_wire.schema_projection import TypesContradictError, describe_missing, missing_fields
-from pykafka_wire.source.reader_schemas import ReaderSchemas, check_has_type, find_reader_schemas, registry_in
+from pykafka_wire.source.reader_schemas import (
+    ReaderSchemas,
+    check_has_type,
+    find_reader_schemas,
+    read_columns,
+    registry_in,
+)
+from pykafka_wire.source_columns import SOURCE_COLUMNS
 from pykafka_wire.values.reader_schema import ReaderSchema
 from pykafka_wire.wire.process_clients import shared_cluster
 
 
 def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, ReaderSchema]]:
-    """The schema of a DataFrame with all columns, and the reader's schemas that its types come from.
+    """The schema of a DataFrame of the selected columns, and the reader's schemas that its types come from.
 
     Raises:
         OptionError, SchemaError, RegistryError, WireError: as :func:`find_reader_schemas`.
     """
     columns = options.typed_columns
-    for column in columns.typed:
+    names = column_names(options.columns, options.include_headers, columns.error_columns)
+    wanted = read_columns(columns, names)
+    for column in wanted:
         check_has_type(column)
-    readers = find_reader_schemas(columns, columns.typed, shared_cluster(options.client), options.subscription)
-    types = {name: column_type(reader, columns) for name, reader in readers.items()}
-    return typed_source_schema(options.include_headers, types, columns.error_columns), readers
+    cluster = shared_cluster(options.client)
+    readers = find_reader_schemas(columns, wanted, cluster, options.subscription) if wanted else {}
+    registry = registry_in(columns)
+    types: dict[str, DataType] = {}
+    for name in names:
+        selected = options.columns.get(name, {})
+        if name in readers:
+            types[name] = spark_type(select_type(readers[name].column_type(registry), selected, name))
+        else:
+            check_whole(selected, name, SOURCE_COLUMNS.get(name, "string"))
+    return typed_source_schema(names, types), readers
 
 
 def column_type(reader: ReaderSchema, columns: TypedColumns) -> DataType:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire import read_topic
+from pykafka_wire.column_selection import column_names
 from pykafka_wire.errors import OffsetsError, OptionError, SchemaError
 from pykafka_wire.options.source import parse_schema_options
 from pykafka_wire.schema import arrow_schema, typed_source_schema
@@ -36,7 +37,7 @@ def test_the_columns_are_those_of_the_data_source(options: Options, outside: Any
     for headers in (False, True):
         reader = read_topic(options | {"includeHeaders": headers})
         assert isinstance(reader, pa.RecordBatchReader)
-        assert reader.schema == arrow_schema(typed_source_schema(headers, {}, ()))
+        assert reader.schema == arrow_schema(typed_source_schema(column_names({}, headers), {}))
         (row,) = reader.read_all().to_pylist()
         assert row.pop("headers", None) == (
             [{"key": "h", "value": b"1"}, {"key": "h", "value": None}] if headers else None
@@ -85,6 +86,13 @@ def test_typed_columns_have_the_data_sources_types(registry_url: str, kafka: Any
     del options["subscribe"]
     found = read_topic(options | {"subscribePattern": f"^{typed.name}$"}, columns=["value"])
     assert found.read_all().to_pylist()[0] == {"value": row}
+    named = options | {"subscribe": typed.name, "onValueError": "null"}
+    expected = [
+        {"offset": 0, "value": {"parts": [{"name": "wheel"}], "id": 2}},
+        *({"offset": n, "value": None} for n in (1, 2)),
+    ]
+    assert read_topic(named, columns=["offset", "value.parts.name", "value.id"]).read_all().to_pylist() == expected
+    assert read_topic(named | {"columns": "offset, value.parts.name, value.id"}).read_all().to_pylist() == expected
 
 
 def test_reading_needs_no_pyspark(options: Options, outside: Any) -> None:
@@ -175,11 +183,13 @@ def test_memory_is_bounded_and_records_are_fetched_while_they_are_taken(options:
 
 def test_mistakes_are_named_before_anything_is_read(options: Options) -> None:
     bad: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
-        ({}, ["vlaue"], SchemaError, "no column 'vlaue': did you mean value"),
-        ({}, ["valueError"], SchemaError, "no column 'valueError'"),
-        ({}, "value", SchemaError, "in a list"),
-        ({}, [], SchemaError, "at least one"),
-        ({}, ["key", "key"], SchemaError, "twice"),
+        ({}, ["vlaue"], SchemaError, "columns selects vlaue, which is no column of the source. Did you mean value"),
+        ({}, ["valueError"], SchemaError, "columns selects valueError, which is no column"),
+        ({}, "value", OptionError, "in a list"),
+        ({}, [], OptionError, "at least one"),
+        ({}, ["key", "key"], OptionError, "twice"),
+        ({"columns": "key"}, ["key"], OptionError, "leave one of them out"),
+        ({}, ["value.id"], SchemaError, "value is binary, which has no fields"),
         ({"includeHeaders": None}, None, OptionError, "includeHeaders is a NoneType"),
         ({"startingOffset": "earliest"}, None, OptionError, "did you mean startingOffsets"),
         ({"valueFormat": "json"}, ["value"], OptionError, "valueSchema"),

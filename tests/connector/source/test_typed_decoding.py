@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire import PykafkaWireDataSource
+from pykafka_wire.column_selection import column_names
 from pykafka_wire.errors import OptionError, ValueFormatError
 from pykafka_wire.options.typed_columns import TypedColumns
 from pykafka_wire.schema import arrow_schema, typed_source_schema
@@ -52,7 +53,7 @@ def batches(records: DecodedRecords, **options: str) -> list[Any]:
     columns: TypedColumns = parsed.typed_columns
     readers = find_reader_schemas(columns, columns.typed, Cluster(parsed.client), parsed.subscription)
     types = {name: column_type(reader, columns) for name, reader in readers.items()}
-    schema = typed_source_schema(False, types, columns.error_columns)
+    schema = typed_source_schema(column_names({}, False, columns.error_columns), types)
     schema = type(schema)([field for field in schema.fields if field.name != "key"])
     arrow = arrow_schema(schema)
     decoders = column_decoders(columns, arrow, for_tasks(readers, columns))

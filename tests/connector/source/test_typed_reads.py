@@ -60,7 +60,7 @@ def test_a_view_in_sql_is_typed(spark: Any, kafka: Any, typed_topic: TypedTopic,
     spark.sql(
         f"""CREATE OR REPLACE TEMPORARY VIEW typed_view USING `pykafka-wire` OPTIONS (
             `kafka.bootstrap.servers` '{kafka.bootstrap_servers}', subscribe '{typed_topic.name}', valueFormat 'avro',
-            `schema.registry.url` '{registry_url}')"""
+            columns 'value.country, value.id', `schema.registry.url` '{registry_url}')"""
     )
     try:
         found = spark.sql("SELECT value.country, sum(value.id) FROM typed_view GROUP BY value.country").collect()
@@ -110,8 +110,13 @@ def test_only_the_fields_of_the_given_schema_are_decoded(typed_topic: TypedTopic
     )
     found = load("value struct<parts: array<struct<name: string>>, id: bigint>, offset bigint", valueFormat="avro")
     assert [tuple(row) for row in found.collect()] == [(([("w",)], 1), 0)]
+    by_name = load(valueFormat="avro", columns="value.parts.name, value.id, offset")
+    assert by_name.schema == found.schema
+    assert [tuple(row) for row in by_name.collect()] == [(([("w",)], 1), 0)]
     # Nothing of the registry is needed where the value is not read.
     offsets = load("offset bigint", valueFormat="avro", **{"schema.registry.url": "http://127.0.0.1:1"})
+    assert [row.offset for row in offsets.collect()] == [0]
+    offsets = load(valueFormat="avro", columns="offset", **{"schema.registry.url": "http://127.0.0.1:1"})
     assert [row.offset for row in offsets.collect()] == [0]
 
 

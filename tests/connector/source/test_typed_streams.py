@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 import pykafka_wire.source.planning.spark_read_limits as spark_read_limits
 from pykafka_wire import PykafkaWireDataSource
-from pykafka_wire.errors import OffsetsError, RegistryError, SchemaError
+from pykafka_wire.errors import OffsetsError, OptionError, RegistryError, SchemaError
 from tests.connector.source.typed_topics import COUNTRY, ID, NOTE, TypedTopic, record
 from tests.connector.values.scripted_registry import scripted_registry
 
@@ -266,3 +266,27 @@ def test_before_42_a_replay_has_its_schema_too(
     assert other.values(other.initial(), end) == [{"id": 1, "note": None}]
     later = json.dumps(other.reader.latestOffset())
     assert (pinned(later), other.values(end, later)) == (pinned(end), [{"id": 2, "note": None}])
+
+
+def test_selected_fields_go_on_from_a_checkpoint_with_a_newer_schema(
+    start_query: Start, typed_topic: TypedTopic
+) -> None:
+    typed_topic.write([typed_topic.encoded(OLD, {"id": 1})])
+    first = start_query(columns="value.id, offset")
+    assert first.schema.simpleString() == "struct<value:struct<id:bigint>,offset:bigint>"
+    zero = first.initial()
+    one = first.latest(zero)
+    assert first.values(zero, one) == [{"id": 1}]
+    typed_topic.write([typed_topic.encoded(NEW, {"id": 2, "note": "n"})])
+    second = start_query(
+        columns="offset, value.note, value.id"
+    )  # another selection, of a field that the pinned schema lacks
+    two = second.latest(one)
+    assert second.values(one, two) == [{"note": None, "id": 2}]
+    third = start_query(columns="value.note, offset", readerSchema="latest")
+    typed_topic.write([typed_topic.encoded(NEW, {"id": 3, "note": "m"})])
+    assert third.values(two, third.latest(two)) == [{"note": "m"}]
+    with pytest.raises(
+        OptionError, match=r"columns selects offset, and \.schema\(…\) value, offset: leave one of them out"
+    ):
+        start_query(third.schema, columns="offset")

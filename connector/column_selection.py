@@ -1,0 +1,113 @@
+"""Which columns a read has, and which of their fields: the option ``columns``, such as ``value.id, value.country, offset``.
+
+Spark (4.2) does not tell a Python source which columns a query uses. This option does so by names alone, where ``.schema(…)`` needs
+the types as well. What is not selected is not decoded. Spark asks a new process for the schema: so this module imports Arrow only
+where types are selected.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from pykafka_wire.errors import OptionError, SchemaError
+from pykafka_wire.source_columns import SOURCE_COLUMNS
+
+#: Columns by name in their order, each with its selected fields; without any, it is selected whole.
+Selection = dict[str, "Selection"]
+
+#: One name of a path, in backticks where it holds a dot or a comma, and what follows it.
+_NAME: Final = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>[^`.,\s][^`.,]*?))\s*(?P<next>[.,]|$)")
+
+
+def parse_columns(text: str) -> Selection:
+    """The selection that a text such as ``value.id, value.country, offset`` describes; an array's items have its fields.
+
+    Raises:
+        OptionError: the text is malformed, or names a column twice.
+    """
+    selection: Selection = {}
+    level, path, at = selection, [], 0
+    while at < len(text):
+        found = _NAME.match(text, at)
+        if found is None or (found.end() == len(text) and found["next"]):
+            raise OptionError(
+                f"columns is {text!r}: name columns and their fields, separated by commas, as in value.id, value.country, offset. "
+                "A name with a dot or a comma needs backticks."
+            )
+        name = found["quoted"] or found["plain"]
+        path.append(name)
+        is_last = found["next"] != "."
+        known = level.get(name)
+        if known is not None and (is_last or not known):
+            raise OptionError(
+                f"columns selects {'.'.join(path)} twice, or a field of it besides: leave one of them out."
+            )
+        following = level.setdefault(name, {})
+        level, path = (selection, []) if is_last else (following, path)
+        at = found.end()
+    return selection
+
+
+def column_names(selection: Selection, include_headers: bool, error_columns: Collection[str] = ()) -> tuple[str, ...]:
+    """The names of the columns that are read, in their order; all without a selection, ``headers`` only if it is included.
+
+    Args:
+        error_columns: those that ``onKeyError`` and ``onValueError`` add.
+
+    Raises:
+        SchemaError: the source has no such column.
+    """
+    available = (*SOURCE_COLUMNS, *error_columns)
+    if not selection:
+        return tuple(name for name in available if include_headers or name != "headers")
+    for name in selection:
+        if name not in available:
+            raise SchemaError(f"columns selects {name}, which is no column of the source{_instead(name, available)}")
+    return tuple(selection)
+
+
+def check_whole(selection: Selection, path: str, type_name: str) -> None:
+    """Raises SchemaError where fields are selected of a type that has none."""
+    if selection:
+        raise SchemaError(
+            f"columns selects {path}.{next(iter(selection))}, but {path} is {type_name}, which has no fields to select: "
+            f"select {path} whole{', or set ' + path + 'Format to read it decoded' if type_name == 'binary' else ''}."
+        )
+
+
+def select_type(column_type: Any, selection: Selection, path: str) -> Any:
+    """A ``pyarrow.DataType`` with the selected fields alone, in the order in which they were selected.
+
+    Args:
+        column_type: pyarrow's, of what is at ``path``.
+
+    Raises:
+        SchemaError: a field is not there, or the type has no fields.
+    """
+    import pyarrow as pa
+
+    if not selection:
+        return column_type
+    if pa.types.is_list(column_type):
+        item = column_type.value_field
+        return pa.list_(item.with_type(select_type(item.type, selection, path)))
+    if not pa.types.is_struct(column_type):
+        check_whole(selection, path, str(column_type))
+    fields: Mapping[str, Any] = {field.name: field for field in column_type}
+    for name in selection:
+        if name not in fields:
+            raise SchemaError(f"columns selects {path}.{name}, which is no field of {path}{_instead(name, fields)}")
+    return pa.struct(
+        [
+            fields[name].with_type(select_type(fields[name].type, selected, f"{path}.{name}"))
+            for name, selected in selection.items()
+        ]
+    )
+
+
+def _instead(name: str, available: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, available, n=1)
+    return f". Did you mean {near[0]}?" if near else f": use {', '.join(available)}."
