@@ -57,7 +57,7 @@ def _all(n: int) -> Iterator[Item]:
     yield from _streams(n)
     yield from _latencies(n)
     yield from _writes(n)
-    yield from typed_items(n // 3)
+    yield from typed_items(n)
     yield from _clients(n)
     yield from _planning()
     yield from _memory(n)

@@ -33,17 +33,20 @@ class Way:
 
     Attributes:
         sums: SQL expressions that are measured; the order's own, over all fields, when empty.
+        checked: with ``partition`` and ``offset``, where ``frame`` lacks them.
     """
 
     name: str
     frame: Frame
     sums: tuple[str, ...] = ()
+    checked: Frame | None = None
 
 
 def typed(rig: Rig, dataset: TypedDataset, columns: str = "") -> DataFrame:
-    """Ours, decoded at the source; ``columns`` is what the query asks for with .schema(…)."""
-    reader = connector_named(OURS).reader(rig.spark.read, _options(rig, dataset) | dataset.read_options(rig))
-    return (reader.schema(columns) if columns else reader).load()
+    """Ours, decoded at the source; ``columns`` is the option, without it a row has all columns."""
+    selected = {"columns": columns} if columns else {}
+    options = _options(rig, dataset) | dataset.read_options(rig) | selected
+    return connector_named(OURS).reader(rig.spark.read, options).load()
 
 
 def behind(
@@ -81,7 +84,12 @@ def rows_protobuf(rig: Rig, dataset: TypedDataset) -> Column:
     return decode_protobuf_by_rows(Registry(rig.registry_url), dataset.order.ddl)("value")
 
 
-TYPED = Way(name=f"{OURS}, typed", frame=typed)
+TYPED = Way(
+    name=f"{OURS}, typed, columns=value",
+    frame=partial(typed, columns="value"),
+    checked=partial(typed, columns="value, partition, offset"),
+)
+TYPED_WITH_PLACE = Way(name=f"{OURS}, typed, all columns of a record", frame=typed)
 JVM_FROM_AVRO = Way(name=f"{JVM_TUNED}, from_avro", frame=partial(behind, JVM_TUNED, spark_avro))
 JVM_FROM_JSON = Way(name=f"{JVM_TUNED}, from_json", frame=partial(behind, JVM_TUNED, spark_json))
 BYTES_FROM_AVRO = Way(name=f"{OURS}'s bytes, from_avro", frame=partial(behind, OURS, spark_avro))
@@ -94,14 +102,14 @@ BYTES_PROTOBUF_BY_ROWS = Way(
 )
 
 #: Two of the eight fields, and what a query may compute of them.
-_TWO_FIELDS = "value struct<id: bigint, amount: double>, partition int, offset bigint"
+_TWO_FIELDS = "value.id, value.amount"
 TWO_SUMS = ("count(1)", "sum(value.id)", "sum(value.amount)")
 TYPED_TWO_FIELDS = Way(
-    name=f"{OURS}, two fields by .schema",
+    name=f"{OURS}, columns=value.id, value.amount",
     frame=partial(typed, columns=_TWO_FIELDS),
     sums=TWO_SUMS,
 )
-TYPED_TWO_OF_ALL = Way(name=f"{OURS}, two fields of all eight", frame=typed, sums=TWO_SUMS)
+TYPED_TWO_OF_ALL = Way(name=f"{OURS}, typed, two fields of all eight", frame=TYPED.frame, sums=TWO_SUMS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +134,7 @@ class TypedRead:
 
         def contender(way: Way) -> Contender:
             def check() -> object:
-                return tuple(way.frame(rig, self.dataset).selectExpr(*CHECK).collect()[0])
+                return tuple((way.checked or way.frame)(rig, self.dataset).selectExpr(*CHECK).collect()[0])
 
             return Contender(name=way.name, run=partial(self._run, rig, way), check=None if self.common else check)
 
