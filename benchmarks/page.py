@@ -150,7 +150,7 @@ def points(rows: Sequence[Row], axis: str) -> str:
 
 
 def summary(results: Results) -> str:
-    """README's picture, and the span of the ratios of batch reads in words."""
+    """README's picture, the span of the ratios of batch reads in words, and typed topics beside what they compete with."""
     reads = [*results.kind("read"), *results.kind("growth")]
     spans = []
     for name in (JVM, JVM_TUNED):
@@ -163,7 +163,16 @@ def summary(results: Results) -> str:
         "Arrow batches.",
         f"Batch reads run at {spans[0]} the rate of the JVM connector at its defaults, and at {spans[1]} when it is tuned.",
     ]
-    return "\n".join([*lines, _TRIAL] if results.is_trial else lines) + "\n"
+    lines += ["", "| typed topics | million records/s | beside | ratio |", "|---|---|---|---|"]
+    for row in results.kind("typed-rate"):
+        ours, *others = row["contenders"] or [None]
+        figure = _NOT_MEASURED if ours is None else _figure(row, ours)
+        beside = [each for each in others if each["name"] in row["goals"]] or [None]
+        lines += [
+            f"| {row['title']} | {figure} | {each['name'] if each else ''} | {_ratio(each) if each else ''} |"
+            for each in beside
+        ]
+    return "\n".join([*lines, "", _TRIAL] if results.is_trial else lines) + "\n"
 
 
 def _figure(row: Row, contender: Mapping[str, Any]) -> str:
