@@ -16,6 +16,7 @@ Settings have Kafka's names. Owns the order in which partitions are assigned and
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final
@@ -24,6 +25,7 @@ from pykafka_wire.wire import forks
 from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.connection.counters import ClientTotals
+from pykafka_wire.wire.errors import TopicRecreatedError
 from pykafka_wire.wire.fetch.assigned_read import AssignedRead
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
 from pykafka_wire.wire.fetch.polled import Polled
@@ -43,6 +45,10 @@ logger = logging.getLogger(__name__)
 
 #: The time for the last commit on close; Java's Consumer.close() has the same default.
 _CLOSE_MS: Final = 30_000
+
+#: A topic that metadata describe as another one than the group has assigned is looked at again after so long: the broker that was
+#: asked may lag behind the coordinator.
+_TOPIC_CHECK_S: Final = 1.0
 
 #: Called with the partitions that were assigned, or are about to be revoked.
 OnPartitions = Callable[[tuple[TopicPartition, ...]], None]
@@ -145,7 +151,11 @@ class Consumer:
         """The next records, or none after ``timeout_ms``; returns early at the end of a partition as well. In a group it must
         be called at least every ``max.poll.interval.ms``; partitions are assigned and revoked only in here.
 
+        A topic that is deleted and recreated is another topic. With ``group.protocol=consumer`` the group revokes the old one and
+        assigns the new one, which is read from its committed offsets, else by ``auto.offset.reset``.
+
         Raises:
+            TopicRecreatedError: the same without a group that assigns topics by id; each poll fails until a :meth:`seek`.
             WireError: the group refuses this member, a partition cannot be read, or an offset is out of range and
                 ``auto.offset.reset`` is none. The next poll continues after the last records that were returned.
         """
@@ -156,7 +166,7 @@ class Consumer:
             fetched: FetchedRecords | None = None
             ended: list[TopicPartition] = []
             if self._ensure_assigned(deadline):
-                fetched, ended = self._read.poll(deadline)
+                fetched, ended = self._read_assigned(deadline)
             if fetched is not None or ended or deadline.expired:
                 if not self._has_polled:
                     self._n_removals_at_poll = self._read.n_removals
@@ -318,6 +328,19 @@ class Consumer:
         self._commits.record({tp: committed.offset for tp, committed in found.items()})
         return {tp: Position(committed.offset, committed.leader_epoch) for tp, committed in found.items()}
 
+    def _read_assigned(self, deadline: Deadline) -> tuple[FetchedRecords | None, list[TopicPartition]]:
+        try:
+            return self._read.poll(deadline)
+        except TopicRecreatedError as error:
+            if self._membership is None or not self._membership.topic_ids():
+                error.remedy = "Seek to where the new topic is to be read from."
+                raise
+            # The group assigns topics by id: it revokes the partitions, and assigns those of the new topic (KIP-848).
+            logger.warning("group %s: %s", self._settings.group_id, error.text)
+            outdated = [tp for tp in self._read.partitions if tp.topic == error.topic]
+            self._read.set_aside(outdated, for_s=_TOPIC_CHECK_S)
+            return None, []
+
     def _ensure_assigned(self, deadline: Deadline) -> bool:
         """Whether there is something to read; gives up and takes up what the group revokes and assigns."""
         member = self._membership
@@ -327,9 +350,12 @@ class Consumer:
         while True:
             target = member.target()
             if target is not None:
+                self._read.set_aside(
+                    member.recreated()
+                )  # a position in the old topic must not be committed to the new one
                 if not self._revoke(self._read.partitions - target, deadline):
                     return False
-                self._take_up(target - self._read.partitions)
+                self._take_up(target - self._read.partitions, member.topic_ids())
                 member.acknowledge()
             elif not member.may_read(deadline):
                 return False
@@ -355,8 +381,8 @@ class Consumer:
         self._read.remove(partitions)
         self._commits.forget(partitions)
 
-    def _take_up(self, partitions: frozenset[TopicPartition]) -> None:
+    def _take_up(self, partitions: frozenset[TopicPartition], topic_ids: Mapping[TopicPartition, uuid.UUID]) -> None:
         if partitions:
-            self._read.add(dict.fromkeys(partitions))
+            self._read.add(dict.fromkeys(partitions), {tp: topic_ids[tp] for tp in partitions if tp in topic_ids})
             if self._on_assigned is not None:
                 self._on_assigned(tuple(sorted(partitions)))

@@ -95,7 +95,7 @@ class ConsumerGroupCoordinator(FakeBroker):
         self.epoch = 1
         self.assigned = [0]
         self.errors: list[int] = []
-        self._told: list[int] | None = None
+        self._told: tuple[uuid.UUID, list[int]] | None = None
         self.speak({8: (2, 9), 9: (1, 9), 68: (0, 1)})
         self.on[FindCoordinatorRequest] = lambda request, _: itself(self, request)
         self.on[ConsumerGroupHeartbeatRequest] = self.heartbeat
@@ -110,16 +110,16 @@ class ConsumerGroupCoordinator(FakeBroker):
         if request.member_epoch < 0:
             return ConsumerGroupHeartbeatResponse(error_code=0, member_epoch=request.member_epoch)
         is_full = request.rebalance_timeout_ms >= 0
-        assigned = list(self.assigned) if is_full or self._told != self.assigned else None
-        if assigned is not None:
-            self._told = assigned
-        topics = [] if not assigned else [TopicPartitions(topic_id=TOPIC_ID, partitions=assigned)]
+        topic_id, assigned = self.topic_ids.get("t", TOPIC_ID), list(self.assigned)
+        brings = is_full or self._told != (topic_id, assigned)
+        self._told = topic_id, assigned
+        topics = [TopicPartitions(topic_id=topic_id, partitions=assigned)] if assigned else []
         return ConsumerGroupHeartbeatResponse(
             error_code=0,
             member_id=request.member_id,
             member_epoch=self.epoch,
             heartbeat_interval_ms=20,
-            assignment=None if assigned is None else Assignment(topic_partitions=topics),
+            assignment=Assignment(topic_partitions=topics) if brings else None,
         )
 
 

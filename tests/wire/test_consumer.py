@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.wire import EARLIEST, LATEST, ClientSettings, Consumer, Polled, Record, TopicPartition, WireError
-from pykafka_wire.wire.cluster.admin import create_partitions, create_topics, delete_topics
+from pykafka_wire.wire.cluster.admin import create_partitions
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.errors import BrokerError, OffsetOutOfRangeError, SettingsError, TopicRecreatedError
+from pykafka_wire.wire.errors import BrokerError, OffsetOutOfRangeError, SettingsError
 
 pytestmark = pytest.mark.broker
 
@@ -368,26 +368,6 @@ def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_double(
     assert other.consumer.assignment == (TopicPartition(name, 1),)
     assert other.consumer._membership.identity.generation == generation  # type: ignore[union-attr]
     assert other.revoked == revoked
-
-
-@pytest.mark.needs("topic ids")
-def test_a_topic_made_anew_is_told_of(kafka: Any, topic: Any, consumer: Any) -> None:
-    name = topic()
-    reader = consumer()
-    reader.assign([TopicPartition(name, 0)])
-    poll_until(reader, ends_of)
-    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
-        delete_topics(cluster, [name])
-        deadline = time.monotonic() + TIMEOUT_S
-        while True:
-            try:
-                create_topics(cluster, {name: (1, 1)})
-                break
-            except BrokerError:  # the old one is still on its way out
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-    with pytest.raises(TopicRecreatedError):
-        poll_until(reader, lambda _: False)
 
 
 def test_what_cannot_be_is_said_at_once(kafka: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire import ClientSettings, Consumer, Polled, TopicPartition
+from pykafka_wire.wire import ClientSettings, Consumer, Polled, TopicPartition, WireError
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.fetch.assigned_read import AssignedRead
 from pykafka_wire.wire.fetch.positions import Position
@@ -131,6 +131,42 @@ def test_an_offset_that_was_sought_is_the_position_and_is_committed_at_once(
     consumer.commit()
     (commit,) = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)]
     assert offsets_of(commit) == [3]
+
+
+def test_a_sought_offset_is_committed_after_a_commit_of_unknown_outcome(
+    coordinator: GroupCoordinator, consumer: Consumer
+) -> None:
+    """The offset was the group's before; the commit that had no answer may have replaced it."""
+    consumer.assign({T0: 3})
+    consumer.commit({T0: 5})
+    coordinator.on[OffsetCommitRequest] = lambda *_: None
+    with pytest.raises(WireError, match="did not answer"):
+        consumer._commits.commit({T0: Position(9)}, Deadline.after_ms(200))
+    n_before = coordinator.count(OffsetCommitRequest)
+    coordinator.on[OffsetCommitRequest] = commit_answer
+    coordinator.drop()
+    consumer.seek(T0, 5)
+    poll_until(consumer, lambda: coordinator.count(OffsetCommitRequest) > n_before)
+    sought = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)][n_before]
+    assert offsets_of(sought) == [5]
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(2, 4), (6, 6)])
+def test_after_a_transaction_of_unknown_outcome_reading_goes_on_where_it_was_sought_or_committed(
+    coordinator: GroupCoordinator, consumer: Consumer, offset: int, expected: int
+) -> None:
+    """The group's offset is that of the transaction, or the one before; what was sought since counts more than that one."""
+    coordinator.on[OffsetFetchRequest] = committed(2)
+    consumer.assign([T0])
+    assert consumer.position(T0) == 2
+    consumer.seek(T0, 4)
+    consumer._read.positions[T0] = Position(6)  # read up to there
+    coordinator.on[OffsetFetchRequest] = committed(offset)
+    consumer.after_transaction(None)
+    assert consumer.position(T0) == expected
+    consumer.after_transaction(None)
+    consumer.seek(T0, 1)
+    assert consumer.position(T0) == 1
 
 
 def test_a_position_is_waited_for_though_starts_of_others_are_being_looked_up() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from pykafka_wire.wire import ClientSettings, Consumer, SubscriptionPattern, TopicPartition
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind
+from pykafka_wire.wire.cluster.groups import describe_group
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.consumer_membership import ConsumerMembership
 from pykafka_wire.wire.groups.member_state import Identity
@@ -160,6 +161,23 @@ def test_a_static_member_comes_back_to_its_partitions_and_excludes_its_double(
     poll_until(again, lambda _: again.assignment == mine)
     other.end()
     assert other.revoked == revoked
+
+
+def test_closing_while_the_first_join_is_on_its_way_leaves_no_member(
+    kafka: Any, topic: Any, consumer: Any, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic()
+    for _ in range(4):
+        member, joins = consumer(), threading.Event()
+        member.subscribe([name])
+        machine = membership_of(member).state_machine
+        build = machine.heartbeat_request
+        monkeypatch.setattr(machine, "heartbeat_request", lambda: (joins.set(), build())[1])  # noqa: B023
+        member.poll(0)
+        assert joins.wait(30)
+        member.close()
+        with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
+            assert describe_group(cluster, group).members == []
 
 
 def test_the_coordinator_matches_a_pattern(topic: Any, consumer: Any) -> None:

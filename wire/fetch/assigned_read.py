@@ -7,14 +7,22 @@ position whose offset is gone. :mod:`~pykafka_wire.wire.fetch.live_read` reads; 
 from __future__ import annotations
 
 import logging
+import math
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.errors import DeadlineExceededError, LogTruncatedError, OffsetOutOfRangeError, WireError
+from pykafka_wire.wire.errors import (
+    DeadlineExceededError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    TopicRecreatedError,
+    WireError,
+)
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
 from pykafka_wire.wire.fetch.live_read import LiveRead
 from pykafka_wire.wire.fetch.positions import Position
@@ -52,10 +60,19 @@ class AssignedRead:
             None
         )
         self._paused: set[TopicPartition] = set()
+        #: The topic that each partition belongs to, since its name may be another topic's by now: as the group has assigned it, or
+        #: as it was found where reading began.
+        self._assigned_ids: dict[TopicPartition, uuid.UUID] = {}
+        self._found_ids: dict[TopicPartition, uuid.UUID] = {}
+        #: Partitions that are neither read nor have a position to commit, since their topic was recreated: where each one was,
+        #: and when to try to read it again, on the monotonic clock.
+        self._set_aside: dict[TopicPartition, tuple[Start | Position, float]] = {}
         #: Where the end of a partition was reported last: once for each end, however often reading begins anew for others' sake.
         self._ended_at: dict[TopicPartition, int] = {}
         #: Where to go back to: what was committed last, or where reading began.
         self._kept: dict[TopicPartition, Position] = {}
+        #: Positions that were or were not committed, where the group's committed offsets decide.
+        self._in_doubt: dict[TopicPartition, Position] = {}
         self.n_removals = 0
         self._read: LiveRead | None = None
 
@@ -64,11 +81,14 @@ class AssignedRead:
     @property
     def partitions(self) -> frozenset[TopicPartition]:
         """The assigned partitions, paused ones too."""
-        return frozenset((*self.positions, *self._unresolved))
+        return frozenset((*self.positions, *self._unresolved, *self._set_aside))
 
-    def add(self, starts: Mapping[TopicPartition, Start]) -> None:
-        """Read these partitions as well."""
+    def add(
+        self, starts: Mapping[TopicPartition, Start], topic_ids: Mapping[TopicPartition, uuid.UUID] | None = None
+    ) -> None:
+        """Read these partitions as well, of the topics with these ids, else of those that have the names now."""
         self._unresolved |= starts
+        self._assigned_ids |= topic_ids or {}
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions no more; where each one was, and whether it was paused, is forgotten."""
@@ -76,15 +96,44 @@ class AssignedRead:
         self.n_removals += bool(removed)
         for tp in removed:
             self._kept.pop(tp, None)
+            self._in_doubt.pop(tp, None)
             self._ended_at.pop(tp, None)
             self.positions.pop(tp, None)
             self._unresolved.pop(tp, None)
+            self._assigned_ids.pop(tp, None)
+            self._found_ids.pop(tp, None)
+            self._set_aside.pop(tp, None)
         self._paused -= removed
         self._read = None
         self._drop_lookup(removed)
 
+    def set_aside(self, partitions: Iterable[TopicPartition], *, for_s: float = math.inf) -> None:
+        """Their topic was recreated: they have no position, and are not read, until they are removed and added again, or until
+        `for_s` is over: then they are where they were."""
+        for tp in self.partitions.intersection(partitions) - self._set_aside.keys():
+            where = self.positions.pop(tp) if tp in self.positions else self._unresolved.pop(tp)
+            self._set_aside[tp] = where, time.monotonic() + for_s
+            self.n_removals += 1
+            self._read = None
+            self._drop_lookup({tp})
+
+    def _take_back(self) -> None:
+        """Read partitions again that were set aside for a time which is over."""
+        now = time.monotonic()
+        for tp in [tp for tp, (_, until) in self._set_aside.items() if until <= now]:
+            where, _ = self._set_aside.pop(tp)
+            if isinstance(where, Position):
+                self.positions[tp] = where
+            else:
+                self._unresolved[tp] = where
+            self._read = None
+
     def seek(self, tp: TopicPartition, start: Start) -> None:
-        """Continue at ``start``. Raises KeyError for a partition that is not assigned."""
+        """Continue at ``start``; without an id from the group, of the topic that has the name now. Raises KeyError for a partition
+        that is not assigned, and TopicRecreatedError for one that was set aside."""
+        self._check_current(tp)
+        self._found_ids.pop(tp, None)
+        self._in_doubt.pop(tp, None)
         self._drop_lookup({tp})
         if tp not in self._unresolved:
             del self.positions[tp]
@@ -101,12 +150,21 @@ class AssignedRead:
         self._kept |= {tp: position for tp, position in positions.items() if tp in self.positions}
 
     def rewind(self, *, asks_group: bool) -> None:
-        """Continue after what was committed last, else where reading began; ``asks_group`` where that is unknown."""
-        for tp in tuple(self.positions):
+        """Continue after what was committed last, else where reading began, or was sought. ``asks_group``: it is unknown whether
+        the positions were committed; they stay where the group has them."""
+        for tp, position in tuple(self.positions.items()):
             self.seek(tp, None if asks_group else self._kept[tp].offset)
+            if asks_group:
+                self._in_doubt[tp] = position
+        for tp, (where, until) in self._set_aside.items():
+            if isinstance(where, Position):
+                self._set_aside[tp] = None if asks_group else self._kept[tp], until
+                if asks_group:
+                    self._in_doubt[tp] = where
 
     def position(self, tp: TopicPartition, deadline: Deadline) -> int:
-        """The next offset to read. Raises KeyError for a partition that is not assigned."""
+        """The next offset to read. Raises as :meth:`seek`."""
+        self._check_current(tp)
         while tp in self._unresolved:  # a look-up in progress may be of other starts
             self._resolve(deadline)
             if tp in self._unresolved and deadline.expired:
@@ -114,6 +172,15 @@ class AssignedRead:
                     "the position was not found in time", topic=tp.topic, partition=tp.partition
                 )
         return self.positions[tp].offset
+
+    def _check_current(self, tp: TopicPartition) -> None:
+        if tp in self._set_aside:
+            raise TopicRecreatedError(
+                "the topic was deleted and recreated, and the group has not assigned the new one yet",
+                topic=tp.topic,
+                partition=tp.partition,
+                remedy="Poll until it is assigned.",
+            )
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
@@ -148,6 +215,7 @@ class AssignedRead:
 
         Raises: as :meth:`~pykafka_wire.wire.consumer.Consumer.poll`.
         """
+        self._take_back()
         if self._unresolved:
             # Partitions whose start is known are read while the starts of others are looked up.
             self._resolve(Deadline.after_ms(0) if self.positions else deadline)
@@ -162,7 +230,7 @@ class AssignedRead:
                 if not active:
                     time.sleep(until.remaining_ms() / 1000)
                     return None, []
-                self._read = LiveRead(self._cluster, active, self._columns)
+                self._read = LiveRead(self._cluster, active, self._columns, self._ids_of(active))
             fetched = self._read.poll(until)
         except OffsetOutOfRangeError as error:
             self._read = None
@@ -189,6 +257,12 @@ class AssignedRead:
         self.positions |= self._read.positions()
         return fetched, [tp for tp in self._read.ended() if self._is_new_end(tp)]
 
+    def _ids_of(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, uuid.UUID]:
+        for tp in partitions:
+            if tp not in self._assigned_ids and tp not in self._found_ids:
+                self._found_ids[tp] = self._cluster.topic_id(tp.topic)
+        return self._found_ids | self._assigned_ids
+
     def _is_new_end(self, tp: TopicPartition) -> bool:
         before = self._ended_at.get(tp)
         self._ended_at[tp] = self.positions[tp].offset
@@ -211,9 +285,10 @@ class AssignedRead:
     def _resolve(self, deadline: Deadline) -> bool:
         """Whether all starts are known; looks them up until the deadline, and a later call continues."""
         if self._lookup is None:
-            asked, kept = dict(self._unresolved), dict(self._kept)
+            asked = dict(self._unresolved)
+            rewound = {tp: (position, self._kept[tp]) for tp, position in self._in_doubt.items()}
             call = BackgroundCall(
-                lambda until: self._look_up(asked, kept, until),
+                lambda until: self._look_up(asked, rewound, until),
                 timeout_ms=self._settings.default_api_timeout_ms,
                 name="pykafka-wire start offsets",
             )
@@ -226,16 +301,22 @@ class AssignedRead:
         for tp in starts:
             self.positions[tp] = self._kept[tp] = positions[tp]
             del self._unresolved[tp]
+            self._in_doubt.pop(tp, None)
         self._read = None
         return not self._unresolved
 
     def _look_up(
-        self, starts: Mapping[TopicPartition, Start], kept: Mapping[TopicPartition, Position], deadline: Deadline
+        self,
+        starts: Mapping[TopicPartition, Start],
+        rewound: Mapping[TopicPartition, tuple[Position, Position]],
+        deadline: Deadline,
     ) -> dict[TopicPartition, Position]:
+        """Args: rewound: positions that were committed or not, and where to go on if they were not."""
         unknown = [tp for tp, start in starts.items() if start is None]
         committed = dict(self._committed(unknown, deadline)) if unknown else {}
-        # Of a rewind: where the group has committed nothing, reading must not begin by auto.offset.reset again.
-        committed |= {tp: kept[tp] for tp in unknown if tp in kept and tp not in committed}
+        for tp, (position, kept) in rewound.items():
+            if tp in unknown and (tp not in committed or committed[tp].offset != position.offset):
+                committed[tp] = kept
         offsets = {
             tp: self._reset(tp) if start is None else start for tp, start in starts.items() if tp not in committed
         }

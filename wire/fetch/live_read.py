@@ -8,6 +8,7 @@ of a partition is reported when it is reached.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -31,9 +32,16 @@ class LiveRead(RangeRead):
     caller that goes on makes another read, from :meth:`positions`.
     """
 
-    def __init__(self, cluster: Cluster, positions: Mapping[TopicPartition, Position], columns: Columns) -> None:
-        """Reads from `positions` on. One with a leader epoch is validated by the first Fetch (KIP-320, from Kafka 2.7 on):
-        :class:`LogTruncatedError` where the log has been truncated below it."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        positions: Mapping[TopicPartition, Position],
+        columns: Columns,
+        topic_ids: Mapping[TopicPartition, uuid.UUID] | None = None,
+    ) -> None:
+        """Reads from `positions` on, of the topics with these ids, else of those that have the names now. One with a leader epoch
+        is validated by the first Fetch (KIP-320, from Kafka 2.7 on): :class:`LogTruncatedError` where the log has been truncated
+        below it."""
         settings = cluster.settings
         self._ends = _EndWatcher(
             cluster,
@@ -50,7 +58,7 @@ class LiveRead(RangeRead):
                     partition=tp.partition,
                     start_offset=position.offset,
                     end_offset=_NO_END,
-                    topic_id=cluster.topic_id(tp.topic),
+                    topic_id=cluster.topic_id(tp.topic) if topic_ids is None else topic_ids[tp],
                 )
                 for tp, position in positions.items()
             ],

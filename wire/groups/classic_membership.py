@@ -5,6 +5,9 @@ Owns the steps between the consumer's thread and :mod:`~pykafka_wire.wire.groups
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Mapping
+
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import broker_error
@@ -84,6 +87,12 @@ class ClassicMembership:
     def _offer(self, partitions: frozenset[TopicPartition], *, is_assignment: bool) -> frozenset[TopicPartition]:
         self._offered, self._offers_assignment = partitions, is_assignment
         return partitions
+
+    def topic_ids(self) -> Mapping[TopicPartition, uuid.UUID]:
+        return {}
+
+    def recreated(self) -> frozenset[TopicPartition]:
+        return frozenset()
 
     def acknowledge(self) -> None:
         gave_up = self._owned - self._offered

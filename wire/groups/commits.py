@@ -66,7 +66,9 @@ class GroupCommits:
         Raises: as :meth:`~pykafka_wire.wire.consumer.Consumer.commit`.
         """
         self._end_auto_commit(deadline)
-        self._committed |= self._call(positions)(deadline)
+        call = self._call(positions)
+        self._forget_committed(positions)
+        self._committed |= call(deadline)
         self._committed_at = time.monotonic()
 
     def fetch(
@@ -118,9 +120,14 @@ class GroupCommits:
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """These partitions are revoked: what others commit for them is not known here."""
+        self._forget_committed(partitions)
+        self._before_revocation = None
+
+    def _forget_committed(self, partitions: Iterable[TopicPartition]) -> None:
+        """What is committed for these partitions is unknown: while a commit goes on, and after one that failed, which the
+        coordinator may have processed all the same. A position that goes back must be committed then."""
         for tp in partitions:
             self._committed.pop(tp, None)
-        self._before_revocation = None
 
     def cancel(self) -> None:
         """End the automatic commit in progress."""
@@ -141,6 +148,8 @@ class GroupCommits:
             )
         except WireError as error:
             logger.warning("group %s: the commit of positions failed: %s", settings.group_id, error)
+        else:
+            self._forget_committed(changed)
 
     def _end_auto_commit(self, deadline: Deadline) -> bool:
         """Whether no automatic commit is in progress; waits for its end until the deadline."""
@@ -158,6 +167,7 @@ class GroupCommits:
     def _call(self, positions: Positions) -> Callable[[Deadline], Mapping[TopicPartition, int]]:
         """A call that commits positions under the present generation, and returns their offsets."""
         group, identity = self.group, self._identity()
+        topic_ids = {} if self.membership is None else self.membership.topic_ids()
         offsets = {tp: CommittedOffset(offset, leader_epoch) for tp, (offset, leader_epoch) in positions.items()}
 
         def call(deadline: Deadline) -> Mapping[TopicPartition, int]:
@@ -169,6 +179,7 @@ class GroupCommits:
                     generation=member.generation,
                     member_id=member.member_id,
                     instance_id=member.instance_id,
+                    topic_ids=topic_ids,
                     deadline=deadline,
                 )
 

@@ -7,7 +7,9 @@ https://kafka.apache.org/protocol#The_Messages_OffsetCommit
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
@@ -23,7 +25,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 
 #: From version 10 on requests name topics by id; a group may have offsets of topics that exist no more.
 _LAST_VERSION_BY_NAME: Final = 9
@@ -31,7 +33,10 @@ _LAST_VERSION_BY_NAME: Final = 9
 _FIRST_BATCHED_VERSION: Final = 8
 _FIRST_STABLE_VERSION: Final = 7
 
+_NO_IDS: Final[Mapping[TopicPartition, uuid.UUID]] = MappingProxyType({})
+
 _NONE: Final = 0
+_UNKNOWN_TOPIC_ID: Final = 100
 #: What brokers that are not Apache's answer for a group that has committed nothing yet; Apache's answer offsets of -1.
 _GROUP_ID_NOT_FOUND: Final = 69
 #: A request's size as a batch of ``__consumer_offsets``: half of what brokers accept by default (message.max.bytes, 1 MiB).
@@ -42,8 +47,8 @@ _RECORD_BYTES: Final = 80
 #: the coordinators of Kafka 4.0 and newer.
 _TOO_LARGE: Final = frozenset({28, 10, 18, -1})
 #: What concerns single offsets: NONE, UNKNOWN_TOPIC_OR_PARTITION, OFFSET_METADATA_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED,
-#: and INVALID_COMMIT_OFFSET_SIZE of an offset alone.
-_OF_ONE_OFFSET: Final = frozenset({0, 3, 12, 29, 28})
+#: UNKNOWN_TOPIC_ID, and INVALID_COMMIT_OFFSET_SIZE of an offset alone.
+_OF_ONE_OFFSET: Final = frozenset({0, 3, 12, 29, _UNKNOWN_TOPIC_ID, 28})
 
 
 class CommittedOffset(NamedTuple):
@@ -62,9 +67,14 @@ def commit_offsets(
     generation: int = -1,
     member_id: str = "",
     instance_id: str | None = None,
+    topic_ids: Mapping[TopicPartition, uuid.UUID] = _NO_IDS,
     deadline: Deadline | None = None,
 ) -> None:
     """Commit offsets to a group, in as many requests as they need; retried while the coordinator moves or loads.
+
+    Args:
+        topic_ids: the topics that the offsets are of, so that none is committed to a later topic of the same name. Used where
+            they are given for all offsets, and brokers know them (Kafka 4.1 and newer); else the names alone count.
 
     Raises:
         BrokerError: the coordinator refused an offset; names the first one, and how many were refused.
@@ -72,8 +82,13 @@ def commit_offsets(
     """
     deadline = deadline or Deadline.after_ms(cluster.settings.default_api_timeout_ms)
 
+    ids = {tp.topic: topic_ids[tp] for tp in offsets if tp in topic_ids}
+    names = {topic_id: topic for topic, topic_id in ids.items()}
+    goes_by_id = all(tp in topic_ids for tp in offsets)
+
     def codes(response: OffsetCommitResponse) -> Iterable[int]:
-        return (p.error_code for topic in response.topics for p in topic.partitions)
+        # A coordinator knows the ids that it has assigned: another try would not help.
+        return (p.error_code for t in response.topics for p in t.partitions if p.error_code != _UNKNOWN_TOPIC_ID)
 
     def commit(portion: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, int]:
         request = OffsetCommitRequest(
@@ -84,6 +99,7 @@ def commit_offsets(
             topics=[
                 OffsetCommitRequestTopic(
                     name=topic,
+                    topic_id=ids.get(topic, ZERO_UUID),
                     partitions=[
                         OffsetCommitRequestPartition(
                             partition_index=p,
@@ -98,11 +114,17 @@ def commit_offsets(
             ],
         )
         response = cluster.coordinator_request(
-            CoordinatorKind.GROUP, group, lambda _: request, codes, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
+            CoordinatorKind.GROUP,
+            group,
+            lambda _: request,
+            codes,
+            deadline=deadline,
+            version_cap=None if goes_by_id else _LAST_VERSION_BY_NAME,
         )
         return {
-            TopicPartition(topic.name, p.partition_index): p.error_code
+            TopicPartition(topic.name or names[topic.topic_id], p.partition_index): p.error_code
             for topic in response.topics
+            if topic.name or topic.topic_id in names
             for p in topic.partitions
         }
 

@@ -7,6 +7,7 @@ the requests belongs to :mod:`~pykafka_wire.wire.groups.consumer_member_state`, 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -17,8 +18,13 @@ from typing import Final
 
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.deadline import CancellableDeadline
-from pykafka_wire.wire.errors import UnsupportedVersionError, WireError
-from pykafka_wire.wire.groups.consumer_member_state import ConsumerMemberState, ConsumerMemberStateMachine, Place
+from pykafka_wire.wire.errors import TransportError, UnsupportedVersionError, WireError
+from pykafka_wire.wire.groups.consumer_member_state import (
+    JOIN_EPOCH,
+    ConsumerMemberState,
+    ConsumerMemberStateMachine,
+    Place,
+)
 from pykafka_wire.wire.groups.member import LEAVE_TIMEOUT_MS
 from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -28,6 +34,10 @@ logger = logging.getLogger(__name__)
 _FIRST_WITH_PATTERNS: Final = 1
 #: For metadata between two heartbeats: brokers drop a member that is silent for 45 s, by default.
 _METADATA_MS: Final = 5_000
+#: For metadata that tell whether a topic was recreated; what is revoked waits for it.
+_CHECK_MS: Final = 1_000
+#: For the response to a join when the member is closed. Coordinators respond at once, since nobody waits for others.
+_JOIN_MS: Final = 2_000
 _numbers = itertools.count(1)
 
 
@@ -49,6 +59,10 @@ class ConsumerGroupMember:
         self._refresh_s = cluster.settings.metadata_max_age_ms / 1000
         self._refreshed_at = float("-inf")
         self._closed = threading.Event()
+        self._is_closing = False
+        #: Clear while a request to join has no response.
+        self._has_joined = threading.Event()
+        self._has_joined.set()
 
     def heartbeat(self) -> None:
         """Send a heartbeat, and have the state machine take its response.
@@ -65,9 +79,13 @@ class ConsumerGroupMember:
         def build(node: int) -> ConsumerGroupHeartbeatRequest:
             self._require_version(node, deadline)
             with self._lock:
+                if self._is_closing:
+                    raise TransportError("the member is being closed", broker=node)
                 if sent:  # the last one may have been processed, or not
                     machine.repeat_all()
                 sent.append(machine.heartbeat_request())
+                if sent[-1].member_epoch == JOIN_EPOCH:
+                    self._has_joined.clear()
             return sent[-1]
 
         try:
@@ -79,6 +97,8 @@ class ConsumerGroupMember:
             with self._lock:
                 machine.repeat_all()
             raise
+        finally:
+            self._has_joined.set()
         with self._lock:
             machine.handle_heartbeat(sent[-1], response)
         if machine.state is ConsumerMemberState.FENCED:
@@ -131,8 +151,25 @@ class ConsumerGroupMember:
             TopicPartition(names[place.topic_id], place.partition): place for place in target if place.topic_id in names
         }
 
+    def outdated(
+        self, owned: Mapping[TopicPartition, Place], assigned: Mapping[TopicPartition, Place]
+    ) -> frozenset[TopicPartition]:
+        """What is owned of topics that no longer exist: deleted ones, and those that were recreated under their names."""
+        given_up = {place.topic_id for place in owned.values()} - {place.topic_id for place in assigned.values()}
+        of_given_up = {tp: place for tp, place in owned.items() if place.topic_id in given_up}
+        if of_given_up:
+            with contextlib.suppress(WireError):  # a topic does not exist, or no broker answers
+                self._cluster.topics({tp.topic for tp in of_given_up}, deadline=self._deadline(_CHECK_MS))
+        return frozenset(
+            tp for tp, place in of_given_up.items() if self._cluster.topic_name(place.topic_id) != tp.topic
+        )
+
     def close(self) -> None:
-        """Close the member's connection, and end the request of another thread on it."""
+        """Close the member's connection, and end the request of another thread on it. A request to join has a little time for its
+        response before: processed after the request to leave, it would make a member that nobody is."""
+        with self._lock:
+            self._is_closing = True
+        self._has_joined.wait(_JOIN_MS / 1000)
         self._closed.set()
         self._cluster.close_connections(self._purpose)
 

@@ -38,7 +38,7 @@ from pykafka_wire.wire.protocol.messages.consumer_group import (
     TopicPartitions,
 )
 
-_JOIN_EPOCH: Final = 0
+JOIN_EPOCH: Final = 0
 _LEAVE_EPOCH: Final = -1
 #: Of a static member that is to come back (KIP-848, "static membership").
 _LEAVE_FOR_A_WHILE_EPOCH: Final = -2
@@ -136,7 +136,7 @@ class ConsumerMemberStateMachine:
         return ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.identity.member_id,
-            member_epoch=max(self.identity.generation, _JOIN_EPOCH),
+            member_epoch=max(self.identity.generation, JOIN_EPOCH),
             instance_id=self.identity.instance_id,
             rack_id=self._rack_id if is_full else None,
             rebalance_timeout_ms=self._rebalance_timeout_ms if is_full else -1,

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Final
 
 from pykafka_wire.wire.backoff import Backoff
@@ -72,6 +73,9 @@ class ConsumerMembership:
         self._assigned: dict[TopicPartition, Place] | None = None
         self._owned: dict[TopicPartition, Place] = {}
         self._offered: dict[TopicPartition, Place] = {}
+        #: What is owned of topics that no longer exist, though others may have their names; the same of the last target.
+        self._outdated: frozenset[TopicPartition] = frozenset()
+        self._recreated: frozenset[TopicPartition] = frozenset()
 
     # --- the consumer's side ----------------------------------------------------------------------------------------
 
@@ -107,13 +111,23 @@ class ConsumerMembership:
     def target(self) -> frozenset[TopicPartition] | None:
         with self._changed:
             self._start()
+            self._recreated = frozenset()
             if self.state_machine.state is ConsumerMemberState.FENCED:
                 self._offered = {}
             elif self._assigned is None or self._assigned is self._owned or self._assigned == self._owned:
                 return None
             else:
-                self._offered = self._assigned
+                # A topic that was deleted and recreated is another one: the old one is given up before the new one is taken up.
+                kept = {tp: place for tp, place in self._assigned.items() if self._owned.get(tp, place) == place}
+                self._recreated = self._outdated | (self._assigned.keys() - kept.keys())
+                self._offered = kept
             return frozenset(self._offered)
+
+    def topic_ids(self) -> Mapping[TopicPartition, uuid.UUID]:
+        return {tp: place.topic_id for tp, place in (self._owned | self._offered).items()}
+
+    def recreated(self) -> frozenset[TopicPartition]:
+        return self._recreated
 
     def acknowledge(self) -> None:
         with self._changed:
@@ -227,9 +241,10 @@ class ConsumerMembership:
         if target is None or (self._assigned is not None and target == frozenset(self._assigned.values())):
             return
         assigned = self._member.assigned(self._owned)
+        outdated = self._member.outdated(self._owned, assigned)
         with self._changed:
             if self.state_machine.target is target:
-                self._assigned = assigned
+                self._assigned, self._outdated = assigned, outdated
 
     def _end_heartbeat(self, error: WireError | None = None, *, goes_on: bool = True) -> None:
         machine = self.state_machine

@@ -8,6 +8,8 @@ up what is new, and acknowledges. Which requests that takes is the implementatio
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Mapping
 from typing import Protocol
 
 from pykafka_wire.wire.deadline import Deadline
@@ -35,6 +37,14 @@ class Membership(Protocol):
 
     def target(self) -> frozenset[TopicPartition] | None:
         """The partitions to own from now on, None where nothing changes. Returns at once."""
+
+    def topic_ids(self) -> Mapping[TopicPartition, uuid.UUID]:
+        """The ids of the topics that the consumer owns, and of those in the last :meth:`target`; empty where the protocol assigns
+        by names."""
+
+    def recreated(self) -> frozenset[TopicPartition]:
+        """What the consumer owns of topics that were deleted, and may have been recreated under their names: it must not commit
+        its positions there. The last :meth:`target` does not have them."""
 
     def acknowledge(self) -> None:
         """The consumer owns what the last :meth:`target` asked for."""
