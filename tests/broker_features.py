@@ -20,6 +20,7 @@ SINCE: Final[dict[str, tuple[int, ...]]] = {
     "topic ids": (2, 8),  # KIP-516
     "a highest timestamp": (3, 0),  # KIP-734
     "transactions that are described": (3, 0),  # KIP-664
+    "several groups in one OffsetFetch": (3, 0),  # KIP-709
     "topic ids in Fetch": (3, 1),  # KIP-516
     "quotas set through brokers": (2, 6),  # KIP-546
     "finalized features": (3, 3),  # KIP-584 and KRaft

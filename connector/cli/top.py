@@ -25,8 +25,8 @@ from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.groups import ListedGroup, list_groups
-from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
+from pykafka_wire.wire.groups.offsets_of_groups import fetch_offsets_of_groups
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Which topics exist is asked for anew after this time.
@@ -109,7 +109,8 @@ class _Watched:
         """All groups with committed offsets, by lag."""
         cluster = self._cluster
         listed = [group for group in list_groups(cluster) if self._text is None or self._text in group.name]
-        committed = {group.name: _committed(cluster, group.name) for group in listed}
+        fetched = fetch_offsets_of_groups(cluster, listed)
+        committed = {group.name: fetched.get(group.name, {}) for group in listed}
         topics = cluster.topics(None, max_age_ms=_TOPICS_AGE_MS)
         there = {
             tp
@@ -157,14 +158,6 @@ class _Watched:
             lag=look.lag if is_known else None,
             rates=self._histories[group.name].add(look) if is_known else Rates(),
         )
-
-
-def _committed(cluster: Cluster, group: str) -> dict[TopicPartition, CommittedOffset]:
-    """A group's committed offsets; none where they cannot be fetched, as for a group that was deleted a moment ago."""
-    try:
-        return dict(fetch_offsets(cluster, group, None))
-    except BrokerError:
-        return {}
 
 
 def _is_of_a_query(metadata: str) -> bool:

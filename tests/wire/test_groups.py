@@ -44,13 +44,16 @@ def test_groups_of_both_protocols_are_listed_and_described(cluster: Cluster, kaf
                 assert time.monotonic() < deadline, "no assignment"
                 consumer.poll(0.1)
         listed = {group.name: group for group in list_groups(cluster) if group.name.endswith(suffix)}
+        (node,) = cluster.brokers()
         assert listed == {
             f"{kind.lower()}-{suffix}": ListedGroup(
-                name=f"{kind.lower()}-{suffix}", protocol_type="consumer", state="Stable", kind=kind
+                name=f"{kind.lower()}-{suffix}", protocol_type="consumer", state="Stable", kind=kind, coordinator=node
             )
             for kind in ("Classic", "Consumer")
         } | {
-            f"offsets-{suffix}": ListedGroup(name=f"offsets-{suffix}", protocol_type="", state="Empty", kind="Classic")
+            f"offsets-{suffix}": ListedGroup(
+                name=f"offsets-{suffix}", protocol_type="", state="Empty", kind="Classic", coordinator=node
+            )
         }
         for protocol in ("classic", "consumer"):
             found = describe_group(cluster, f"{protocol}-{suffix}")

@@ -44,12 +44,14 @@ class ListedGroup:
         protocol_type: ``consumer`` for groups of consumers, empty for one that only has committed offsets.
         state: empty where brokers are older than Kafka 2.6.
         kind: ``Consumer`` for the protocol of KIP-848, ``Classic``, ``Share``, …; empty before Kafka 3.8.
+        coordinator: the node id of the broker that has listed it.
     """
 
     name: str
     protocol_type: str
     state: str
     kind: str
+    coordinator: int
 
 
 def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[ListedGroup]:
@@ -72,6 +74,7 @@ def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[L
                 protocol_type=group.protocol_type,
                 state=group.group_state,
                 kind=group.group_type.capitalize(),  # brokers send small letters; this is how Kafka's tools print it
+                coordinator=node,
             )
     return [found[name] for name in sorted(found)]
 

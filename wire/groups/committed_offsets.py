@@ -24,13 +24,14 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+    OffsetFetchResponseGroup,
 )
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 
 #: From version 10 on requests name topics by id; a group may have offsets of topics that exist no more.
-_LAST_VERSION_BY_NAME: Final = 9
+LAST_VERSION_BY_NAME: Final = 9
 #: The first OffsetFetch of several groups, and the first that can wait for stable offsets.
-_FIRST_BATCHED_VERSION: Final = 8
+FIRST_BATCHED_VERSION: Final = 8
 _FIRST_STABLE_VERSION: Final = 7
 
 _NO_IDS: Final[Mapping[TopicPartition, uuid.UUID]] = MappingProxyType({})
@@ -38,7 +39,7 @@ _NO_IDS: Final[Mapping[TopicPartition, uuid.UUID]] = MappingProxyType({})
 _NONE: Final = 0
 _UNKNOWN_TOPIC_ID: Final = 100
 #: What brokers that are not Apache's answer for a group that has committed nothing yet; Apache's answer offsets of -1.
-_GROUP_ID_NOT_FOUND: Final = 69
+GROUP_ID_NOT_FOUND: Final = 69
 #: A request's size as a batch of ``__consumer_offsets``: half of what brokers accept by default (message.max.bytes, 1 MiB).
 PORTION_BYTES: Final = 512 * 1024
 #: The size of one offset there, without its texts: some 40 bytes of fields and at most 25 of record header; rounded up.
@@ -119,7 +120,7 @@ def commit_offsets(
             lambda _: request,
             codes,
             deadline=deadline,
-            version_cap=None if goes_by_id else _LAST_VERSION_BY_NAME,
+            version_cap=None if goes_by_id else LAST_VERSION_BY_NAME,
         )
         return {
             TopicPartition(topic.name or names[topic.topic_id], p.partition_index): p.error_code
@@ -217,7 +218,7 @@ def fetch_offsets(
         def supports(version: int) -> bool:
             return cluster.supports(node, OffsetFetchRequest, version, purpose=COORDINATION, deadline=deadline)
 
-        if batched := supports(_FIRST_BATCHED_VERSION):
+        if batched := supports(FIRST_BATCHED_VERSION):
             batch = [OffsetFetchRequestTopics(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
             asked = OffsetFetchRequestGroup(
                 group_id=group,
@@ -242,18 +243,18 @@ def fetch_offsets(
             yield code
 
     response = cluster.coordinator_request(
-        CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
+        CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=LAST_VERSION_BY_NAME
     )
     # A query that took "not answered" for "nothing committed" would start somewhere else.
     if batched and [answer.group_id for answer in response.groups] != [group]:
         answered = ", ".join(repr(answer.group_id) for answer in response.groups) or "no group"
         raise ProtocolError(f"the response for group {group!r} has the offsets of {answered}", api="OffsetFetch")
     for group_code in (response.error_code, *(answer.error_code for answer in response.groups)):
-        if group_code not in (_NONE, _GROUP_ID_NOT_FOUND):
+        if group_code not in (_NONE, GROUP_ID_NOT_FOUND):
             raise _refused(group_code, group)
     found = {}
     for topic, partition, code, committed in _offsets(response):
-        if code == _GROUP_ID_NOT_FOUND:
+        if code == GROUP_ID_NOT_FOUND:
             continue
         if code:
             raise _refused(code, group, topic, partition)
@@ -264,14 +265,19 @@ def fetch_offsets(
 
 def _offsets(response: OffsetFetchResponse) -> Iterable[tuple[str, int, int, CommittedOffset]]:
     for answer in response.groups:  # version 8 and newer
-        for topics in answer.topics:
-            for p in topics.partitions:
-                committed = CommittedOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
-                yield topics.name, p.partition_index, p.error_code, committed
+        yield from offsets_of_group(answer)
     for topic in response.topics:  # up to version 7
         for q in topic.partitions:
             committed = CommittedOffset(q.committed_offset, q.committed_leader_epoch, q.metadata or "")
             yield topic.name, q.partition_index, q.error_code, committed
+
+
+def offsets_of_group(answer: OffsetFetchResponseGroup) -> Iterable[tuple[str, int, int, CommittedOffset]]:
+    """``(topic, partition, error code, offset)`` of each offset in one group's part of a response."""
+    for topics in answer.topics:
+        for p in topics.partitions:
+            committed = CommittedOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
+            yield topics.name, p.partition_index, p.error_code, committed
 
 
 def _refused(code: int, group: str, topic: str | None = None, partition: int | None = None) -> BrokerError:

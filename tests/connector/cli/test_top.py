@@ -114,7 +114,9 @@ def test_a_partition_without_a_leader_leaves_the_lag_unknown() -> None:
         broker.on[FindCoordinatorRequest] = lambda request, _: itself(broker, request)
 
         def offsets(request: OffsetFetchRequest, _: int) -> OffsetFetchResponse:
-            name = request.groups[0].group_id
+            return OffsetFetchResponse(groups=[of_group(each.group_id) for each in request.groups])
+
+        def of_group(name: str) -> OffsetFetchResponseGroup:
             answers = [
                 OffsetFetchResponseTopics(
                     name=topic,
@@ -127,7 +129,7 @@ def test_a_partition_without_a_leader_leaves_the_lag_unknown() -> None:
                 )
                 for topic, n_partitions in committed[name].items()
             ]
-            return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=name, topics=answers)])
+            return OffsetFetchResponseGroup(group_id=name, topics=answers)
 
         def ends(request: ListOffsetsRequest, _: int) -> ListOffsetsResponse:
             return ListOffsetsResponse(
