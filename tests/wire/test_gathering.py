@@ -10,6 +10,7 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -131,3 +132,19 @@ def test_a_blocking_read_takes_the_rest_of_an_answer_as_it_comes(peer: Peer, con
     peer.send(SMALL)
     assert small.result(soon()).responses == []
     assert time.monotonic() - started < 15
+
+
+def test_other_threads_can_read_after_an_interrupt(
+    peer: Peer, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(n_bytes: int) -> None:
+        raise KeyboardInterrupt
+
+    small = connection.send(ASK)
+    with monkeypatch.context() as patched:
+        patched.setattr(connection, "_gather", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            small.stop_gathering()
+    peer.send(frame_of(FetchRequest, 12, 1, FetchResponse()))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(small.result, soon()).result().responses == []

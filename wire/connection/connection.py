@@ -296,9 +296,9 @@ class Connection(Transport):
         self._deliver(received)
 
     def read_arrived(self, pending: ResponseFuture[Any]) -> None:
-        """Read what has arrived, and wait for nothing: ``pending`` is done if that completes its answer.
+        """Read what has arrived, without waiting: ``pending`` is done if that completes its answer.
 
-        Of an answer that has begun, the next bytes make the connection readable when there are many of them, until
+        While the answer is incomplete, the socket then becomes readable only once many more bytes have arrived, until
         :meth:`stop_gathering`.
         """
         if not self._lock.acquire(blocking=False):
@@ -322,9 +322,12 @@ class Connection(Transport):
             self._lock.release()
 
     def stop_gathering(self) -> None:
-        """Become readable with the next byte of an answer, however many are to come."""
-        if self._lock.acquire(blocking=False):  # else another thread reads
+        """Have the socket become readable with the next byte again."""
+        if not self._lock.acquire(blocking=False):
+            return  # another thread reads
+        try:
             self._gather(1)
+        finally:  # Ctrl-C may come in between
             self._lock.release()
 
     def _deliver(self, received: Received) -> None:

@@ -37,10 +37,11 @@ class ResponseReader(Protocol):
         """Read answers until ``pending`` has its own, or an error."""
 
     def read_arrived(self, pending: ResponseFuture[Any]) -> None:
-        """Read what has arrived, and wait for nothing. After that many bytes together make it readable, not the next one."""
+        """Read what has arrived, without waiting. While an answer is incomplete, the descriptor then becomes readable only once
+        many more bytes have arrived."""
 
     def stop_gathering(self) -> None:
-        """Become readable with the next byte."""
+        """Have the descriptor become readable with the next byte again."""
 
 
 class ResponseFuture(Generic[ResponseT_co]):
@@ -111,7 +112,7 @@ class ResponseFuture(Generic[ResponseT_co]):
         return self.done
 
     def stop_gathering(self) -> None:
-        """Have the next byte of the answer count as its arrival, however many are to come."""
+        """Have the descriptor become readable with the next byte again: :meth:`read_arrived` has it wait for many."""
         self._reader.stop_gathering()
 
     def count_wait(self, seconds: float) -> None:
@@ -157,7 +158,7 @@ def _first_to_arrive(
         ready = poll.poll(min(_CHECK_MS, deadline.remaining_ms()))
         if ready:
             return waiting[ready[0][0]]
-        for each in waiting.values():  # bytes come slowly: what is there is read now, and makes room for more
+        for each in waiting.values():  # bytes arrive slowly: those that are there are read now
             each.stop_gathering()
         if deadline.expired:
             return pending[0]
