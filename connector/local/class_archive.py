@@ -1,10 +1,11 @@
 """An archive of the classes that a broker loads, with which Java starts brokers and Kafka's tools in half the processor's time.
 
-Owns: where the archive is, how it is made, and that a damaged or missing one hurts nobody. Must not know: the clusters that use it.
+Owns: where the archive is, how it is made, and that brokers start without it where it cannot be made. Must not know: the clusters
+that use it.
 
 Java calls this application class data sharing (JEP 310, dynamic archives JEP 350): the classes are mapped from a file, parsed and
 verified. The archive lies beside Kafka's jars in the cache, one for each Java, and is made once, by a broker that runs for seconds.
-Java uses it only for the same jars, and without a word goes on as if there were none where anything else differs.
+Java ignores it, without an error, if the jars or anything else differ from those that it was made with.
 """
 
 from __future__ import annotations
