@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.arrow_columns import ARROW_TYPES
-from pykafka_wire.column_selection import Selection, column_names, parse_columns, select_type
+from pykafka_wire.column_selection import WHOLE, Selection, column_names, parse_columns, select_type
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options
@@ -107,7 +107,7 @@ def _without_effect(options: Collection[str]) -> list[str]:
 def _selection(columns: Sequence[str] | None, options: SourceOptions) -> Selection:
     if columns is None:
         return options.columns
-    if isinstance(columns, str) or not columns:
+    if isinstance(columns, str) or not columns or not all(isinstance(each, str) and each.strip() for each in columns):
         raise OptionError(f"columns is {columns!r}: name at least one column in a list, such as ['key', 'value'].")
     if options.columns:
         raise OptionError("the option columns and the argument columns select columns: leave one of them out.")
@@ -119,6 +119,7 @@ def _schema(
 ) -> tuple[Any, dict[str, Any]]:
     """The reader's schema, pyarrow's, and what decoders need of the typed columns' schemas."""
     types = ARROW_TYPES | dict.fromkeys(options.typed_columns.error_columns, pa.string())
+    typed: dict[str, Any] = {}
     reader_schemas: dict[str, Any] = {}
     if options.typed_columns.typed:
         from pykafka_wire.source import reader_schemas as found_by  # which a read of binary columns does not load
@@ -129,8 +130,11 @@ def _schema(
             found_by.check_has_type(column)
         readers = found_by.find_reader_schemas(columns, wanted, cluster, options.subscription)
         registry = found_by.registry_in(columns)
-        types |= {name: reader.column_type(registry) for name, reader in readers.items()}
+        typed = {
+            name: reader.column_type(registry, selection.get(name, WHOLE), name) for name, reader in readers.items()
+        }
         reader_schemas = found_by.for_tasks(readers, columns)
-    return pa.schema(
-        [(name, select_type(types[name], selection.get(name, {}), name)) for name in names]
-    ), reader_schemas
+    types |= {
+        name: select_type(types[name], selection.get(name, WHOLE), name) for name in names if name not in typed
+    } | typed
+    return pa.schema([(name, types[name]) for name in names]), reader_schemas

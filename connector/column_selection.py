@@ -17,6 +17,8 @@ from pykafka_wire.source_columns import SOURCE_COLUMNS
 
 #: Columns by name in their order, each with its selected fields; without any, it is selected whole.
 Selection = dict[str, "Selection"]
+#: Selects all fields.
+WHOLE: Final[Selection] = {}
 
 #: One name of a path, in backticks where it holds a dot or a comma, and what follows it.
 _NAME: Final = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>[^`.,\s][^`.,]*?))\s*(?P<next>[.,]|$)")
@@ -51,6 +53,15 @@ def parse_columns(text: str) -> Selection:
     return selection
 
 
+def selected_paths(selection: Selection, prefix: str = "") -> list[str]:
+    """What is selected, as in the option: ``["value.id", "offset"]``."""
+    found: list[str] = []
+    for name, fields in selection.items():
+        path = prefix + (f"`{name}`" if re.search(r"[.,]", name) else name)
+        found += selected_paths(fields, f"{path}.") if fields else [path]
+    return found
+
+
 def column_names(selection: Selection, include_headers: bool, error_columns: Collection[str] = ()) -> tuple[str, ...]:
     """The names of the columns that are read, in their order; all without a selection, ``headers`` only if it is included.
 
@@ -64,6 +75,11 @@ def column_names(selection: Selection, include_headers: bool, error_columns: Col
     if not selection:
         return tuple(name for name in available if include_headers or name != "headers")
     for name in selection:
+        if name in ("keyError", "valueError") and name not in available:
+            option = f"on{name[0].upper()}{name[1:]}"
+            raise SchemaError(
+                f"columns selects {name}, which the source has only with {option}=divert: set that, or leave {name} out."
+            )
         if name not in available:
             raise SchemaError(f"columns selects {name}, which is no column of the source{_instead(name, available)}")
     return tuple(selection)

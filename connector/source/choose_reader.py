@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, StructType
 
+from pykafka_wire.column_selection import Selection, selected_paths
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options
+from pykafka_wire.schema import spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +31,7 @@ def batch_reader(
     from pykafka_wire.source.batch_reader import KafkaBatchReader
 
     options = parse_source_options(given, "batch")
-    _check_selection(options, schema.names)
+    _check_selection(options, schema)
     log_warnings(options.warnings)
     if not isinstance(schema, StructType):
         from pykafka_wire.source.sail_batch_reader import SailBatchReader
@@ -50,7 +52,7 @@ def stream_reader(
     from pykafka_wire.source.stream_reader import KafkaStreamReader, KafkaStreamReaderWithoutLimits
 
     options = parse_source_options(given, "stream")
-    _check_selection(options, schema.names)
+    _check_selection(options, schema)
     if HAS_ADMISSION_CONTROL:
         return KafkaStreamReader(options, schema, reader_schemas)
     limits = (options.max_offsets_per_trigger, options.max_bytes_per_trigger, options.min_offsets_per_trigger)
@@ -66,8 +68,25 @@ def stream_reader(
     return KafkaStreamReaderWithoutLimits(options, schema, reader_schemas)
 
 
-def _check_selection(options: SourceOptions, names: Sequence[str]) -> None:
-    if options.columns and list(options.columns) != list(names):
+def _check_selection(options: SourceOptions, schema: StructType | pa.Schema) -> None:
+    """Raises OptionError where the user gave a schema with other columns or fields than those of the option ``columns``."""
+    if not options.columns:
+        return
+    given = spark_schema(schema)
+    if not _has_fields(given, options.columns):
         raise OptionError(
-            f"columns selects {', '.join(options.columns)}, and .schema(…) {', '.join(names)}: leave one of them out."
+            f"columns selects {', '.join(selected_paths(options.columns))}, but .schema(…), in SQL the list of columns of the "
+            f"view or table, is {given.simpleString()}: leave one of them out."
         )
+
+
+def _has_fields(given: DataType, selection: Selection) -> bool:
+    if isinstance(given, ArrayType):
+        return _has_fields(given.elementType, selection)
+    if not selection:
+        return True
+    return (
+        isinstance(given, StructType)
+        and given.names == list(selection)
+        and all(_has_fields(given[name].dataType, fields) for name, fields in selection.items())
+    )

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from pyspark.sql.types import DataType, StructType
 
-from pykafka_wire.column_selection import check_whole, column_names, select_type
+from pykafka_wire.column_selection import check_whole, column_names
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.options.source import SchemaOptions
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
@@ -42,7 +42,7 @@ def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, Re
     for name in names:
         selected = options.columns.get(name, {})
         if name in readers:
-            types[name] = spark_type(select_type(readers[name].column_type(registry), selected, name))
+            types[name] = spark_type(readers[name].column_type(registry, selected, name))
         else:
             check_whole(selected, name, SOURCE_COLUMNS.get(name, "string"))
     return typed_source_schema(names, types), readers

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
+from pykafka_wire.column_selection import WHOLE, Selection, select_type
 from pykafka_wire.errors import ConnectorError, OptionError, PoisonError, SchemaError
 from pykafka_wire.values.converter import Format
 from pykafka_wire.values.ddl import DdlError, arrow_type
@@ -96,14 +97,22 @@ class ReaderSchema:
         found: Format = self._registered(registry)
         return found
 
-    def column_type(self, registry: Registry | None) -> pa.DataType:
-        """The type of the column, before fields are left out.
+    def column_type(self, registry: Registry | None, selection: Selection = WHOLE, name: str = "value") -> pa.DataType:
+        """The type of the column, of the selected fields alone.
+
+        Args:
+            name: of the column, for errors.
 
         Raises:
             OptionError: the text that the user gave is not valid, or has no such message.
-            SchemaError: no type holds the schema's values, or the registry does not have it.
+            SchemaError: no type holds the values of the schema, or of its selected fields; a selected field is not there; the
+                registry does not have the schema.
             RegistryError: the registry does not answer.
         """
+        return select_type(self._whole_type(registry, selection), selection, name)
+
+    def _whole_type(self, registry: Registry | None, selection: Selection) -> pa.DataType:
+        """With all fields; the types of those that are not selected may be null."""
         if self.format == "string":
             return pa.string()
         if self.format == "json":
@@ -112,7 +121,7 @@ class ReaderSchema:
             except DdlError as error:
                 raise OptionError(f"the DDL {self.text!r}: {error}.") from error
         try:
-            found: pa.DataType = self._registered(registry).column_type()
+            found: pa.DataType = self._registered(registry).column_type(selection)
         except PoisonError as error:
             raise self._invalid(error) from error
         return found

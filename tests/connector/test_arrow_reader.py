@@ -95,6 +95,42 @@ def test_typed_columns_have_the_data_sources_types(registry_url: str, kafka: Any
     assert read_topic(named | {"columns": "offset, value.parts.name, value.id"}).read_all().to_pylist() == expected
 
 
+@pytest.mark.parametrize(
+    ("value_format", "schema", "value"),
+    [
+        (
+            "avro",
+            """{"type": "record", "name": "Node", "fields": [
+                {"name": "id", "type": "long"}, {"name": "next", "type": ["null", "Node"]},
+                {"name": "label", "type": "string"}]}""",
+            b"\x02\x02\x04\x00\x02b\x02a",
+        ),
+        (
+            "protobuf",
+            'syntax = "proto3"; message Node { int64 id = 1; Node next = 2; string label = 3; }',
+            b"\x08\x01\x12\x05\x08\x02\x1a\x01b\x1a\x01a",
+        ),
+    ],
+)
+def test_fields_of_a_recursive_schema_are_read(
+    value_format: str, schema: str, value: bytes, options: Options, outside: Any
+) -> None:
+    outside.produce(options["subscribe"], [outside.Record(value=value)])
+    typed = options | {"valueFormat": value_format, "valueSchema": schema}
+    for columns, row in (
+        ("value.label, value.id", {"label": "a", "id": 1}),
+        ("value.next.label, value.id", {"next": {"label": "b"}, "id": 1}),
+    ):
+        reader = read_topic(typed | {"columns": columns})
+        assert reader.schema == arrow_schema(find_source_schema(parse_schema_options(typed | {"columns": columns}))[0])
+        assert reader.read_all().to_pylist() == [{"value": row}]
+    for columns in ("value", "value.next", "value.next.next"):
+        with pytest.raises(SchemaError, match="in the option columns"):
+            read_topic(typed | {"columns": columns})
+    with pytest.raises(SchemaError, match=r"value\.next\.idd, which is no field of value\.next\. Did you mean id\?"):
+        read_topic(typed | {"columns": "value.next.idd"})
+
+
 def test_reading_needs_no_pyspark(options: Options, outside: Any) -> None:
     outside.produce(options["subscribe"], [outside.Record(value=b'{"id": 7}')])
     found = subprocess.run(
@@ -184,7 +220,9 @@ def test_memory_is_bounded_and_records_are_fetched_while_they_are_taken(options:
 def test_mistakes_are_named_before_anything_is_read(options: Options) -> None:
     bad: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
         ({}, ["vlaue"], SchemaError, "columns selects vlaue, which is no column of the source. Did you mean value"),
-        ({}, ["valueError"], SchemaError, "columns selects valueError, which is no column"),
+        ({}, ["valueError"], SchemaError, "only with onValueError=divert"),
+        ({}, [""], OptionError, "in a list"),
+        ({}, ["key", 5], OptionError, "in a list"),
         ({}, "value", OptionError, "in a list"),
         ({}, [], OptionError, "at least one"),
         ({}, ["key", "key"], OptionError, "twice"),

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
-from pykafka_wire.column_selection import check_whole, column_names, parse_columns, select_type
+from pykafka_wire import PykafkaWireDataSource
+from pykafka_wire.column_selection import check_whole, column_names, parse_columns, select_type, selected_paths
 from pykafka_wire.errors import OptionError, SchemaError
+from pykafka_wire.schema import arrow_schema, spark_type
+from pykafka_wire.values.ddl import arrow_type
 
 ITEM = pa.struct([("sku", pa.string()), pa.field("count", pa.int32(), nullable=False)])
 ORDER = pa.struct(
@@ -54,10 +58,10 @@ def test_columns_come_in_the_order_of_the_selection() -> None:
     assert column_names({}, True)[-1] == "headers"
     chosen = parse_columns("headers, valueError, value.id")
     assert column_names(chosen, False, ["valueError"]) == ("headers", "valueError", "value")
-    with pytest.raises(
-        SchemaError, match=r"selects valueError, which is no column of the source\. Did you mean value\?"
-    ):
-        column_names(chosen, False)
+    with pytest.raises(SchemaError, match="selects valueError, which the source has only with onValueError=divert"):
+        column_names(chosen, False, ["keyError"])
+    with pytest.raises(SchemaError, match=r"selects valeu, which is no column of the source\. Did you mean value\?"):
+        column_names({"valeu": {}}, False)
     with pytest.raises(SchemaError, match="selects xyz, which is no column of the source: use key, value, topic"):
         column_names({"xyz": {}}, False)
 
@@ -82,6 +86,35 @@ def test_a_type_keeps_the_selected_fields_alone() -> None:
 def test_a_field_that_is_not_there_is_refused(text: str, reason: str) -> None:
     with pytest.raises(SchemaError, match=reason):
         select_type(ORDER, parse_columns(text)["value"], "value")
+
+
+@pytest.mark.parametrize(
+    ("columns", "ddl"),
+    [
+        ("offset, value", "value struct<id: bigint>, offset bigint"),
+        ("value", "value struct<id: bigint>, offset bigint"),
+        ("value.id", "value struct<country: string>"),
+        ("value.id", "value struct<id: bigint, country: string>"),
+        ("value.items.sku", "value struct<items: array<struct<count: int>>>"),
+        ("value.id", "value string"),
+    ],
+)
+def test_another_selection_by_a_schema_is_refused(columns: str, ddl: str) -> None:
+    options = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "valueFormat": "json", "columns": columns}
+    given = spark_type(arrow_type(ddl))
+    assert isinstance(given, StructType)
+    for schema in (given, arrow_schema(given)):
+        with pytest.raises(OptionError, match=f"columns selects {columns}, but .*: leave one of them out"):
+            PykafkaWireDataSource(options).reader(schema)
+
+
+def test_the_same_selection_by_a_schema_is_taken() -> None:
+    columns = "value.items.sku, value.`a.b`, offset"
+    options = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "valueFormat": "json", "columns": columns}
+    given = spark_type(arrow_type("value struct<items: array<struct<sku: string>>, `a.b`: tinyint>, offset bigint"))
+    assert isinstance(given, StructType)
+    assert PykafkaWireDataSource(options).reader(given)
+    assert selected_paths(parse_columns(columns)) == columns.split(", ")
 
 
 def test_bytes_have_no_fields() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
+from pykafka_wire.column_selection import WHOLE, Selection
 from pykafka_wire.errors import ConnectorError, OptionError, PoisonError
 from pykafka_wire.values.avro.column_decoder import decode
 from pykafka_wire.values.avro.plan import Plan
@@ -59,15 +60,15 @@ class Avro:
     def framing(self) -> Framing:
         return "none" if self.registry is None else "required"
 
-    def column_type(self) -> pa.DataType:
-        """The type of the column that ``reader_schema`` gives.
+    def column_type(self, selection: Selection = WHOLE) -> pa.DataType:
+        """The type of the column that ``reader_schema`` gives; fields outside of the selection are of the type null.
 
         Raises:
             SchemaError: no type holds its values (:func:`~pykafka_wire.values.avro.types.arrow_type`).
         """
         read = self._read()
         assert read is not None
-        return arrow_type(read)
+        return arrow_type(read, selection)
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> _Reader:
         read = None if self.reader_schema is None else _schema(self.reader_schema)

@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from pykafka_wire.column_selection import WHOLE, Selection
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of
 
@@ -41,13 +42,16 @@ _LOGICAL: Final[dict[str, pa.DataType]] = {
 }
 
 
-def arrow_type(schema: ParsedSchema) -> pa.DataType:
+def arrow_type(schema: ParsedSchema, selection: Selection = WHOLE) -> pa.DataType:
     """The Arrow type that values of a schema are read as; every field, item and value in it may be null.
+
+    Args:
+        selection: other fields get the type null in place of their own, so that a part of a record that holds itself has a type.
 
     Raises:
         SchemaError: no type holds the values: a record that holds itself, a decimal of more than 38 digits.
     """
-    return _Types(schema).of(schema.root, (), "the schema")
+    return _Types(schema).of(schema.root, (), "the schema", selection)
 
 
 def column_branches(branches: Sequence[Schema]) -> list[Schema]:
@@ -77,7 +81,7 @@ class _Types:
         self._parsed = parsed
         self._n_parts = 0
 
-    def of(self, schema: Schema, inside: tuple[str, ...], path: str) -> pa.DataType:
+    def of(self, schema: Schema, inside: tuple[str, ...], path: str, selection: Selection = WHOLE) -> pa.DataType:
         """``inside`` has the names of the records around, ``path`` says where the schema stands."""
         self._n_parts += 1
         if self._n_parts > _MAX_PARTS:
@@ -85,11 +89,11 @@ class _Types:
         definition = self._parsed.definition(schema)
         kind = kind_of(definition)
         if kind == "union":
-            return self._union(definition, inside, path)
+            return self._union(definition, inside, path, selection)
         if kind == "record":
-            return self._record(definition, inside, path)
+            return self._record(definition, inside, path, selection)
         if kind == "array":
-            return pa.list_(pa.field("element", self.of(definition["items"], inside, f"{path}[]")))
+            return pa.list_(pa.field("element", self.of(definition["items"], inside, f"{path}[]", selection)))
         if kind == "map":
             return pa.map_(pa.string(), pa.field("value", self.of(definition["values"], inside, f"{path}[]")))
         logical = logical_of(definition)
@@ -102,21 +106,36 @@ class _Types:
             return pa.decimal128(definition["precision"], definition.get("scale", 0))
         return _LOGICAL.get(logical) or _PRIMITIVES[kind]
 
-    def _record(self, definition: Schema, inside: tuple[str, ...], path: str) -> pa.DataType:
+    def _record(self, definition: Schema, inside: tuple[str, ...], path: str, selection: Selection) -> pa.DataType:
         name = definition["name"]
-        if name in inside:
+        if name in inside and not selection:
             raise SchemaError(
                 f"{path} is the record {name} again, inside of itself, and no Spark type holds a recursive schema: give a "
-                "reader's schema without this field, or name the wanted fields in the DataFrame's schema."
+                "reader's schema without this field, or name the wanted fields in the option columns or in .schema(…)."
             )
         inside = (*inside, name)
-        fields = definition["fields"]
-        return pa.struct([(each["name"], self.of(each["type"], inside, f"{path}.{each['name']}")) for each in fields])
+        return self._struct([(each["name"], each["type"]) for each in definition["fields"]], inside, path, selection)
 
-    def _union(self, union: Sequence[Schema], inside: tuple[str, ...], path: str) -> pa.DataType:
+    def _struct(
+        self, fields: Sequence[tuple[str, Schema]], inside: tuple[str, ...], path: str, selection: Selection
+    ) -> pa.DataType:
+        return pa.struct(
+            [
+                (
+                    name,
+                    self.of(schema, inside, f"{path}.{name}", selection.get(name, WHOLE))
+                    if not selection or name in selection
+                    else pa.null(),
+                )
+                for name, schema in fields
+            ]
+        )
+
+    def _union(self, union: Sequence[Schema], inside: tuple[str, ...], path: str, selection: Selection) -> pa.DataType:
         branches = column_branches([self._parsed.definition(each) for each in union])
         one = widest(branches)
         if one is not None:
-            return self.of(one, inside, path)
-        members = [self.of(each, inside, f"{path}.{member_name(place)}") for place, each in enumerate(branches)]
-        return pa.struct([(member_name(place), each) for place, each in enumerate(members)])
+            return self.of(one, inside, path, selection)
+        return self._struct(
+            [(member_name(place), each) for place, each in enumerate(branches)], inside, path, selection
+        )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
+from pykafka_wire.column_selection import WHOLE, Selection
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader
@@ -49,8 +50,8 @@ class Protobuf:
     def framing(self) -> Framing:
         return "none" if self.registry is None else "required"
 
-    def column_type(self) -> pa.DataType:
-        """The type of the message of the reader's schema.
+    def column_type(self, selection: Selection = WHOLE) -> pa.DataType:
+        """The type of the message of the reader's schema; fields outside of the selection are of the type null.
 
         Raises:
             OptionError: the reader's schema has no such message.
@@ -58,7 +59,8 @@ class Protobuf:
             PoisonError: the schema is not valid, or refers to one that the registry does not have.
         """
         assert self.reader_schema is not None
-        return arrow_type(_message_class(self.registry, self.reader_schema, self.message_indexes()).DESCRIPTOR)
+        message = _message_class(self.registry, self.reader_schema, self.message_indexes())
+        return arrow_type(message.DESCRIPTOR, selection)
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> MessageReader:
         if self.registry is None or schema_id is None:

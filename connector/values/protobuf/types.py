@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from pykafka_wire.column_selection import WHOLE, Selection
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.values.protobuf.json_mapping import is_map
 
@@ -32,18 +33,20 @@ _WELL_KNOWN: Final = {
 _MAX_FIELDS: Final = 10_000
 
 
-def arrow_type(descriptor: Any) -> pa.DataType:
+def arrow_type(descriptor: Any, selection: Selection = WHOLE) -> pa.DataType:
     """The type of a column of such messages; a struct of all fields, but for well-known types.
 
     A message without fields has no column, as in Spark, unless it is the outermost.
 
     Args:
         descriptor: google.protobuf's ``Descriptor`` of a message.
+        selection: other fields get the type null in place of their own, so that a part of a message that contains itself has a
+            type.
 
     Raises:
         SchemaError: the message contains itself, or has no fields, or too many.
     """
-    found = _Types().message(descriptor, ())
+    found = _Types().message(descriptor, (), selection)
     if found is None:
         raise SchemaError(
             f"the Protobuf message {descriptor.full_name} has no fields, and Spark no struct without any."
@@ -55,45 +58,48 @@ class _Types:
     def __init__(self) -> None:
         self._n_fields = 0
 
-    def message(self, descriptor: Any, around: tuple[Any, ...]) -> pa.DataType | None:
+    def message(self, descriptor: Any, around: tuple[Any, ...], selection: Selection) -> pa.DataType | None:
         """None for a message without fields. ``around`` has the fields that lead to it."""
         known = _WELL_KNOWN.get(descriptor.full_name)
         if known is not None:
             return known
         fields = []
         for field in descriptor.fields:
+            if selection and field.name not in selection:
+                fields.append(pa.field(field.name, pa.null()))
+                continue
             self._n_fields += 1
             if self._n_fields > _MAX_FIELDS:
                 raise SchemaError(
                     f"the Protobuf message {(around or (field,))[0].containing_type.full_name} has more than {_MAX_FIELDS} "
-                    "fields, those of nested messages included: name those that are needed in the query's schema, such as "
-                    '.schema("value struct<id: bigint>").'
+                    "fields, those of nested messages included: name those that are needed in the option columns, such as "
+                    "value.id, or in .schema(…)."
                 )
-            found = self._field(field, around)
+            found = self._field(field, around, selection.get(field.name, WHOLE))
             if found is not None:
                 fields.append(pa.field(field.name, found))
         return pa.struct(fields) if fields else None
 
-    def _field(self, field: Any, around: tuple[Any, ...]) -> pa.DataType | None:
+    def _field(self, field: Any, around: tuple[Any, ...], selection: Selection) -> pa.DataType | None:
         if is_map(field):
             entry = field.message_type.fields_by_name
-            item = self._single(entry["value"], (*around, field))
+            item = self._single(entry["value"], (*around, field), WHOLE)
             return None if item is None else pa.map_(scalar_type(entry["key"]), item)
-        found = self._single(field, around)
+        found = self._single(field, around, selection)
         return pa.list_(found) if found is not None and field.is_repeated else found
 
-    def _single(self, field: Any, around: tuple[Any, ...]) -> pa.DataType | None:
+    def _single(self, field: Any, around: tuple[Any, ...], selection: Selection) -> pa.DataType | None:
         if field.message_type is None:
             return scalar_type(field)
         path = (*around, field)
-        if any(each.containing_type.full_name == field.message_type.full_name for each in path):
+        if not selection and any(each.containing_type.full_name == field.message_type.full_name for each in path):
             names = ".".join(each.name for each in path if not each.containing_type.GetOptions().map_entry)
             raise SchemaError(
                 f"the Protobuf message {field.message_type.full_name} contains itself in the field {names}, and a Spark type "
-                "has an end: name the fields that are needed in the query's schema, and how deep, such as "
-                f'.schema("value struct<…>"); in it {names} as string is JSON text.'
+                "has an end: name the fields that are needed, as deep as they are needed, in the option columns, or in "
+                f'.schema("value struct<…>"), in which {names} may be string, JSON text.'
             )
-        return self.message(field.message_type, path)
+        return self.message(field.message_type, path, selection)
 
 
 def scalar_type(field: Any) -> pa.DataType:
