@@ -38,6 +38,8 @@ TEXTS = [
     "null",
     "-NaN",
 ]
+#: Those without escapes.
+PLAIN_TEXTS = [text for text in TEXTS if json.dumps(text, ensure_ascii=False) == f'"{text}"']
 MISFITS = [
     "null", "true", "1", "-1", "1.0", "1e2", "0.001", "300", "99999999999999999999", "NaN", "Infinity", "Inf", "-NaN", "01",
     '""', '"x"', '"1"', '"1.5"', '"NaN"', '"2026-03-01"', '"2026-03-01T12:30:00+01:00"', '"AAA"', "[]", "{}", "[1]",
@@ -68,6 +70,26 @@ class JsonSamples:
 
     def document(self, column_type: pa.DataType, misfits: float = 0.0) -> bytes:
         return self._text(column_type, misfits, top=True).encode()
+
+    def flat(self, column_type: pa.DataType) -> bytes:
+        """A document of scalars as most producers write it: members in one order, some left out, no white space, no escapes, times
+        of one form."""
+        kept = [field for field in column_type if self.random.random() < 0.95]
+        return ("{" + ",".join(f'"{field.name}":{self._plain(field.type)}' for field in kept) + "}").encode()
+
+    def _plain(self, wanted: pa.DataType) -> str:
+        rng = self.random
+        if pa.types.is_string(wanted):
+            return f'"{rng.choice(PLAIN_TEXTS)}"'
+        if pa.types.is_decimal(wanted):
+            return self._scalar(wanted).strip('"')
+        if not pa.types.is_temporal(wanted):
+            return self._scalar(wanted)
+        day = f"{rng.randrange(1900, 2100)}-{rng.randrange(1, 13):02}-{rng.randrange(1, 29):02}"
+        if pa.types.is_date(wanted):
+            return f'"{day}"'
+        clock = f"{rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02}.{rng.randrange(10**6):06}"
+        return f'"{day}T{clock}{"Z" if wanted.tz else ""}"'
 
     def _text(self, wanted: pa.DataType, misfits: float, *, top: bool = False) -> str:
         if not top and self.random.random() < misfits:

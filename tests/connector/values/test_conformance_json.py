@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from decimal import Decimal
 from typing import Any
 
@@ -17,13 +18,16 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.values.converter import read_column
+from pykafka_wire.values.json import column_reader
 from pykafka_wire.values.json.column_writer import ColumnWriter
 from pykafka_wire.values.json.format import Json
-from tests.connector.values.json_samples import JsonSamples
+from tests.connector.values.json_samples import SCALARS, JsonSamples
 
 pytestmark = pytest.mark.spark
 #: Types of one query, and documents of each.
 N_TYPES, N_DOCUMENTS = 6, 30
+#: Documents of each type of flat objects: of fewer than 512 none is read by its layout (connector/values/json/flat_reading.py).
+N_FLAT, N_OTHERS = 600, 50
 N_QUERIES = max(int(os.environ.get("CONFORMANCE_VALUES", "0")) // 500, 1)
 OPTIONS = {"timeZone": "UTC", "columnNameOfCorruptRecord": "_corrupt"}
 
@@ -88,6 +92,31 @@ def test_random_documents_are_read_as_from_json_reads_them(spark: Any, columns: 
             for row, text in enumerate(texts):
                 assert not corrupt[row] and row not in reasons, (column_type, text, reasons.get(row))
                 assert same(column[row].as_py(), theirs[row].as_py()), (column_type, text)
+
+
+def test_flat_documents_that_are_read_by_their_layout_are_read_as_from_json_reads_them(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = JsonSamples(0)
+    kinds = [pa.struct([("id", pa.int64()), ("value", kind), ("name", pa.string())]) for kind in SCALARS]
+    columns = []
+    for kind in kinds:
+        others = [b"{ " + samples.document(kind)[1:] for _ in range(N_OTHERS)]  # the blank: none has the layout
+        columns.append((kind, [text.decode() for text in [*(samples.flat(kind) for _ in range(N_FLAT)), *others]]))
+    read, by_layout = column_reader.FlatReader.read, Counter[str]()
+
+    def counted(self: Any, documents: Any, rows: Any) -> Any:
+        parts, left = read(self, documents, rows)
+        by_layout[str(column_type)] += len(rows) - len(left)
+        return parts, left
+
+    monkeypatch.setattr(column_reader.FlatReader, "read", counted)
+    for (column_type, texts), (theirs, corrupt) in zip(columns, from_json(spark, columns), strict=True):
+        column, reasons = ours(column_type, texts)
+        assert N_FLAT // 2 < by_layout[str(column_type)] <= N_FLAT, column_type
+        for row, text in enumerate(texts):
+            assert not corrupt[row] and row not in reasons, (column_type, text, reasons.get(row))
+            assert same(column[row].as_py(), theirs[row].as_py()), (column_type, text)
 
 
 def test_random_columns_are_written_as_to_json_writes_them(spark: Any, columns: Any) -> None:
