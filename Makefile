@@ -32,8 +32,8 @@ demo: setup  ## the main job on a real local Kafka: topic -> stream -> Delta -> 
 	$(BIN)/python examples/demo.py $(if $(BOOTSTRAP),--bootstrap "$(BOOTSTRAP)") $(if $(TOPIC),--topic "$(TOPIC)")
 
 # Each process runs a file of tests at a time, with brokers and a Spark session of its own. Tests wait for much of their time, so three
-# processes keep two cores busy.
-WORKERS ?= 3
+# such processes keep two cores busy; the last of the four begins with the tests that need neither (tests/scheduling.py).
+WORKERS ?= 4
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # These share next to nothing, and most of them wait: five processes keep two cores busy, and one that is done takes tests of the
 # others', so that all end at the same time.

@@ -96,11 +96,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = yield  # -m and -k have chosen: what they leave out is nobody's news
     _leave_out(config, items)
     if hasattr(config, "workerinput"):
-        # pytest-xdist's workers take the files in this order: the longest first, so that all workers end at the same time.
+        # pytest-xdist's workers take the files in this order, the last worker from its end (tests/scheduling.py).
         files_with_spark = {item.path for item in items if item.get_closest_marker("spark")}
         files_with_brokers = {item.path for item in items if item.get_closest_marker("broker")}
         items.sort(key=lambda item: (item.path not in files_with_spark, item.path not in files_with_brokers))
     return chosen
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.scheduling import FromBothEnds
+
+    return FromBothEnds(config, log)
 
 
 def _add_markers(item: pytest.Item) -> None:

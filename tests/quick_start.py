@@ -25,16 +25,41 @@ QUICK_GROUPS: Final = {
 }
 
 
+#: Spark starts a daemon for each kind of worker, which forks the workers. What a daemon has imported costs its workers nothing;
+#: else each imports for 0.4 s of processor time. Python runs this as it is first on the path of workers, and this runs another one
+#: that is further on. macOS: a process with threads, which NumPy has, must not fork there.
+_SITE_CUSTOMIZE: Final = """
+import contextlib
+import importlib
+import pkgutil
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
+
+if other := PathFinder.find_spec("sitecustomize", [each for each in sys.path if each != str(Path(__file__).parent)]):
+    other.loader.exec_module(module_from_spec(other))
+if "pyspark.daemon" in sys.orig_argv and sys.platform == "linux":
+    with contextlib.suppress(ImportError):  # a Python without them
+        importlib.import_module("pandas" if sys.orig_argv[-1] == "pyspark.worker" else "pyarrow.compute")
+        for package in ("pykafka_wire.source", "pykafka_wire.sink"):
+            for found in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
+                importlib.import_module(found.name)
+"""
+
+
 def quick_spark(folder: Path) -> dict[str, str]:
     """Variables for whoever starts Spark: JVM options, and a home in ``folder`` that is PySpark's own but for ``pyspark.zip``.
 
     Workers take the modules from that archive first. It holds no compiled ones, so each process compiles all that it imports:
     1.2 s of processor time instead of 0.4, and Spark starts a process or two for every read, write and query. Without the
-    archive the same modules come from site-packages.
+    archive the same modules come from site-packages. In its place is a folder of that name, with what daemons import.
     """
     (real,) = map(Path, importlib.util.find_spec("pyspark").submodule_search_locations)
     home = folder / "spark-home"
-    (home / "python").mkdir(parents=True)
+    first_on_path = home / "python" / "lib" / "pyspark.zip"
+    first_on_path.mkdir(parents=True)
+    (first_on_path / "sitecustomize.py").write_text(_SITE_CUSTOMIZE, encoding="utf-8")
     for entry in real.iterdir():
         if entry.name != "python":
             (home / entry.name).symlink_to(entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -59,3 +60,23 @@ def test_a_skipped_broker_test_is_a_failure_in_ci_but_for_the_docker_lane(
     assert summary in run.stdout, run.stdout
     if ci:
         assert "a broker test must not be skipped in CI: no broker here" in run.stdout
+
+
+def test_files_with_spark_are_taken_first_and_the_last_process_begins_with_the_other_end(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  broker\n  docker\n  spark\n  needs\n  long\n  unit\n")
+    files = [f"test_{nth:02}" for nth in range(12)]
+    with_spark = files[6:]
+    for name in files:
+        mark = "@pytest.mark.spark\n" if name in with_spark else ""
+        (tmp_path / f"{name}.py").write_text(f"import time, pytest\n{mark}def test_it(): time.sleep(0.2)\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    taken: dict[str, list[str]] = {}
+    for worker, name in re.findall(r"\[(gw\d)\].* PASSED (\w+)\.py", run.stdout):
+        taken.setdefault(worker, []).append(name)
+    assert sorted(names[0] for names in taken.values()) == [files[5], with_spark[0], with_spark[1]], run.stdout
+    assert sorted(name for names in taken.values() for name in names) == files, run.stdout

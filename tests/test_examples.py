@@ -147,7 +147,8 @@ def test_the_lag_is_told_through_spark_connect(
     name = topic(1)
     produce(kafka.bootstrap_servers, name, 10)
     arguments = ["--bootstrap", kafka.bootstrap_servers, "--topic", name, "--offsets-per-batch", "4"]
-    told = run("lag_listener.py", *arguments, environment=environment | {"SPARK_REMOTE": "local[1]"}, folder=tmp_path)
+    connect = environment | quick_spark_variables() | {"SPARK_REMOTE": "local[1]"}
+    told = run("lag_listener.py", *arguments, environment=connect, folder=tmp_path)
     behind = [int(line.split()[2]) for line in told.splitlines() if line.startswith("batch ")]
     assert behind[:3] == [6, 2, 0]
     assert "was not told" not in told
