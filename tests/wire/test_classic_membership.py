@@ -32,7 +32,7 @@ from tests.wire.fake_fetch import answer
 from tests.wire.test_consumer_membership import commit_answer, committed
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID = 27, 25
+ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID = 22, 27, 25
 #: A generous bound for what takes some round trips.
 SOON_MS = 60_000
 
@@ -216,3 +216,30 @@ def test_a_place_lost_before_anything_was_owned_takes_no_commit_away(coordinator
     member.poll_until(lambda: member.consumer.assignment == (T1,))
     assert coordinator.count(OffsetCommitRequest) == 1
     member.consumer._close(in_order=False, leave=False)
+
+
+def test_a_commit_that_a_rebalance_overtakes_is_sent_again_under_the_new_generation(
+    coordinator: Cooperative, member: Member
+) -> None:
+    """The coordinator has the next generation as soon as all members have joined, before they know. What is kept over the
+    rebalance, or is given up after it, is this member's until then."""
+    refused = threading.Event()
+
+    def join() -> JoinGroupResponse:
+        response = coordinator.join()
+        assert refused.wait(SOON_MS / 1000)
+        return response
+
+    def commit(request: OffsetCommitRequest) -> Any:
+        is_stale = request.generation_id_or_member_epoch < coordinator.generation
+        if is_stale:
+            refused.set()
+        return commit_answer(request, ILLEGAL_GENERATION if is_stale else 0)
+
+    coordinator.on[JoinGroupRequest] = lambda *_: join()
+    coordinator.on[OffsetCommitRequest] = lambda request, _: commit(request)
+    coordinator.rebalance()
+    member.poll_until(lambda: coordinator.generation == 2)
+    member.consumer.commit({T0: 9})
+    commits = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)]
+    assert [each.generation_id_or_member_epoch for each in commits] == [1, 2]

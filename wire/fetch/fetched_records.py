@@ -66,12 +66,12 @@ def topic_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
         return repeated(topics[0], records.n_records)
     each = pa.concat_arrays([repeated(topic, 1) for topic in topics])
     topic_index = np.array([topics.index(r.topic) for r in ranges], dtype=np.int32)
-    return each.take(to_arrow(topic_index[records.slice_index]))
+    return each.take(to_arrow(topic_index.take(records.slice_index)))
 
 
 def partition_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
     """pa.Int32Array of each record's partition."""
-    return to_arrow(np.array([r.partition for r in ranges], dtype=np.int32)[records.slice_index])
+    return to_arrow(np.array([r.partition for r in ranges], dtype=np.int32).take(records.slice_index))
 
 
 @dataclass(slots=True)
@@ -206,7 +206,7 @@ class ChunkDecoder:
         indexes = np.array([part.progress.index for part in parts], dtype=np.int32)
         fetched = FetchedRecords(
             ranges=self._ranges,
-            records=replace(records, slice_index=indexes[records.slice_index]),
+            records=replace(records, slice_index=indexes.take(records.slice_index)),
             positions=positions,
             n_bytes=n_bytes,
         )

@@ -65,7 +65,13 @@ class ClassicMembership:
         return identity
 
     def newer_identity(self, identity: Identity, deadline: Deadline) -> Identity | None:
-        return None  # a refused generation never comes back
+        if not self._is_cooperative:
+            return None  # what the old generation owned may be another member's in the new one
+        # The consumer keeps what it owns while the member joins: it commits for that under the group's new generation.
+        has_joined = self._thread.wait_for_join(deadline)
+        newer, times_lost = self._machine.identity, self._machine.times_lost
+        is_same_place = times_lost == self._losses_handled and newer.generation >= 0
+        return newer if is_same_place and (has_joined or newer != identity) else None
 
     def record_poll(self) -> None:
         self._thread.record_poll()

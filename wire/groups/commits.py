@@ -22,7 +22,9 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-_STALE_MEMBER_EPOCH: Final = 113
+#: ILLEGAL_GENERATION and REBALANCE_IN_PROGRESS of a group that rebalances just now, and STALE_MEMBER_EPOCH: the member may have
+#: a newer identity soon.
+_STALE_IDENTITY: Final = frozenset({22, 27, 113})
 ResultT = TypeVar("ResultT")
 #: Offset and leader epoch (-1 if unknown) by topic-partition.
 Positions = Mapping[TopicPartition, tuple[int, int]]
@@ -193,12 +195,12 @@ class GroupCommits:
         return Identity() if self.membership is None else self.membership.identity
 
     def _as_member(self, identity: Identity, request: Callable[[Identity], ResultT], deadline: Deadline) -> ResultT:
-        """What ``request`` returns; sent again where the member's epoch was stale and a newer one is to be had (KIP-848)."""
+        """What ``request`` returns; sent again where the member's identity was stale, and it has a newer one (KIP-848, KIP-429)."""
         while True:
             try:
                 return request(identity)
             except BrokerError as error:
-                if error.code != _STALE_MEMBER_EPOCH or self.membership is None:
+                if error.code not in _STALE_IDENTITY or self.membership is None:
                     raise
                 newer = self.membership.newer_identity(identity, deadline)
                 if newer is None:

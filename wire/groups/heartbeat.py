@@ -21,8 +21,8 @@ from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 
-#: How often to see whether a member that leaves has left: the thread notifies nobody of it.
-_LEAVING_S: Final = 0.02
+#: How often to look at what notifies nobody: whether a member that leaves has left, and whether a wait is over.
+_LOOK_S: Final = 0.02
 
 
 class HeartbeatThread:
@@ -108,7 +108,7 @@ class HeartbeatThread:
                 if self._joining:
                     self._changed.wait(deadline.remaining_ms() / 1000)
                 elif self.state_machine.state is MemberState.LEFT and not self._closing.is_set():
-                    self._changed.wait(min(_LEAVING_S, deadline.remaining_ms() / 1000))  # as for an idle caller
+                    self._changed.wait(min(_LOOK_S, deadline.remaining_ms() / 1000))  # as for an idle caller
                 else:
                     break
             if self.error is not None:
@@ -117,6 +117,14 @@ class HeartbeatThread:
                 unreachable, self._unreachable = self._unreachable, None
                 raise unreachable
             return not self._joining and self.state_machine.state is MemberState.STABLE
+
+    def wait_for_join(self, deadline: Deadline) -> bool:
+        """Whether a join was under way and has ended; waits for its end until ``deadline``."""
+        with self._changed:
+            was_joining = self._joining
+            while self._joining and self.error is None and not (self._closing.is_set() or deadline.expired):
+                self._changed.wait(min(_LOOK_S, deadline.remaining_ms() / 1000))  # a deadline may be cancelled
+            return was_joining and not self._joining
 
     def record_poll(self) -> None:
         """The caller polls: ``max.poll.interval.ms`` begins anew."""
