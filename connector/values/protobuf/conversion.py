@@ -39,6 +39,10 @@ def message_conversion(descriptor: Any, wanted: pa.DataType) -> Conversion:
 def is_plain_struct(descriptor: Any, wanted: pa.DataType) -> bool:
     """Whether a struct has the fields of a well-known message, as in ``from_protobuf``, and not those of its JSON mapping."""
     names = {each.name for each in wanted} if pa.types.is_struct(wanted) else set()
+    if descriptor.full_name == "google.protobuf.Any" and names == {"value"}:
+        return bool(
+            pa.types.is_binary(wanted.field("value").type)
+        )  # the JSON mapping of some messages has a value, too
     return bool(is_wrapper(descriptor) and names) or _PLAIN.get(descriptor.full_name) in names
 
 
