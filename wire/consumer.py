@@ -174,11 +174,12 @@ class Consumer:
                 return Polled(fetched=fetched, ended=tuple(ended))
 
     def position(self, tp: TopicPartition) -> int:
-        """The next offset to read. Raises KeyError for a partition that is not assigned."""
+        """The next offset to read. Raises KeyError for a partition that is not assigned, and TopicRecreatedError for one of a
+        recreated topic until the group assigns it anew."""
         return self._read.position(tp, self._api_deadline())
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Continue at ``offset``, or at EARLIEST or LATEST. Raises KeyError for a partition that is not assigned."""
+        """Continue at ``offset``, or at EARLIEST or LATEST. Raises as :meth:`position`."""
         self._read.seek(tp, offset)
 
     def offsets_for_times(
@@ -350,9 +351,8 @@ class Consumer:
         while True:
             target = member.target()
             if target is not None:
-                self._read.set_aside(
-                    member.recreated()
-                )  # a position in the old topic must not be committed to the new one
+                # A position in an old topic must not be committed to the new one of its name.
+                self._read.set_aside(member.recreated())
                 if not self._revoke(self._read.partitions - target, deadline):
                     return False
                 self._take_up(target - self._read.partitions, member.topic_ids())

@@ -119,7 +119,8 @@ class ConsumerMembership:
             else:
                 # A topic that was deleted and recreated is another one: the old one is given up before the new one is taken up.
                 kept = {tp: place for tp, place in self._assigned.items() if self._owned.get(tp, place) == place}
-                self._recreated = self._outdated | (self._assigned.keys() - kept.keys())
+                gone = {tp for tp in self._outdated & self._owned.keys() if kept.get(tp) != self._owned[tp]}
+                self._recreated = frozenset(gone | (self._assigned.keys() - kept.keys()))
                 self._offered = kept
             return frozenset(self._offered)
 
