@@ -25,6 +25,7 @@ from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.groups import describe_group, list_groups
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
+from pykafka_wire.wire.groups.offsets_of_groups import fetch_offsets_of_groups
 from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
 
 #: What a query's reader appends to ``groupIdPrefix``.
@@ -60,6 +61,7 @@ def groups(text: str | None, with_lag: bool) -> None:
     """
     with connected() as cluster:
         found = [group for group in list_groups(cluster) if text is None or text in group.name]
+        reports = _lag_of_groups(cluster, fetch_offsets_of_groups(cluster, found), ()) if with_lag else {}
         rows: list[dict[str, Any]] = []
         for group in found:
             generated = _GENERATED.fullmatch(group.name)
@@ -71,8 +73,8 @@ def groups(text: str | None, with_lag: bool) -> None:
                 "prefix": generated["prefix"] if generated is not None else None,
             }
             if with_lag:
-                report = _lag_report(cluster, group.name, ())
-                row["lag"] = report.lag if report.rows and not report.unknown else None
+                report = reports.get(group.name)
+                row["lag"] = report.lag if report is not None and report.rows and not report.unknown else None
             rows.append(row)
     named = f" with {text!r} in its name" if text is not None else ""
     output().rows(rows, empty=f"There is no group{named} that you may describe.", only_if_wide=("prefix", "protocol"))
@@ -191,24 +193,38 @@ def _lag_reports(
 
 
 def _lag_report(cluster: Cluster, group: str, topics: tuple[str, ...]) -> _LagReport:
-    committed = fetch_offsets(cluster, group, None)
-    chosen = sorted(tp for tp in committed if not topics or tp.topic in topics)
+    return _lag_of_groups(cluster, {group: fetch_offsets(cluster, group, None)}, topics)[group]
+
+
+def _lag_of_groups(
+    cluster: Cluster, committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]], topics: tuple[str, ...]
+) -> dict[str, _LagReport]:
+    """The lag of each group, of these topics or of all: the ends of all groups' logs are looked up at once."""
     known = cluster.topics(None)
-    there = [tp for tp in chosen if tp.topic in known and tp.partition in known[tp.topic].partitions]
+    chosen = {
+        group: sorted(tp for tp in offsets if not topics or tp.topic in topics) for group, offsets in committed.items()
+    }
+    there = {
+        tp for tps in chosen.values() for tp in tps if tp.topic in known and tp.partition in known[tp.topic].partitions
+    }
     isolation = cluster.settings.isolation_level
     ends = list_offsets(cluster, dict.fromkeys(there, LATEST), isolation_level=isolation) if there else {}
-    rows = [
-        {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "committed": committed[tp].offset,
-            "latest": ends[tp].offset,
-            "lag": max(0, ends[tp].offset - committed[tp].offset),
-        }
-        for tp in there
-    ]
-    unnoticed = [topic for topic in topics if topic not in {tp.topic for tp in chosen}]
-    return _LagReport(rows=rows, unknown=[*(str(tp) for tp in chosen if tp not in ends), *unnoticed])
+    reports: dict[str, _LagReport] = {}
+    for group, partitions in chosen.items():
+        rows = [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "committed": committed[group][tp].offset,
+                "latest": ends[tp].offset,
+                "lag": max(0, ends[tp].offset - committed[group][tp].offset),
+            }
+            for tp in partitions
+            if tp in ends
+        ]
+        unnoticed = [topic for topic in topics if topic not in {tp.topic for tp in partitions}]
+        reports[group] = _LagReport(rows=rows, unknown=[*(str(tp) for tp in partitions if tp not in ends), *unnoticed])
+    return reports
 
 
 @click.command(short_help="Commit offsets to a group.")
