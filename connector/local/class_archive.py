@@ -75,6 +75,8 @@ def _make(archive: Path, java: Java, jars: Sequence[Path], version: str, ports: 
             logger.info("no archive of Kafka's classes: %s", error)
             scratch.unlink(missing_ok=True)
             scratch.touch()
+        with scratch.open("rb") as made:
+            os.fsync(made.fileno())  # a part of it must not have the name, not even after a power failure
         scratch.rename(archive)
     finally:
         scratch.unlink(missing_ok=True)
