@@ -23,7 +23,7 @@ from pykafka_wire.local.node import JavaLauncher, Node, log_says_started, random
 from pykafka_wire.local.process import LocalClusterError, PortTakenError, Watchdog, run_java
 from pykafka_wire.local.settings import CONTROLLER_ID, INTERNAL, ClusterPlan, Listener, combined_properties
 
-VERIFY_TIMEOUT_S = 60.0
+CHECK_TIMEOUT_S = 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +67,12 @@ def _make(archive: Path, java: Java, jars: Sequence[Path], version: str, ports: 
     scratch.touch()  # fails now, not after seconds, where the cache is read-only
     try:
         try:
-            with tempfile.TemporaryDirectory(prefix="pykafka-wire-classes-") as folder:
-                _record(scratch, JavaLauncher(java, jars, version, Path(folder)), Path(folder), ports)
+            with tempfile.TemporaryDirectory(prefix="pykafka-wire-classes-") as name:
+                folder = Path(name)
+                _record(scratch, JavaLauncher(java, jars, version, folder), folder, ports)
+            with tempfile.TemporaryDirectory(prefix="pykafka-wire-classes-") as name:
+                folder = Path(name)
+                _check(JavaLauncher(java, jars, version, folder, scratch), folder)
         except PortTakenError:
             raise
         except LocalClusterError as error:
@@ -86,7 +90,7 @@ def _record(archive: Path, launcher: JavaLauncher, folder: Path, ports: Sequence
     """A node that is broker and controller, from its start to its end, at which Java writes the archive.
 
     Raises:
-        LocalClusterError: it did not start or end, or Java does not take what it wrote.
+        LocalClusterError: it did not start, or not end.
     """
     listener = Listener(name=INTERNAL, protocol="PLAINTEXT", port=ports[0])
     plan = ClusterPlan(brokers=1, controller_port=ports[1], listeners={CONTROLLER_ID: [listener]})
@@ -108,8 +112,17 @@ def _record(archive: Path, launcher: JavaLauncher, folder: Path, ports: Sequence
         )
         node.start()
         node.stop()
-        if archive.stat().st_size:
-            command = launcher.tool("-version", (), [f"-XX:SharedArchiveFile={archive}", "-Xshare:on"])
-            run_java(command, what="reading the archive", timeout_s=VERIFY_TIMEOUT_S)
     finally:
         watchdog.close()
+
+
+def _check(launcher: JavaLauncher, folder: Path) -> None:
+    """Start Java with the launcher's archive, for nothing else.
+
+    Raises:
+        LocalClusterError: Java does not take the archive, or prints something about it.
+    """
+    command = launcher.tool("-version", (), ["-Xshare:on", f"-XX:ErrorFile={folder / 'crash.log'}"])
+    printed = run_java(command, what="using it", timeout_s=CHECK_TIMEOUT_S)
+    if printed:  # the version goes to standard error; what else Java says, to the output, which callers of tools parse
+        raise LocalClusterError(f"Java prints with it: {printed}")
