@@ -124,6 +124,7 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
             f"minOffsetsPerTrigger ({minimum}) is above maxOffsetsPerTrigger ({maximum}): lower the first."
         )
     typed_columns = parse_typed_columns(values)
+    columns = _columns(values, typed_columns)
     return SourceOptions(
         client=client,
         subscription=subscription,
@@ -131,7 +132,7 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
         ending_offsets=ending,
         micro_batch=micro_batch,
         include_headers=values.boolean("includeHeaders"),
-        columns=parse_columns(values.text("columns") or ""),
+        columns=columns,
         filter_pushdown=values.boolean("filterPushdown"),
         fail_on_data_loss=fail_on_data_loss,
         data_loss_ledger=ledger,
@@ -182,6 +183,22 @@ def parse_schema_options(options: Mapping[str, str]) -> SchemaOptions:
         columns=parse_columns(values.text("columns") or ""),
         typed_columns=parse_typed_columns(values),
     )
+
+
+def _columns(values: OptionValues, typed_columns: TypedColumns) -> Selection:
+    """The selected columns; adds to the warnings of `values` what another option asks for and they lack."""
+    selection = parse_columns(values.text("columns") or "")
+    if not selection:
+        return selection
+    if values.boolean("includeHeaders") and "headers" not in selection:
+        values.warnings.append("The option includeHeaders has no effect: columns does not select headers")
+    for column in typed_columns.typed:
+        if column.name in selection and column.error_column is not None and column.error_column not in selection:
+            values.warnings.append(
+                f"on{column.name.capitalize()}Error=divert has the effect of null: columns does not select {column.error_column}, "
+                "which holds the reasons"
+            )
+    return selection
 
 
 def _micro_batch(values: OptionValues) -> CheckpointReference | None:

@@ -106,6 +106,14 @@ def test_what_has_no_effect_is_warned_of() -> None:
     assert warning == "The option valueSubject has no effect: values are read with valueSchema"
     (warning,) = batch(readerSchema="latest").warnings
     assert warning == "The option readerSchema applies to streaming reads, and a batch read ignores it"
+    json = {"valueFormat": "json", "valueSchema": "id BIGINT", "onValueError": "divert"}
+    (warning,) = batch(**json, columns="value.id, offset").warnings
+    assert "onValueError=divert has the effect of null: columns does not select valueError" in warning
+    (warning,) = batch(columns="offset", includeHeaders="true").warnings
+    assert "includeHeaders has no effect: columns does not select headers" in warning
+    for selected in ("value.id, valueError", "valueError", "offset"):
+        assert batch(**json, columns=selected).warnings == ()
+    assert batch(columns="headers", includeHeaders="true").warnings == ()
     (warning,) = parse_sink_options(BROKERS | {"onValueError": "null"}).warnings
     assert warning == "The option onValueError applies to reads, and a write ignores it"
 
