@@ -25,7 +25,7 @@ from tests.connector.sink.driver_process import AFTER_RESPONSE, AFTER_SEND, BEFO
 from tests.connector.sink.drivers import TIMEOUT_S, Driver, Drivers, fill, on_two_hosts, task_ends
 from tests.connector.sink.query_process import Job
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 #: A topic for every partition of the source, out of a column.
 COLUMN = "concat('{prefix}-', partition) AS topic"
