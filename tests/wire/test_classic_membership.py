@@ -14,6 +14,7 @@ import pytest
 from pykafka_wire.wire import Consumer, TopicPartition
 from pykafka_wire.wire.cluster.cluster import Deadline
 from pykafka_wire.wire.errors import BrokerError
+from pykafka_wire.wire.fetch.positions import Position
 from pykafka_wire.wire.groups.classic_membership import ClassicMembership
 from pykafka_wire.wire.groups.strategies import COOPERATIVE_STICKY, decode_subscriber, encode_assignment
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
@@ -243,3 +244,26 @@ def test_a_commit_that_a_rebalance_overtakes_is_sent_again_under_the_new_generat
     member.consumer.commit({T0: 9})
     commits = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)]
     assert [each.generation_id_or_member_epoch for each in commits] == [1, 2]
+
+
+def test_a_commit_from_before_a_loss_is_not_sent_again_under_the_new_generation(
+    coordinator: Cooperative, member: Member
+) -> None:
+    """The member is back, under the same member id, but others may have owned the partitions meanwhile."""
+    may_answer = threading.Event()
+
+    def commit(request: OffsetCommitRequest) -> Any:
+        assert may_answer.wait(SOON_MS / 1000)
+        is_stale = request.generation_id_or_member_epoch < coordinator.generation
+        return commit_answer(request, ILLEGAL_GENERATION if is_stale else 0)
+
+    coordinator.on[OffsetCommitRequest] = lambda request, _: commit(request)
+    member.consumer._commits._begin_auto_commit({T0: Position(9)})
+    member.poll_until(lambda: coordinator.count(OffsetCommitRequest) == 1)
+    coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=ILLEGAL_GENERATION)
+    member.poll_until(lambda: len(member.events) == 3)
+    assert coordinator.generation == 2
+    may_answer.set()
+    assert member.consumer._commits._end_auto_commit(Deadline.after_ms(SOON_MS))
+    commits = [request for request in coordinator.requests if isinstance(request, OffsetCommitRequest)]
+    assert [each.generation_id_or_member_epoch for each in commits] == [1]

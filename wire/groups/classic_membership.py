@@ -69,8 +69,9 @@ class ClassicMembership:
             return None  # what the old generation owned may be another member's in the new one
         # The consumer keeps what it owns while the member joins: it commits for that under the group's new generation.
         has_joined = self._thread.wait_for_join(deadline)
-        newer, times_lost = self._machine.identity, self._machine.times_lost
-        is_same_place = times_lost == self._losses_handled and newer.generation >= 0
+        newer = self._machine.identity
+        # After a loss others may own the partitions, even where the consumer has given them up and taken others up since.
+        is_same_place = newer.times_lost == identity.times_lost and newer.generation >= 0
         return newer if is_same_place and (has_joined or newer != identity) else None
 
     def record_poll(self) -> None:

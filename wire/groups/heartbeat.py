@@ -119,12 +119,12 @@ class HeartbeatThread:
             return not self._joining and self.state_machine.state is MemberState.STABLE
 
     def wait_for_join(self, deadline: Deadline) -> bool:
-        """Whether a join was under way and has ended; waits for its end until ``deadline``."""
+        """Whether a join was under way and has succeeded; waits for its end until ``deadline``."""
         with self._changed:
             was_joining = self._joining
             while self._joining and self.error is None and not (self._closing.is_set() or deadline.expired):
                 self._changed.wait(min(_LOOK_S, deadline.remaining_ms() / 1000))  # a deadline may be cancelled
-            return was_joining and not self._joining
+            return was_joining and not self._joining and self.error is None
 
     def record_poll(self) -> None:
         """The caller polls: ``max.poll.interval.ms`` begins anew."""

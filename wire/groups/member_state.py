@@ -84,7 +84,7 @@ class Identity:
 
     Attributes:
         generation: in the consumer protocol (KIP-848) the member epoch.
-        times_lost: in the consumer protocol, how often the member had lost its place before; it keeps its member id.
+        times_lost: how often the member had lost its place before: it may keep its member id.
     """
 
     member_id: str = ""
@@ -319,9 +319,9 @@ class MemberStateMachine:
 
     def _lose(self, code: int, member_id: str) -> None:
         """The place in the group is lost: join again without the old generation."""
+        self.times_lost += 1
         self.identity = self._identity(member_id)
         self.lost_error_code = code
-        self.times_lost += 1
         self.assignment = self.owned = ()
         if self.state is not MemberState.LEFT:
             self.state = MemberState.UNJOINED
@@ -336,4 +336,9 @@ class MemberStateMachine:
         raise error
 
     def _identity(self, member_id: str, generation: int = -1) -> Identity:
-        return Identity(member_id=member_id, generation=generation, instance_id=self.identity.instance_id)
+        return Identity(
+            member_id=member_id,
+            generation=generation,
+            instance_id=self.identity.instance_id,
+            times_lost=self.times_lost,
+        )
