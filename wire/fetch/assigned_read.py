@@ -133,6 +133,10 @@ class AssignedRead:
         that is not assigned, and TopicRecreatedError for one that was set aside."""
         self._check_current(tp)
         self._found_ids.pop(tp, None)
+        self._go_to(tp, start)
+
+    def _go_to(self, tp: TopicPartition, start: Start) -> None:
+        """Continue at ``start`` in the topic that was read until now."""
         self._in_doubt.pop(tp, None)
         self._drop_lookup({tp})
         if tp not in self._unresolved:
@@ -153,7 +157,7 @@ class AssignedRead:
         """Continue after what was committed last, else where reading began, or was sought. ``asks_group``: it is unknown whether
         the positions were committed; they stay where the group has them."""
         for tp, position in tuple(self.positions.items()):
-            self.seek(tp, None if asks_group else self._kept[tp].offset)
+            self._go_to(tp, None if asks_group else self._kept[tp].offset)
             if asks_group:
                 self._in_doubt[tp] = position
         for tp, (where, until) in self._set_aside.items():
