@@ -88,8 +88,9 @@ def commit_offsets(
     goes_by_id = all(tp in topic_ids for tp in offsets)
 
     def codes(response: OffsetCommitResponse) -> Iterable[int]:
-        # A coordinator knows the ids that it has assigned: another try would not help.
-        return (p.error_code for t in response.topics for p in t.partitions if p.error_code != _UNKNOWN_TOPIC_ID)
+        # A coordinator knows the ids that it has assigned: where they were sent, another try would not help.
+        final = _UNKNOWN_TOPIC_ID if goes_by_id else None
+        return (p.error_code for topic in response.topics for p in topic.partitions if p.error_code != final)
 
     def commit(portion: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, int]:
         request = OffsetCommitRequest(
