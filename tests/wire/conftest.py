@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pykafka_wire.local import LocalCluster
@@ -18,6 +18,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from tests.broker_features import BROKERS
 from tests.quick_start import JVM_OPTIONS, QUICK_GROUPS
+from tests.wire.both_brokers import await_brokers
 from tests.wire.transaction_records import ClusterOf
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def two_brokers(_two_brokers: LocalCluster) -> LocalCluster:
     for node in _two_brokers.nodes:
         if not node.running:
             node.start()
+    await_brokers(_two_brokers)
     return _two_brokers
 
 
@@ -57,10 +59,9 @@ def place_topic() -> Callable[..., None]:
     """`place_topic(brokers, name, {0: [1, 2], 1: [2, 1]}, **config)`: replicas by partition, the leader first."""
 
     def place(brokers: LocalCluster, name: str, replicas: Mapping[int, list[int]], **config: str) -> None:
-        admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
         assignment = [replicas[partition] for partition in sorted(replicas)]
         new = NewTopic(name, len(assignment), replica_assignment=assignment, config=config)
-        admin.create_topics([new])[name].result(TIMEOUT_S)
+        admin = create(brokers, new)
         await_state(admin, name, {partition: nodes[0] for partition, nodes in replicas.items()})
 
     return place
@@ -84,6 +85,22 @@ def move_leaders() -> Callable[[LocalCluster, str, list[int]], None]:
         await_state(observer, name, dict.fromkeys(partitions, nodes[0]))
 
     return move
+
+
+def create(brokers: LocalCluster, new: NewTopic) -> AdminClient:
+    """Creates a topic, again while librdkafka drops the connection because the broker is missing from the metadata for a moment."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+        try:
+            admin.create_topics([new])[new.topic].result(TIMEOUT_S)
+        except KafkaException as failed:
+            code = failed.args[0].code()
+            if code == KafkaError._DESTROY_BROKER and time.monotonic() < deadline:
+                continue
+            if code != KafkaError.TOPIC_ALREADY_EXISTS:  # the dropped request may have made it
+                raise
+        return admin
 
 
 def await_state(

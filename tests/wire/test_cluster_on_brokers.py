@@ -10,29 +10,15 @@ import pytest
 
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.jars import release
-from pykafka_wire.wire.cluster.cluster import ANY, Cluster
+from pykafka_wire.wire.cluster.cluster import ANY
 from pykafka_wire.wire.errors import UnknownTopicError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, likely_release
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
-from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 from tests.broker_features import BROKERS, lacking
+from tests.wire.both_brokers import await_brokers, real
 from tests.wire.scripted_pair import ends
-
-
-def real(brokers: Any, **options: str) -> Cluster:
-    return Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers, **options}))
-
-
-def await_brokers(brokers: LocalCluster) -> None:
-    """Waits until both brokers are back, as each of them sees it."""
-    deadline = time.monotonic() + 60
-    with real(brokers) as cluster:
-        for node in (1, 2):
-            while {broker.node_id for broker in cluster.request(node, MetadataRequest(topics=[])).brokers} != {1, 2}:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
 
 
 @pytest.mark.broker
