@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
@@ -80,6 +81,8 @@ def test_it_agrees_with_the_plain_decoder(batches, first_offset):
     decoded = read(data)
     assert records_of(decoded) == decode_batches(data)
     assert decoded.next_offsets.tolist() == [offset if batches else 0]
+    overwritten = RecordSlice(memoryview(bytearray(data)), 0, 2**62)
+    assert records_of(decode([overwritten], ALL, read_committed=False, may_overwrite=True)) == records_of(decoded)
 
 
 @pytest.mark.parametrize("n_batches", [1, 3, 60, 200])
@@ -293,6 +296,27 @@ def test_columns_do_not_alias_the_frame():
     view = decode([RecordSlice(memoryview(frame), 0, 9)], ALL, read_committed=False)
     frame[:] = bytes(len(frame))
     assert records_of(view) == records_of(decoded)
+
+
+def test_large_values_stay_in_a_frame_that_may_be_overwritten():
+    rows = [Record(i, 1_700_000_000_000, b"k%d" % i, bytes([i]) * 5_000, [("h", b"x")]) for i in range(12)]
+    batches = [encode_batch([row]) for row in rows]
+    frame = np.frombuffer(b"".join(batches), dtype=np.uint8).copy()
+    half = len(b"".join(batches[:6]))
+    slices = [RecordSlice(frame.data[:half], 1, 2**62), RecordSlice(frame.data[half:], 6, 11)]
+    decoded = decode(slices, ALL, read_committed=False, may_overwrite=True)
+    assert records_of(decoded) == rows[1:11]
+    begins = frame.__array_interface__["data"][0]
+    assert begins < decoded.value.buffers()[2].address < begins + len(frame)
+
+
+def test_after_an_error_a_frame_that_may_be_overwritten_is_as_it_was():
+    good, bad = (encode_batch([Record(i, 1, b"k", bytes([i]) * 5_000, [("h", b"x")])]) for i in range(2))
+    frame = bytearray(good + bad[:-4] + b"\x7f" + bad[-3:])  # the length of the header's key
+    before = bytes(frame)
+    with pytest.raises(CorruptBatchError, match="header"):
+        decode([RecordSlice(memoryview(frame), 0, 9)], ALL, read_committed=False, check_crc=False, may_overwrite=True)
+    assert frame == before
 
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "records"

@@ -145,6 +145,16 @@ def test_a_count_too_high_or_too_low_is_an_error():
             assert caught.value.offset == 1
 
 
+@pytest.mark.parametrize("size", [20, 50_000])
+def test_a_record_that_does_not_fill_its_batch_is_an_error(size):
+    batch = batch_of([b"v" * size])
+    assert bounds_of([batch] * 3, [1, 1, 1]) == plain_bounds([batch] * 3)
+    for damaged in (batch[:-1], batch + b"\0"):
+        with pytest.raises(CorruptBatchError, match="length") as caught:
+            bounds_of([batch, damaged, batch], [1, 1, 1])
+        assert caught.value.offset == 1
+
+
 def test_a_record_that_ends_in_the_next_batch_is_an_error():
     batch = batch_of(values("text", 2_000, 50))
     with pytest.raises(CorruptBatchError):

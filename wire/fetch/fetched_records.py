@@ -172,6 +172,7 @@ class ChunkDecoder:
                 read_committed=self._read_committed,
                 check_crc=self._check_crc,
                 budget_bytes=_DECODED_BYTES,
+                may_overwrite=True,
             )
         except WireError as error:
             if len(parts) == 1 and error.topic is None:

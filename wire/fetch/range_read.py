@@ -68,7 +68,7 @@ def fetch_ranges(
     end.
 
     Gaps (compaction, control batches, aborted transactions) are stepped over: a range may hold fewer records than
-    offsets. The columns are copies, safe to keep. Memory: about two answers per leader.
+    offsets. The columns are safe to keep; those of large values keep their answer in memory. Memory: about two answers per leader.
 
     Args:
         isolation_level: ``read_committed`` or ``read_uncommitted``; the settings' own when None. With

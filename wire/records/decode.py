@@ -5,8 +5,8 @@ their records. :mod:`~pykafka_wire.wire.records.batch_framing` owns the framing 
 requests. https://kafka.apache.org/documentation/#record
 
 How: all headers are read at once, and all records are in one buffer. :mod:`~pykafka_wire.wire.records.record_scanner` finds
-where each record begins. Everything else is NumPy over all records: one field's varints after the other, then keys and values
-as one Arrow array over all boundaries, from which ``take`` copies the keys or the values.
+where each record begins. Everything else is NumPy over all records: one field's varints after the other, then keys and values as
+columns (:mod:`~pykafka_wire.wire.records.binary_columns`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from pykafka_wire.wire.errors import CorruptBatchError, WireError
 from pykafka_wire.wire.records import batches
-from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.batch_framing import FramedBatches, RecordSlice, check_crcs, frame_batches
+from pykafka_wire.wire.records.binary_columns import binary_column, bitmap, value_column
 from pykafka_wire.wire.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor, codec_of
 from pykafka_wire.wire.records.record_scanner import MIN_RECORD_BYTES, record_bounds
 from pykafka_wire.wire.records.varints import Ints, Octets, read_varints
@@ -53,6 +53,7 @@ class Columns:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedRecords:
     """Columns of the decoded records, grouped by slice, in offset order within each. All are copies: they keep no input in memory.
+    Only large values may be in the input's own memory, if that may be overwritten.
 
     Attributes:
         slice_index: int32[n_records]: the slice that each record is from.
@@ -79,7 +80,8 @@ class DecodedRecords:
 
 @dataclass(frozen=True, slots=True)
 class _SelectedBatches:
-    """The selected batches, and the buffer with their records. Arrays have one element a batch."""
+    """The selected batches, and the buffer with their records: writable if it is not needed any more. Arrays have one element a
+    batch."""
 
     buffer: Octets
     starts: Ints
@@ -103,6 +105,7 @@ def decode(
     check_crc: bool = True,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     budget_bytes: int = _MAX_BUFFER_BYTES,
+    may_overwrite: bool = False,
 ) -> DecodedRecords:
     """The records of all slices as columns.
 
@@ -110,6 +113,7 @@ def decode(
         max_decompressed_bytes: maximum decompressed size of one batch.
         budget_bytes: decoding stops once batches have this decompressed size: see ``unfinished``. Messages of magic 0 and 1,
             which brokers since 4.0 no longer accept, are decompressed before and do not count.
+        may_overwrite: nobody needs the batches of the slices once they are decoded. After an error they are as they were.
 
     Raises:
         CorruptBatchError: a CRC, a length or compressed data is invalid; the error has the batch's base offset.
@@ -146,7 +150,7 @@ def decode(
     if read_committed:
         wanted &= ~_aborted(framed, slices)
     rows = np.flatnonzero(wanted)
-    buffer, starts, ends = _payloads(framed, rows, max_decompressed_bytes, budget_bytes)
+    buffer, starts, ends = _payloads(framed, rows, max_decompressed_bytes, budget_bytes, may_overwrite=may_overwrite)
     rows, left = rows[: len(starts)], rows[len(starts) :]
     unfinished, firsts = np.unique(slice_indexes[left], return_index=True)
     next_offsets[unfinished] = np.maximum(base_offsets[left[firsts]], start_offsets[unfinished])
@@ -215,12 +219,14 @@ def _is_abort(records: memoryview, offset: int) -> bool:
     return bool(kind == _ABORT)
 
 
-def _payloads(framed: FramedBatches, rows: Ints, max_bytes: int, budget_bytes: int) -> tuple[Octets, Ints, Ints]:
+def _payloads(
+    framed: FramedBatches, rows: Ints, max_bytes: int, budget_bytes: int, *, may_overwrite: bool
+) -> tuple[Octets, Ints, Ints]:
     """``(buffer, starts, ends)``: the decompressed records of the batches ``rows``, or of as many of the first as fit into
     the budget.
 
-    If all are uncompressed and not copied yet, the buffer is the frame, a view; otherwise a copy. Old messages are already
-    decompressed, whatever their size.
+    If all are uncompressed and not copied yet, the buffer is the frame, a view, which is writable if it may be overwritten;
+    otherwise a copy. Old messages are already decompressed, whatever their size.
 
     Raises:
         CorruptBatchError: a batch cannot be decompressed, or is too short for its number of records.
@@ -229,7 +235,7 @@ def _payloads(framed: FramedBatches, rows: Ints, max_bytes: int, budget_bytes: i
     codecs = (headers["attributes"][rows] & 0x07).tolist()
     starts, ends = framed.starts[rows] + batches.HEADER_BYTES, framed.ends[rows]
     if not any(codecs) and not framed.is_copy:
-        buffer = np.frombuffer(framed.frame, dtype=np.uint8)
+        buffer = np.frombuffer(framed.frame if may_overwrite else framed.frame.toreadonly(), dtype=np.uint8)
     else:
         payloads: list[Any] = []
         decompressor = Decompressor(max_bytes)
@@ -244,7 +250,7 @@ def _payloads(framed: FramedBatches, rows: Ints, max_bytes: int, budget_bytes: i
                 raise
             budget_bytes -= len(payloads[-1])
         rows = rows[: len(payloads)]
-        buffer = np.frombuffer(b"".join(payloads), dtype=np.uint8)
+        buffer = np.frombuffer(bytearray().join(payloads), dtype=np.uint8)
         sizes = np.array([len(payload) for payload in payloads], dtype=np.int64)
         ends = np.cumsum(sizes)
         starts = ends - sizes
@@ -303,16 +309,19 @@ def _decode_records(
             timestamp = np.where(per_record(appended), per_record(selected.max_timestamps), timestamp)
     if columns.timestamp_type:
         timestamp_type = per_record(np.where(selected.magics == 0, -1, appended).astype(np.int32))
-    arrow_buffer = pa.py_buffer(buffer)
+    key = binary_column(buffer, key_start, key_size) if columns.key else None
+    headers = _headers(buffer, headers_at, ends) if columns.headers else None
+    # The last one, since it may overwrite the buffer.
+    value = value_column(buffer, value_start, value_size) if columns.value else None
     return DecodedRecords(
         n_records=len(offset),
         slice_index=per_record(selected.slice_indexes),
         offset=offset,
         timestamp=timestamp,
         timestamp_type=timestamp_type,
-        key=_binary(arrow_buffer, key_start, key_size) if columns.key else None,
-        value=_binary(arrow_buffer, value_start, value_size) if columns.value else None,
-        headers=_headers(buffer, arrow_buffer, headers_at, ends) if columns.headers else None,
+        key=key,
+        value=value,
+        headers=headers,
         next_offsets=next_offsets,
     )
 
@@ -335,48 +344,13 @@ def _invalid_field(wrong: npt.NDArray[np.bool_], selected: _SelectedBatches) -> 
     return CorruptBatchError("a record's fields exceed its length", offset=int(selected.base_offsets[batch]))
 
 
-# --- Arrow ------------------------------------------------------------------------------------------------------------
-
-
-def _binary(data: Any, starts: Ints, sizes: Ints) -> Any:
-    """pa.BinaryArray of slices of ``data``, null where the size is -1; a copy.
-
-    The slices are in order and do not overlap. So their boundaries are the offsets of one array over ``data``, and every
-    second element of it is a slice.
-    """
-    n = len(starts)
-    size = int(sizes[0]) if n else 0
-    if size > 0 and (sizes == size).all():
-        return _of_one_size(data, starts, size)
-    bounds = np.empty(2 * n + 1, dtype=np.int32)
-    bounds[0:-1:2] = starts
-    np.add(starts, np.maximum(sizes, 0), out=bounds[1::2], casting="unsafe")
-    bounds[-1] = bounds[-2] if n else 0
-    every = pa.Array.from_buffers(pa.binary(), 2 * n, [None, pa.py_buffer(bounds), data])
-    picked = every.take(to_arrow(np.arange(0, 2 * n, 2, dtype=np.int32)))
-    valid = sizes >= 0
-    if valid.all():
-        return picked
-    _, offsets, content = picked.buffers()
-    return pa.Array.from_buffers(pa.binary(), n, [_bitmap(valid), offsets, content])
-
-
-def _of_one_size(data: Any, starts: Ints, size: int) -> Any:
-    """As :func:`_binary`, for slices of one size, which is above 0: NumPy copies them in half of the time of Arrow's ``take``."""
-    n = len(starts)
-    every = np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
-    bounds = np.arange(0, (n + 1) * size, size, dtype=np.int32)
-    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(bounds), pa.py_buffer(every[starts])])
-
-
-def _bitmap(valid: npt.NDArray[np.bool_]) -> Any:
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+# --- headers ----------------------------------------------------------------------------------------------------------
 
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-def _headers(buffer: Octets, data: Any, positions: Ints, ends: Ints) -> Any:
+def _headers(buffer: Octets, positions: Ints, ends: Ints) -> Any:
     """pa.ListArray of each record's headers; null for a record without headers, as in Spark's own connector.
 
     The first header of every record is read at once, then the second of those that have one, and so on.
@@ -415,12 +389,13 @@ def _headers(buffer: Octets, data: Any, positions: Ints, ends: Ints) -> Any:
             more = np.flatnonzero(left > 1)
             position, last, left, slot = position[more], last[more], left[more] - 1, slot[more] + 1
     entries = pa.StructArray.from_arrays(
-        [_text(_binary(data, key_start, key_size)), _binary(data, value_start, value_size)], names=["key", "value"]
+        [_text(binary_column(buffer, key_start, key_size)), binary_column(buffer, value_start, value_size)],
+        names=["key", "value"],
     )
     return pa.Array.from_buffers(
         pa.list_(entries.type),
         n_records,
-        [_bitmap(counts > 0), pa.py_buffer(offsets.astype(np.int32))],
+        [bitmap(counts > 0), pa.py_buffer(offsets.astype(np.int32))],
         children=[entries],
     )
 

@@ -82,9 +82,10 @@ def record_bounds(
     n_records = int(counts.sum())
     if n_records == 0:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    ends = None
+    # Records that are larger than a producer's batches have a batch each.
+    ends = batch_ends if n_records == len(counts) else None
     n_bytes = int((batch_ends - batch_starts).sum())
-    if n_records >= _MIN_RECORDS_FOR_LANES and n_bytes < n_records * _MAX_RECORD_BYTES_FOR_LANES:
+    if ends is None and n_records >= _MIN_RECORDS_FOR_LANES and n_bytes < n_records * _MAX_RECORD_BYTES_FOR_LANES:
         regular = _regular_bounds(buffer, batch_starts, batch_ends, counts)
         if regular is not None:
             return regular
@@ -97,7 +98,9 @@ def record_bounds(
         wrong = (length < MIN_RECORD_BYTES) | (body[other] + length != ends[other])
         if wrong.any():
             batch = int(np.searchsorted(np.cumsum(counts), other[np.argmax(wrong)], side="right"))
-            raise CorruptBatchError("a record's length is negative or too short", offset=base_offsets[batch])
+            raise CorruptBatchError(
+                "a record's length is negative, too short, or not that of its batch", offset=base_offsets[batch]
+            )
     return body, ends
 
 
