@@ -32,10 +32,10 @@ def bounds_of(batches: list[bytes], counts: list[int], gap: bytes = b"") -> tupl
         data += batch
     first = np.array(starts, dtype=np.int64)
     sizes = np.array([len(batch) for batch in batches], dtype=np.int64)
-    start, end = record_bounds(
+    fields, end = record_bounds(
         np.frombuffer(bytes(data), dtype=np.uint8), first, first + sizes, np.array(counts), list(range(len(batches)))
     )
-    return start.tolist(), end.tolist()
+    return fields.position.tolist(), end.tolist()
 
 
 def plain_bounds(batches: list[bytes], gap: bytes = b"") -> tuple[list[int], list[int]]:

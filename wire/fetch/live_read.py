@@ -97,7 +97,7 @@ class LiveRead(RangeRead):
                 if chunk.parts:
                     self._pieces = self._decoder.decode(chunk)
                     piece = self._next_piece()
-                del chunk
+                del answered, chunk  # both refer to the answer, which must not stay while the next one comes in
             if piece is None and (self._ends.reached or deadline.expired):
                 return None
         return piece

@@ -172,8 +172,8 @@ class RangeRead:
             self._unfinished += [
                 part.progress for part in chunk.parts if not part.progress.finished and part.progress not in known
             ]
-            # Its parts are views of the whole frame, which must not stay while the next one comes in.
-            del chunk
+            # Both refer to the whole frame, which must not stay while the next one comes in.
+            del answered, chunk
 
     # --- sending -----------------------------------------------------------------------------------------------------
 

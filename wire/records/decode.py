@@ -28,6 +28,7 @@ from pykafka_wire.wire.records import batches
 from pykafka_wire.wire.records.batch_framing import FramedBatches, RecordSlice, check_crcs, frame_batches
 from pykafka_wire.wire.records.binary_columns import binary_column, bitmap, value_column
 from pykafka_wire.wire.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor, codec_of
+from pykafka_wire.wire.records.record_fields import FieldReader
 from pykafka_wire.wire.records.record_scanner import MIN_RECORD_BYTES, record_bounds
 from pykafka_wire.wire.records.varints import Ints, Octets, read_varints
 
@@ -271,18 +272,19 @@ def _decode_records(
     selected: _SelectedBatches, columns: Columns, start_offsets: Ints, end_offsets: Ints, next_offsets: Ints
 ) -> DecodedRecords:
     buffer, counts = selected.buffer, selected.counts
-    position, ends = record_bounds(buffer, selected.starts, selected.ends, counts, selected.base_offsets.tolist())
+    fields, ends = record_bounds(buffer, selected.starts, selected.ends, counts, selected.base_offsets.tolist())
 
-    position += 1  # a record's attributes: Kafka uses none so far
-    timestamp_delta, position = read_varints(buffer, position)
-    offset_delta, position = read_varints(buffer, position)
+    fields.skip(1)  # a record's attributes: Kafka uses none so far
+    timestamp_delta = fields.varints()
+    offset_delta = fields.varints()
     if columns.key or columns.value or columns.headers:
-        key_start, key_size, position = _bytes_field(buffer, position, selected)
-        value_start, value_size, headers_at = _bytes_field(buffer, position, selected)
+        key_start, key_size = _bytes_field(fields, selected)
+        value_start, value_size = _bytes_field(fields, selected)
+        headers_at = fields.position
         if (headers_at >= ends).any():
             raise _invalid_field(headers_at >= ends, selected)
     else:
-        key_start = key_size = value_start = value_size = headers_at = position
+        key_start = key_size = value_start = value_size = headers_at = fields.position
 
     offset = np.repeat(selected.base_offsets, counts)
     offset += offset_delta
@@ -326,17 +328,20 @@ def _decode_records(
     )
 
 
-def _bytes_field(buffer: Octets, position: Ints, selected: _SelectedBatches) -> tuple[Ints, Ints, Ints]:
-    """``(start, size, position behind it)`` of the key or value of each record; the size of null is -1.
+def _bytes_field(fields: FieldReader, selected: _SelectedBatches) -> tuple[Ints, Ints]:
+    """``(start, size)`` of the key or value of each record; the size of null is -1.
 
     Damaged data may have any length. A position may lie behind its record, and even behind the buffer, but not so far that it
     overflows: what is read there leads even further, and the caller compares the last position with the record's end.
     """
-    size, start = read_varints(buffer, position)
+    size = fields.varints()
+    start = fields.position
     least, most = int(size.min(initial=0)), int(size.max(initial=0))
-    if least < -1 or most > len(buffer):
-        raise _invalid_field((size < -1) | (size > len(buffer)), selected)
-    return start, size, start + (size if least >= 0 else np.maximum(size, 0))
+    if least < -1 or most > len(selected.buffer):
+        raise _invalid_field((size < -1) | (size > len(selected.buffer)), selected)
+    if most > 0:  # a topic may have no keys
+        fields.jump(size if least >= 0 else np.maximum(size, 0))
+    return start, size
 
 
 def _invalid_field(wrong: npt.NDArray[np.bool_], selected: _SelectedBatches) -> CorruptBatchError:

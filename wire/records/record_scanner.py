@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pykafka_wire.wire.errors import CorruptBatchError
+from pykafka_wire.wire.records.record_fields import FieldReader
 from pykafka_wire.wire.records.regular_batches import regular_ends
 from pykafka_wire.wire.records.varints import Ints, Octets
 
@@ -67,8 +68,8 @@ _STEPS: Final = _steps()
 
 def record_bounds(
     buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints, base_offsets: Sequence[int]
-) -> tuple[Ints, Ints]:
-    """``(start, end)`` of each record's body, behind its length; int64[n_records] each.
+) -> tuple[FieldReader, Ints]:
+    """``(fields, ends)``: a reader of the records' fields, which begin behind their lengths, and int64[n_records], where each ends.
 
     Args:
         buffer: has the records of all batches, in order, with or without gaps between batches.
@@ -81,7 +82,7 @@ def record_bounds(
     """
     n_records = int(counts.sum())
     if n_records == 0:
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        return FieldReader(buffer, np.empty(0, dtype=np.int64)), np.empty(0, dtype=np.int64)
     # Records that are larger than a producer's batches have a batch each.
     ends = batch_ends if n_records == len(counts) else None
     n_bytes = int((batch_ends - batch_starts).sum())
@@ -92,32 +93,36 @@ def record_bounds(
         ends = _scan_lanes(buffer, batch_starts, batch_ends, counts)
     if ends is None:
         ends = _scan_one_by_one(buffer, batch_starts, batch_ends, counts, base_offsets)
-    starts, body, other = _bodies(buffer, batch_starts, counts, ends)
+    fields, starts, other = _fields(buffer, batch_starts, counts, ends)
     if len(other):  # lengths of three bytes and more, or invalid ones
+        body = fields.position
         length, body[other] = _lengths(buffer, starts[other])
+        fields = FieldReader(buffer, body)
         wrong = (length < MIN_RECORD_BYTES) | (body[other] + length != ends[other])
         if wrong.any():
             batch = int(np.searchsorted(np.cumsum(counts), other[np.argmax(wrong)], side="right"))
             raise CorruptBatchError(
                 "a record's length is negative, too short, or not that of its batch", offset=base_offsets[batch]
             )
-    return body, ends
+    return fields, ends
 
 
-def _bodies(buffer: Octets, batch_starts: Ints, counts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
-    """``(starts, starts of bodies, others)`` of records with these ends; others are the numbers of those whose length, as far as
-    two bytes tell it, does not lead to their end."""
+def _fields(buffer: Octets, batch_starts: Ints, counts: Ints, ends: Ints) -> tuple[FieldReader, Ints, Ints]:
+    """``(fields, starts, others)`` of records with these ends; others are the numbers of those whose length, as far as two bytes
+    tell it, does not lead to their end."""
     starts = np.empty(len(ends), dtype=np.int64)
     starts[1:] = ends[:-1]
     starts[np.cumsum(counts) - counts] = batch_starts
-    body = starts + 1
-    words = _words(buffer, starts, body)
-    size = _STEPS.take(words)
-    body += words >> 7 & 1
-    return starts, body, np.flatnonzero(starts + size != ends)
+    fields = FieldReader(buffer, starts)
+    length = fields.pairs()
+    other = np.flatnonzero(starts + _STEPS.take(length) != ends)
+    fields.skip((length >> 7 & 1).astype(np.uint8) + np.uint8(1))
+    return fields, starts, other
 
 
-def _regular_bounds(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> tuple[Ints, Ints] | None:
+def _regular_bounds(
+    buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts: Ints
+) -> tuple[FieldReader, Ints] | None:
     """As :func:`record_bounds` where records differ in size by their deltas only; else None, mostly after a few batches.
 
     Every length is compared with its guess, so the guesses are right if all agree: from the batch's start to its end.
@@ -126,14 +131,14 @@ def _regular_bounds(buffer: Octets, batch_starts: Ints, batch_ends: Ints, counts
     if not first_sizes.all():
         return None
     bounds = None
-    for some in (slice(_SAMPLED_BATCHES), slice(None)):
+    for some in (slice(None, None, -(-len(counts) // _SAMPLED_BATCHES)), slice(None)):
         ends = regular_ends(first_sizes[some], batch_starts[some], batch_ends[some], counts[some])
         if ends is None:
             return None
-        _, body, other = _bodies(buffer, batch_starts[some], counts[some], ends)
+        fields, _, other = _fields(buffer, batch_starts[some], counts[some], ends)
         if len(other):
             return None
-        bounds = body, ends
+        bounds = fields, ends
     return bounds
 
 

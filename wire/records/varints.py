@@ -29,19 +29,32 @@ def read_varints(buffer: Octets, positions: Ints) -> tuple[Ints, Ints]:
     first = buffer.take(positions, mode="clip")
     ends = positions + 1
     if int(first.max(initial=0)) < 0x80:
-        short = (first >> 1).view(np.int8) ^ -(first & 1).view(np.int8)
-        return short.astype(np.int64), ends
+        return one_byte_varints(first), ends
     second = buffer.take(ends, mode="clip")
     two = first >> 7
     ends += two
-    word = (second & -two).astype(np.uint16)
-    word <<= 7
-    word |= first & 0x7F
-    values = ((word >> 1).view(np.int16) ^ -(word & 1).view(np.int16)).astype(np.int64)
+    values = two_byte_varints(first, second)
     more = np.flatnonzero(two & second >> 7)
     if len(more):
-        values[more], ends[more] = _read_long(buffer, (word[more] & 0x3FFF).astype(np.uint64), ends[more])
+        begun = (first[more] & 0x7F).astype(np.uint64) | (second[more] & 0x7F).astype(np.uint64) << np.uint64(7)
+        values[more], ends[more] = _read_long(buffer, begun, ends[more])
     return values, ends
+
+
+def one_byte_varints(first: Octets) -> Ints:
+    """The values of zigzag varints that take one byte each; int64[n]."""
+    values = (first >> 1).view(np.int8) ^ -(first & 1).view(np.int8)
+    return values.astype(np.int64)
+
+
+def two_byte_varints(first: Octets, second: Octets) -> Ints:
+    """The values of zigzag varints that take one byte or two, out of the byte at each position and the following one; int64[n].
+    Meaningless for longer ones."""
+    words = (second & -(first >> 7)).astype(np.uint16)
+    words <<= 7
+    words |= first & 0x7F
+    values = (words >> 1).view(np.int16) ^ -(words & 1).view(np.int16)
+    return values.astype(np.int64)
 
 
 def _read_long(buffer: Octets, values: npt.NDArray[np.uint64], position: Ints) -> tuple[Ints, Ints]:
