@@ -95,14 +95,16 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
         """Arrow record batches of one input partition; runs on an executor."""
-        from pykafka_wire.source.task_reader import read_ranges  # which the driver does not need
+        from pykafka_wire.source.task_reader import batches_for_spark, read_ranges  # which the driver does not need
 
         if isinstance(
             partition, KafkaInputPartition
         ):  # Spark reads InputPartition(None) where there is nothing to read
-            yield from read_ranges(
+            schema = arrow_schema(self._schema)
+            batches = read_ranges(
                 self._options,
                 partition.ranges,
-                arrow_schema(self._schema),
+                schema,
                 reader_schemas=partition.reader_schemas,
             )
+            yield from batches_for_spark(batches, schema)

@@ -94,17 +94,19 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
         """Arrow record batches of one input partition; runs on an executor."""
-        from pykafka_wire.source.task_reader import read_ranges  # which the driver does not need
+        from pykafka_wire.source.task_reader import batches_for_spark, read_ranges  # which the driver does not need
 
         if isinstance(partition, KafkaInputPartition):
-            yield from read_ranges(
+            schema = arrow_schema(self._schema)
+            batches = read_ranges(
                 self._options,
                 partition.ranges,
-                arrow_schema(self._schema),
+                schema,
                 partition.query,
                 partition.reader_schemas,
                 receiver=partition.receiver,
             )
+            yield from batches_for_spark(batches, schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Batch up to ``end`` is done: commit it to the consumer group."""

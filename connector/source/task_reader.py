@@ -45,6 +45,26 @@ _BROKER_MS: Final = 5_000
 _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
 
 
+#: What Spark's worker may keep of a task's first batch while the task runs.
+_MAX_KEPT_BYTES: Final = 1024 * 1024
+
+
+def batches_for_spark(batches: Iterator[Any], schema: Any) -> Iterator[Any]:
+    """``batches``, behind an empty one of ``schema`` (pyarrow's) where the first one is large.
+
+    Spark's worker (4.0 to 4.2) has a reference to the first batch of a task until the task ends, to the others only until the
+    next one.
+    """
+    first = next(batches, None)
+    if first is None:
+        return
+    if first.get_total_buffer_size() > _MAX_KEPT_BYTES:
+        yield pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+    yield first
+    del first
+    yield from batches
+
+
 def read_ranges(
     options: SourceOptions,
     ranges: Sequence[OffsetRange],
@@ -121,6 +141,7 @@ def _read(
                     positions[index] = position
                 if fetched.records.n_records:
                     yield from record_batches(fetched.records, fetched.ranges, schema, decoders)
+                del fetched  # or it would stay in memory while the next answer is received and decoded
             return
         except _LOST as error:
             moved = [replace(r, start_offset=p) for r, p in zip(remaining, positions, strict=True) if p < r.end_offset]

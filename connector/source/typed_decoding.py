@@ -21,10 +21,12 @@ from pykafka_wire.values.registry.framing import header_values
 from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.topic_partitions import OffsetRange
 
-#: Keys and values decoded at a time. Their columns may take several times as much: an int of one byte becomes 8.
-_SLICE_BYTES: Final = 8 * 1024 * 1024
+#: Keys and values decoded at a time. Their columns may take several times as much: an int of one byte becomes 8. Spark's worker
+#: keeps a batch until it gets the next one, so two of these are in memory. As large as the groups in which formats decode
+#: (``values/avro/column_decoder``), so that these need not be joined.
+_SLICE_BYTES: Final = 2 * 1024 * 1024
 #: Small values become large rows by their number.
-_SLICE_RECORDS: Final = 131_072
+_SLICE_RECORDS: Final = 32_768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

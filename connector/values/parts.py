@@ -17,6 +17,13 @@ _NO_PLACE: Final = -2
 _ROWS_OF_A_RUN: Final = 512
 
 
+def joined(columns: list[Any], column_type: pa.DataType) -> Any:
+    """Columns one after the other; a single one itself, which Arrow would copy."""
+    if len(columns) == 1:
+        return columns[0]
+    return pa.concat_arrays(columns) if columns else pa.nulls(0, column_type)
+
+
 def in_order(n_rows: int, column_type: pa.DataType, parts: list[tuple[Ints, Any]]) -> Any:
     """A column of ``n_rows`` of (row numbers, their column) each, later ones first; null in the rows that none has."""
     if len(parts) == 1 and len(parts[0][0]) == n_rows:

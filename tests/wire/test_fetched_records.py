@@ -33,7 +33,7 @@ def batch_bytes(values: list[bytes], codec: Codec = Codec.NONE) -> bytearray:
     return bytearray(batch.data)
 
 
-def arrive(progress: RangeProgress, data: bytes | bytearray) -> ChunkPart:
+def arrive(progress: RangeProgress, data: bytearray | memoryview) -> ChunkPart:
     """What the fetcher makes of `data` at the range's position."""
     start, end = progress.position, progress.range.end_offset
     walked = scan_batches(memoryview(data), start, end)
@@ -133,11 +133,12 @@ def test_what_is_asked_for_grows_to_the_maximum_while_records_are_plain() -> Non
         part = arrive(ranges[0], batch_bytes([b"plain" * 100] * 1000))
         ranges[0].rewind(0)
         list(decoder.decode(Chunk(1, [part])))
+    assert list(decoder.decode(Chunk(1))) == []  # an answer without records, or a request that failed
     assert decoder.max_bytes == 8 << 20
 
 
 def test_an_answer_that_unpacks_to_much_is_handed_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykafka_wire.wire.fetch.fetched_records._DECODED_BYTES", 50_000)
+    monkeypatch.setattr("pykafka_wire.wire.fetch.fetched_records._PIECE_BYTES", 50_000)
     ranges = ranges_of(40, 40)
     counters = FetchCounters()
     decoder = decoder_of(ranges, counters)
@@ -178,8 +179,30 @@ def test_an_answer_that_unpacks_to_much_is_handed_out_in_pieces(monkeypatch: pyt
     assert decoder.max_bytes < before
 
 
+@pytest.mark.parametrize(("codec", "is_held"), [(Codec.NONE, [False]), (Codec.LZ4, [True, False])])
+def test_an_answer_is_freed_before_the_last_of_its_records_are_handed_out(
+    codec: Codec, is_held: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pykafka_wire.wire.fetch.fetched_records._PIECE_BYTES", 5_000)
+    ranges = ranges_of(90, 90)
+    batch = batch_bytes([bytes(100)] * 90, codec)
+    answer = batch * 2
+    view = memoryview(answer)
+    chunk = Chunk(1, [arrive(ranges[0], view[: len(batch)]), arrive(ranges[1], view[len(batch) :])])
+    del view
+    assert [_has_views(answer) for _ in decoder_of(ranges, FetchCounters()).decode(chunk)] == is_held
+
+
+def _has_views(data: bytearray) -> bool:
+    try:
+        data.append(0)
+    except BufferError:
+        return True
+    return False
+
+
 def test_a_corrupt_batch_behind_much_is_fetched_once_more_from_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykafka_wire.wire.fetch.fetched_records._DECODED_BYTES", 10_000)
+    monkeypatch.setattr("pykafka_wire.wire.fetch.fetched_records._PIECE_BYTES", 10_000)
     (progress,) = ranges_of(4)
     decoder = decoder_of([progress], FetchCounters())
     batches = bytearray()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import tracemalloc
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -70,6 +71,21 @@ def test_positions_tell_how_far_each_range_has_come(kafka: Any, topic: Any, clus
         positions.update(chunk.positions)
         assert all(positions[index] > offset for index, offset in seen.items())
     assert positions == {0: 10_000, 1: 10_000, 2: 10_000}
+
+
+def test_no_answer_is_in_memory_while_the_caller_has_its_records(kafka: Any, topic: Any, cluster: Cluster) -> None:
+    name = topic(partitions=1)
+    values = [(0, bytes(390 + i % 20)) for i in range(7_500)]  # small, and of several sizes: Arrow copies those
+    produce(kafka, name, values)
+    held = []
+    tracemalloc.start()
+    try:
+        for chunk in fetch_ranges(cluster, whole(cluster, name), columns=KEY_AND_VALUE, max_bytes=1_000_000):
+            held.append(tracemalloc.get_traced_memory()[0])  # without what Arrow has copied
+            del chunk
+    finally:
+        tracemalloc.stop()
+    assert len(held) > 2 and max(held) < 500_000
 
 
 def test_with_little_room_in_an_answer_every_partition_still_gets_its_turn(

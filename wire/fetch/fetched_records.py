@@ -25,10 +25,12 @@ from pykafka_wire.wire.topic_partitions import OffsetRange
 logger = logging.getLogger(__name__)
 
 #: The first answer of a read is kept small, and later ones shrink again when decoded they are much larger than the
-#: bytes that brought them (compression): at most about DECODED_BYTES are held decoded at a time.
+#: bytes that brought them (compression): about ``_ANSWER_BYTES`` in all.
 _FIRST_MAX_BYTES: Final = 2 * 1024 * 1024
 _LEAST_MAX_BYTES: Final = 256 * 1024
-_DECODED_BYTES: Final = 48 * 1024 * 1024
+_ANSWER_BYTES: Final = 48 * 1024 * 1024
+#: Of an answer, decompressed at a time. While it is decoded it takes some three times as much.
+_PIECE_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -43,7 +45,7 @@ class FetchCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedRecords:
-    """The records of one Fetch answer, many topic-partitions together.
+    """The records of one Fetch answer or a piece of it, many topic-partitions together.
 
     Attributes:
         ranges: the ranges that were asked for, all of them, always the same sequence.
@@ -83,8 +85,8 @@ class ChunkPart:
     next_offset: int
     #: Of the last batch, -1 if unknown.
     leader_epoch: int = -1
-    #: Whether a first part of it has been decoded.
-    partly_decoded: bool = False
+    #: Whether its CRCs have been checked: with the first piece of an answer, those of all.
+    is_checked: bool = False
 
 
 @dataclass(slots=True)
@@ -121,8 +123,11 @@ class ChunkDecoder:
         self.max_bytes = min(max_bytes, _FIRST_MAX_BYTES)
 
     def decode(self, chunk: Chunk) -> Iterator[FetchedRecords]:
-        """The records of `chunk`, normally as one, and several where they unpack to much; without any records where all
+        """The records of `chunk`, as one or, where they unpack to much, in pieces; without any records where all
         batches were empty, control batches or aborted: positions move all the same.
+
+        Takes the parts out of `chunk`, so that the answer's frame is freed before the caller works on the last piece,
+        unless large values are in it.
 
         If a batch is corrupt, every part is decoded by itself, and those that fail are rewound, to be fetched once
         more.
@@ -131,7 +136,10 @@ class ChunkDecoder:
             CorruptBatchError: a batch was corrupt for the second time.
             WireError: what the decoder raises else, with the topic-partition.
         """
-        groups = [chunk.parts]
+        if not chunk.parts:
+            return
+        n_bytes, decoded_bytes = sum(len(part.slice.records) for part in chunk.parts), 0
+        groups, chunk.parts = [chunk.parts], []
         while groups:
             parts = groups.pop()
             try:
@@ -145,7 +153,11 @@ class ChunkDecoder:
                 continue
             if rest:
                 groups.append(rest)
+            decoded_bytes += _size(fetched.records)
+            del parts, rest
             yield fetched
+            del fetched
+        self._adapt_max_bytes(n_bytes, decoded_bytes)
 
     def _fetch_again(self, part: ChunkPart, error: CorruptBatchError, node: int) -> None:
         progress, start_offset = part.progress, part.slice.start_offset
@@ -170,8 +182,8 @@ class ChunkDecoder:
                 [part.slice for part in parts],
                 self._columns,
                 read_committed=self._read_committed,
-                check_crc=self._check_crc,
-                budget_bytes=_DECODED_BYTES,
+                check_crc=self._check_crc and not any(part.is_checked for part in parts),
+                budget_bytes=_PIECE_BYTES,
                 may_overwrite=True,
             )
         except WireError as error:
@@ -195,13 +207,11 @@ class ChunkDecoder:
             if nth in records.unfinished:
                 position = int(records.next_offsets[nth])
                 leader_epoch = leader_epoch_before(part.slice.records, part.slice.batch_starts or (), position)
-                rest.append(replace(part, slice=replace(part.slice, start_offset=position), partly_decoded=True))
+                rest.append(replace(part, slice=replace(part.slice, start_offset=position), is_checked=True))
             else:
                 n_bytes += len(part.slice.records)
             positions[part.progress.index] = position
             part.progress.deliver(position, leader_epoch)
-        if not any(part.partly_decoded for part in parts):
-            self._adapt_max_bytes(n_bytes, records)
         self._counters.n_bytes += n_bytes
         self._counters.n_records += records.n_records
         indexes = np.array([part.progress.index for part in parts], dtype=np.int32)
@@ -213,13 +223,14 @@ class ChunkDecoder:
         )
         return fetched, rest
 
-    def _adapt_max_bytes(self, n_bytes: int, records: DecodedRecords) -> None:
-        """Sets how much to ask for next, from how much `n_bytes` came to when decoded; grows by doubling."""
-        columns = (records.key, records.value, records.headers)
-        decoded_bytes = 24 * records.n_records + sum(column.nbytes for column in columns if column is not None)
-        fitting = n_bytes * _DECODED_BYTES // max(1, decoded_bytes)
-        if records.unfinished:
-            fitting = self.max_bytes // 2
+    def _adapt_max_bytes(self, n_bytes: int, decoded_bytes: int) -> None:
+        """Sets how much to ask for next, from how much an answer of `n_bytes` came to when decoded; grows by doubling."""
+        fitting = n_bytes * _ANSWER_BYTES // max(1, decoded_bytes)
         self.max_bytes = max(
             min(fitting, 2 * self.max_bytes, self._most_bytes), min(_LEAST_MAX_BYTES, self._most_bytes)
         )
+
+
+def _size(records: DecodedRecords) -> int:
+    columns = (records.key, records.value, records.headers)
+    return 24 * records.n_records + sum(int(column.nbytes) for column in columns if column is not None)

@@ -31,7 +31,7 @@ from pykafka_wire.wire.protocol.messages.fetch import FetchPartition, FetchReque
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
-#: Most bytes of one answer and of one partition in it. An answer is decoded as a whole, so this is also the unit of
+#: Most bytes of one answer and of one partition in it. An answer is received as a whole, so this is also the unit of
 #: memory: about two answers per leader are held.
 DEFAULT_MAX_BYTES: Final = 8 * 1024 * 1024
 DEFAULT_MAX_PARTITION_BYTES: Final = 4 * 1024 * 1024
@@ -64,8 +64,8 @@ def fetch_ranges(
     end_wait_ms: int = DEFAULT_END_WAIT_MS,
     counters: FetchCounters | None = None,
 ) -> Iterator[FetchedRecords]:
-    """The records of `ranges` in chunks, each about one Fetch answer; ends when every position has reached its range's
-    end.
+    """The records of `ranges` in chunks, each one Fetch answer or a piece of it; ends when every position has reached its
+    range's end.
 
     Gaps (compaction, control batches, aborted transactions) are stepped over: a range may hold fewer records than
     offsets. The columns are safe to keep; those of large values keep their answer in memory. Memory: about two answers per leader.
@@ -158,22 +158,18 @@ class RangeRead:
             if answered is None:
                 continue
             chunk = self._receive(answered)
+            del answered  # its response is a view of the whole frame, as the chunk's parts are
             self._unfinished = [progress for progress in self._unfinished if not progress.finished]
             self._send()
-            if not chunk.parts:
-                continue
+            answered_ranges = [part.progress for part in chunk.parts]
             for fetched in self._decoder.decode(chunk):
                 self._clock.pause()
                 yield fetched
                 self._clock.resume()
                 del fetched
-            # A part whose batch was corrupt is to be fetched again.
+            # A range whose batch was corrupt is to be fetched again.
             known = set(self._unfinished)
-            self._unfinished += [
-                part.progress for part in chunk.parts if not part.progress.finished and part.progress not in known
-            ]
-            # Both refer to the whole frame, which must not stay while the next one comes in.
-            del answered, chunk
+            self._unfinished += [each for each in answered_ranges if not each.finished and each not in known]
 
     # --- sending -----------------------------------------------------------------------------------------------------
 

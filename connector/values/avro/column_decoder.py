@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from pykafka_wire.values.avro.lanes import Lanes
 from pykafka_wire.values.avro.scalar_steps import Step
+from pykafka_wire.values.parts import joined
 from pykafka_wire.values.payloads import Flags, Payloads
 
 #: Lanes per group, chosen so that their data fits the cache.
@@ -35,5 +36,4 @@ def decode(payloads: Payloads, step: Step, column_type: pa.DataType) -> tuple[An
         lanes = Lanes.of(Payloads(payloads.data, payloads.starts[some], payloads.ends[some]))
         columns.append(step.read(lanes))
         failed.append(lanes.failed | (lanes.position != lanes.end))
-    column = pa.concat_arrays(columns) if columns else pa.nulls(0, column_type)
-    return column, np.concatenate(failed)
+    return joined(columns, column_type), np.concatenate(failed)

@@ -22,7 +22,7 @@ from pykafka_wire.values.json.column_types import ColumnType, InDoubtError, NotI
 from pykafka_wire.values.json.document_blocks import Block, BlockError, documents_of, object_bounds
 from pykafka_wire.values.json.flat_reading import FlatReader
 from pykafka_wire.values.json.reading import parse_json
-from pykafka_wire.values.parts import in_order
+from pykafka_wire.values.parts import in_order, joined
 from pykafka_wire.values.payloads import Flags, Ints, Payloads, RowReader
 
 _log: Final = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class JsonReader:
         for first, last in self._ranges(payloads, _BLOCK_BYTES):
             block = Block(documents.slice(first, last - first), sizes[first:last], whole[first:last], scale)
             columns += self._columns(block, pace)
-        return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
+        return joined(columns, self.column_type)
 
     @property
     def _max_rows(self) -> int:

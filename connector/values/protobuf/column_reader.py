@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
+from pykafka_wire.values.parts import joined
 from pykafka_wire.values.payloads import Flags, Payloads
 from pykafka_wire.values.protobuf.lanes import Data, Lanes
 from pykafka_wire.values.protobuf.message_columns import Messages
@@ -31,5 +31,4 @@ def read_messages(payloads: Payloads, messages: Messages) -> tuple[Any, Flags]:
         columns.append(messages.read(lanes, None))
         failed.append(lanes.failed)
         first = last
-    column = pa.concat_arrays(columns) if columns else pa.nulls(0, messages.type)
-    return column, np.concatenate(failed)
+    return joined(columns, messages.type), np.concatenate(failed)

@@ -5,16 +5,23 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import weakref
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.source.task_reader import _may_come_back
+from pykafka_wire.source import task_reader
+from pykafka_wire.source.task_reader import _may_come_back, batches_for_spark, read_ranges
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import LogEndError, OffsetOutOfRangeError, WireError
+from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
 from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topic_partitions import OffsetRange
+from tests.connector.parsed_options import batch
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 RANGE = OffsetRange(topic="t", partition=0, start_offset=10, end_offset=100)
@@ -68,6 +75,7 @@ from pykafka_wire.source.task_reader import record_batch
 from pykafka_wire.wire.records.decode import Columns, decode
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.topic_partitions import OffsetRange
+from tests.connector.parsed_options import batch
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 TYPES = {
@@ -123,3 +131,63 @@ def test_a_worker_reads_and_writes_without_loading_pandas() -> None:
         [sys.executable, "-c", READ_AND_WRITE], input=data, capture_output=True, check=True, timeout=120
     )
     assert read.stdout.split() == [b"6", b"False"]
+
+
+NESTED = pa.schema(
+    [
+        pa.field(
+            "value",
+            pa.struct([pa.field("id", pa.int64()), pa.field("lines", pa.list_(pa.map_(pa.string(), pa.date32())))]),
+        ),
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+def nested_batch(key: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"value": {"id": 1, "lines": [[("a", 2)]]}, "key": key, "timestamp": 3}], NESTED)
+
+
+def test_a_task_begins_with_an_empty_batch_where_spark_would_keep_a_large_one() -> None:
+    large, small = nested_batch(bytes(2 << 20)), nested_batch(b"key")
+    empty, *others = batches_for_spark(iter([large, small]), NESTED)
+    assert (empty.num_rows, empty.schema) == (0, NESTED)
+    assert others == [large, small]
+    assert list(batches_for_spark(iter([small, large]), NESTED)) == [small, large]
+    assert list(batches_for_spark(iter([]), NESTED)) == []
+
+
+def test_the_records_of_an_answer_are_freed_before_the_next_one_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    freed: list[bool] = []
+
+    def fetched_ranges(*_: object, **__: object) -> Iterator[FetchedRecords]:
+        for _ in range(3):
+            fetched = fetched_records()
+            offsets = weakref.ref(fetched.records.offset)
+            yield fetched
+            del fetched
+            freed.append(offsets() is None)
+
+    monkeypatch.setattr(task_reader, "fetch_ranges", fetched_ranges)
+    options = batch()
+    schema = pa.schema([("offset", pa.int64())])
+    for found in read_ranges(options, [RANGE], schema, cluster=Cluster(options.client)):
+        assert found.num_rows == 5
+        del found
+    assert freed == [True] * 3
+
+
+def fetched_records() -> FetchedRecords:
+    records = DecodedRecords(
+        n_records=5,
+        slice_index=np.zeros(5, dtype=np.int32),
+        offset=np.arange(10, 15),
+        timestamp=np.empty(0, dtype=np.int64),
+        timestamp_type=np.empty(0, dtype=np.int32),
+        key=None,
+        value=None,
+        headers=None,
+        next_offsets=np.array([15]),
+    )
+    return FetchedRecords(ranges=[RANGE], records=records, positions={0: 15}, n_bytes=0)

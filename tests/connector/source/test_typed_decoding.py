@@ -69,7 +69,7 @@ def test_a_large_response_is_decoded_in_slices_and_no_row_moves() -> None:
     values = [b"%d" % n + b" " * 900 if n % 7 else None for n in range(30_000)]
     records = decoded(values)
     sizes = [sum(len(value) for value in piece.value.to_pylist() if value) for piece in slices(records)]
-    assert len(sizes) > 1 and max(sizes) <= 8 * 1024 * 1024 and sum(sizes) == sum(map(len, filter(None, values)))
+    assert len(sizes) > 1 and max(sizes) <= 2 * 1024 * 1024 and sum(sizes) == sum(map(len, filter(None, values)))
     found = batches(records, valueFormat="json", valueSchema="BIGINT")
     assert len(found) == len(sizes)
     assert [row["value"] for each in found for row in each.to_pylist()] == [n if n % 7 else None for n in range(30_000)]
