@@ -39,6 +39,8 @@ from tests.brokers.kfake import kfake
 from tests.brokers.lacks import fails_for
 from tests.brokers.mock_cluster import MockCluster, mock_cluster
 from tests.quick_start import JVM_OPTIONS, QUICK_GROUPS, quick_spark
+from tests.scheduling import FromBothEnds, in_order
+from tests.shared_servers import SERVERS, SharedServers, fixtures_of, shared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +81,7 @@ class ClusterFactory(Protocol):
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SERVERS] = SharedServers()
     if config.getoption("numprocesses", None) and named_cluster() is not None:
         raise pytest.UsageError(
             "tests on named brokers share them, and some take topics of the same name: run them with WORKERS=0"
@@ -95,25 +98,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _add_markers(item)
     chosen = yield  # -m and -k have chosen: what they leave out is nobody's news
     _leave_out(config, items)
+    servers = config.stash[SERVERS]
+    servers.plan(items)
     if hasattr(config, "workerinput"):
-        # pytest-xdist's workers take the files in this order, the last worker from its end (tests/scheduling.py).
-        files_with_spark = {item.path for item in items if item.get_closest_marker("spark")}
-        files_with_brokers = {item.path for item in items if item.get_closest_marker("broker")}
-        items.sort(key=lambda item: (item.path not in files_with_spark, item.path not in files_with_brokers))
+        in_order(items, servers)
     return chosen
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    outcome = yield
+    if nextitem is None or nextitem.path != item.path:
+        servers = item.config.stash[SERVERS]
+        servers.end_all_but(servers.needed(nextitem.path) if nextitem is not None else ())
+    return outcome
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[SERVERS].end_all_but(())
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     if config.getoption("dist") != "loadfile":
         return None
-    from tests.scheduling import FromBothEnds
-
     return FromBothEnds(config, log)
 
 
 def _add_markers(item: pytest.Item) -> None:
-    fixtures = set(getattr(item, "fixturenames", ()))
+    fixtures = set(fixtures_of(item))
     if fixtures & BROKER_FIXTURES:
         item.add_marker("broker")
     if "spark" in fixtures:
@@ -133,7 +146,7 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         needed = [feature for marker in item.iter_markers("needs") for feature in marker.args]
         reasons = lacking(needed)
-        other = fails_for(BROKERS, item.nodeid, getattr(item, "fixturenames", ()))
+        other = fails_for(BROKERS, item.nodeid, fixtures_of(item))
         reasons += [other] if other else []
         if reasons:
             left_out[reasons[0]] += 1
@@ -224,15 +237,15 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaTools]:
         cluster.close()
 
 
-@pytest.fixture(scope="session")
-def kafka_tv1() -> Iterator[LocalCluster]:
+@pytest.fixture
+def kafka_tv1(request: pytest.FixtureRequest) -> LocalCluster:
     """A broker that speaks the first transaction protocol, looks for timed-out transactions every half second, and judges
     quotas by the last second, not the last ten."""
     properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500", "quota.window.num": "2"}
     both = not lacking(["second transaction protocol"])
     first = ["--feature", "transaction.version=1"] if both else []
-    with LocalCluster(1, properties, version=BROKERS, format_arguments=first, jvm_options=JVM_OPTIONS) as cluster:
-        yield cluster
+    brokers = LocalCluster(1, properties, version=BROKERS, format_arguments=first, jvm_options=JVM_OPTIONS)
+    return shared(request, lambda: brokers)
 
 
 @pytest.fixture(params=["TV1", pytest.param("TV2", marks=pytest.mark.needs("second transaction protocol"))])
@@ -241,25 +254,23 @@ def transaction_version_brokers(request: pytest.FixtureRequest) -> tuple[str, Ka
     return request.param, request.getfixturevalue("kafka_tv1" if request.param == "TV1" else "kafka")
 
 
-@pytest.fixture(scope="session")
-def secured_kafka(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+@pytest.fixture
+def secured_kafka(java: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Secured:
     """One broker with a listener for each way of securing one."""
     from tests.wire.secured import secured
 
-    with secured(tmp_path_factory.mktemp("secured")) as running:
-        yield running
+    return shared(request, lambda: secured(tmp_path_factory.mktemp("secured")))
 
 
-@pytest.fixture(scope="session")
-def registry_url(java: None, request: pytest.FixtureRequest) -> Iterator[str]:
+@pytest.fixture
+def registry_url(java: None, request: pytest.FixtureRequest) -> str:
     """A real schema registry, Apicurio's, that speaks Confluent's API. A download is announced past pytest's capture."""
     from tests.connector.values.apicurio import apicurio, unpacked
 
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         unpacked()
-    with apicurio() as url:
-        yield url
+    return shared(request, apicurio)
 
 
 @pytest.fixture

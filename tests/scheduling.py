@@ -1,9 +1,26 @@
-"""Which process of pytest-xdist takes which files of tests."""
+"""Which process of pytest-xdist takes which files of tests, and in which order."""
 
 from __future__ import annotations
 
+import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
+
+from tests.shared_servers import SharedServers, fixtures_of
+
+
+def in_order(items: list[pytest.Item], servers: SharedServers) -> None:
+    """Files with Spark first, then those that start servers, then those with brokers: the order of how long they take. Those
+    that share servers follow each other."""
+    with_spark = {item.path for item in items if item.get_closest_marker("spark")}
+    with_servers = {item.path for item in items if {"java", "kafka_cluster"} & {*fixtures_of(item)}}
+    with_brokers = {item.path for item in items if item.get_closest_marker("broker")}
+
+    def place(item: pytest.Item) -> tuple[bool, bool, bool, list[str]]:
+        path = item.path
+        return path not in with_spark, path not in with_servers, path not in with_brokers, sorted(servers.needed(path))
+
+    items.sort(key=place)
 
 
 class FromBothEnds(LoadFileScheduling):

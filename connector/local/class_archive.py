@@ -21,7 +21,7 @@ from pykafka_wire.local.jars import downloading, release
 from pykafka_wire.local.java import Java
 from pykafka_wire.local.node import JavaLauncher, Node, log_says_started, random_cluster_id
 from pykafka_wire.local.process import LocalClusterError, PortTakenError, Watchdog, run_java
-from pykafka_wire.local.settings import CONTROLLER_ID, INTERNAL, ClusterPlan, Listener, combined_properties
+from pykafka_wire.local.settings import INTERNAL, ClusterPlan, Listener, combined_properties
 
 CHECK_TIMEOUT_S = 60.0
 
@@ -93,12 +93,12 @@ def _record(archive: Path, launcher: JavaLauncher, folder: Path, ports: Sequence
         LocalClusterError: it did not start, or not end.
     """
     listener = Listener(name=INTERNAL, protocol="PLAINTEXT", port=ports[0])
-    plan = ClusterPlan(brokers=1, controller_port=ports[1], listeners={CONTROLLER_ID: [listener]})
+    plan = ClusterPlan(brokers=1, controller_port=ports[1], listeners={1: [listener]})
     watchdog = Watchdog(folder)
     try:
         node = Node(
             name="node",
-            node_id=CONTROLLER_ID,
+            node_id=plan.controller_id,
             folder=folder / "node",
             launcher=launcher,
             watchdog=watchdog,

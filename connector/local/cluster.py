@@ -1,4 +1,4 @@
-"""A real Kafka cluster on this machine: one to three brokers, and the controller in a process of its own.
+"""A real Kafka cluster on this machine: a broker that is its own controller, or two or three brokers and a controller.
 
 Owns: the cluster's ports, its temporary folder, the order of starting, and that nothing is left behind.
 Must not know: Spark, and the project's own Kafka client (which is tested against what is started here).
@@ -42,6 +42,7 @@ from pykafka_wire.local.settings import (
     ClusterPlan,
     Listener,
     broker_properties,
+    combined_properties,
     controller_properties,
     old_broker_properties,
     zookeeper_properties,
@@ -65,7 +66,7 @@ class LocalCluster(KafkaTools):
     Args:
         nodes: 1 to 3 brokers, with node ids from 1. Topics have a replica on each of them by default.
         properties: broker settings, for brokers and controller alike; they override the project's own.
-        version: of Apache Kafka. Below 3, ZooKeeper replaces the controller.
+        version: of Apache Kafka. Below 3.3, ZooKeeper replaces the controller.
         listeners: further listeners by name, each with its security protocol, such as {"MTLS": "SSL"}; see `bootstrap`.
         format_arguments: for ``StorageTool format``, such as ["--feature", "transaction.version=1"].
         jvm_options: for the brokers and the controller, such as ["-Djava.security.krb5.conf=…"].
@@ -116,10 +117,10 @@ class LocalCluster(KafkaTools):
 
     @property
     def controller(self) -> Node:
-        """The controller, or the ZooKeeper of brokers older than 3."""
-        if self._controller is None:
+        """The controller, which a single broker is itself, or the ZooKeeper of brokers older than 3.3."""
+        if self._folder is None:
             raise LocalClusterError("the cluster is not running")
-        return self._controller
+        return self._controller or self.nodes[0]
 
     @property
     def folder(self) -> Path:
@@ -233,6 +234,10 @@ class LocalCluster(KafkaTools):
                 ready=ready,
             )
 
+        if kraft and self._size == 1:
+            name = "broker-1"
+            self.nodes = [node(name, 1, "kafka.Kafka", combined_properties(plan, folder / name))]
+            return
         if kraft:
             name = "controller"
             self._controller = node(name, CONTROLLER_ID, "kafka.Kafka", controller_properties(plan, folder / name))

@@ -89,7 +89,7 @@ def cache_dir() -> Path:
 
 
 def kafka_jars(version: str = KAFKA_VERSION) -> list[Path]:
-    """Every jar of a Kafka broker and of its command-line tools, with ZooKeeper's for brokers older than 3."""
+    """Every jar of a Kafka broker and of its command-line tools, with ZooKeeper's for brokers older than 3.3."""
     # 2.6 was the first release whose recommended build is for Scala 2.13.
     scala = "2.12" if release(version) < (2, 6) else "2.13"
     coordinates = [

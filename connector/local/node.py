@@ -211,10 +211,10 @@ class Node:
         self._process.resume()
 
     def _format(self) -> None:
-        if self.listeners:
-            self._format_broker()
-        else:
+        if "controller" in self.properties["process.roles"]:
             self._format_controller()
+        else:
+            self._format_broker()
         self._formatted = True
 
     def _format_broker(self) -> None:

@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 INTERNAL = "INTERNAL"
 EXTERNAL = "EXTERNAL"
 CONTROLLER = "CONTROLLER"
-# Brokers have the ids 1 to 3.
+# Brokers have the ids 1 to 3. This is the controller's where it is a process of its own, and ZooKeeper's.
 CONTROLLER_ID = 100
 
 # The external listener is advertised by a name, as real ones are. It resolves to ::1 first on most machines, where
@@ -51,6 +51,11 @@ class ClusterPlan:
     controller_port: int
     listeners: Mapping[int, Sequence[Listener]] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def controller_id(self) -> int:
+        """With KRaft a single broker is the controller, too."""
+        return 1 if self.brokers == 1 else CONTROLLER_ID
 
 
 def common_properties(brokers: int) -> dict[str, str]:
@@ -86,12 +91,12 @@ def common_properties(brokers: int) -> dict[str, str]:
 
 
 def controller_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
-    """``server.properties`` of the controller, a process of its own: with combined nodes the loss of one that holds
-    the quorum's majority would take the whole cluster down."""
+    """``server.properties`` of the controller of several brokers, a process of its own: with combined nodes the loss of one that
+    holds the quorum's majority would take the whole cluster down."""
     return {
         "process.roles": "controller",
-        "node.id": str(CONTROLLER_ID),
-        "controller.quorum.voters": f"{CONTROLLER_ID}@{HOST}:{plan.controller_port}",
+        "node.id": str(plan.controller_id),
+        "controller.quorum.voters": f"{plan.controller_id}@{HOST}:{plan.controller_port}",
         "controller.listener.names": CONTROLLER,
         "listeners": f"{CONTROLLER}://{HOST}:{plan.controller_port}",
         "listener.security.protocol.map": _protocol_map(plan),
@@ -102,11 +107,11 @@ def controller_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
 
 
 def broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict[str, str]:
-    """``server.properties`` of broker `node_id` for Kafka 3 and newer."""
+    """``server.properties`` of broker `node_id` for Kafka 3 and newer, where there are several."""
     return {
         "process.roles": "broker",
         "node.id": str(node_id),
-        "controller.quorum.voters": f"{CONTROLLER_ID}@{HOST}:{plan.controller_port}",
+        "controller.quorum.voters": f"{plan.controller_id}@{HOST}:{plan.controller_port}",
         "controller.listener.names": CONTROLLER,
         **_listener_properties(plan, node_id),
         "log.dirs": str(folder / "data"),
@@ -117,8 +122,9 @@ def broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict[str
 
 
 def combined_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
-    """``server.properties`` of a node that is the controller and the plan's only broker, whose id is the controller's."""
-    properties = broker_properties(plan, CONTROLLER_ID, folder)
+    """``server.properties`` of the plan's only broker, which is the controller, too: half of the processes, of their memory and of
+    what they compute while they are idle."""
+    properties = broker_properties(plan, plan.controller_id, folder)
     listeners = f"{properties['listeners']},{CONTROLLER}://{HOST}:{plan.controller_port}"
     return {**properties, "process.roles": "broker,controller", "listeners": listeners}
 

@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from pykafka_wire.local import LocalCluster
 from tests.quick_start import JVM_OPTIONS
+from tests.shared_servers import shared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,8 +257,8 @@ def queries(spark: Any, kafka: Any, tmp_path: Path) -> Queries:
     return Queries(spark, kafka.bootstrap_servers, tmp_path)
 
 
-@pytest.fixture(scope="session")
-def guarded_kafka(java: None) -> Iterator[LocalCluster]:
+@pytest.fixture
+def guarded_kafka(java: None, request: pytest.FixtureRequest) -> LocalCluster:
     """A broker with ACLs: whoever comes by a plaintext listener may do everything, alice and bob by SASL nothing."""
     users = " ".join(f'user_{name}="{name}-secret"' for name in ("alice", "bob"))
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -268,13 +269,13 @@ def guarded_kafka(java: None) -> Iterator[LocalCluster]:
         "listener.name.sasl.plain.sasl.jaas.config": f"{login} {users};",
     }
     listeners = {"SASL": "SASL_PLAINTEXT"}
-    with LocalCluster(properties=properties, listeners=listeners, jvm_options=JVM_OPTIONS) as cluster:
-        yield cluster
+    brokers = LocalCluster(properties=properties, listeners=listeners, jvm_options=JVM_OPTIONS)
+    return shared(request, lambda: brokers)
 
 
-@pytest.fixture(scope="session")
-def unreachable_kafka(java: None) -> Iterator[LocalCluster]:
+@pytest.fixture
+def unreachable_kafka(java: None, request: pytest.FixtureRequest) -> LocalCluster:
     """A broker that tells its clients to come to an address where nobody listens."""
     properties = {"advertised.listeners": "INTERNAL://127.0.0.1:1,EXTERNAL://127.0.0.1:1"}
-    with LocalCluster(properties=properties, jvm_options=JVM_OPTIONS) as cluster:
-        yield cluster
+    brokers = LocalCluster(properties=properties, jvm_options=JVM_OPTIONS)
+    return shared(request, lambda: brokers)

@@ -178,7 +178,8 @@ def test_closing_leaves_no_process_no_folder_and_no_listener() -> None:
     cluster = LocalCluster(listeners={"SECOND": "PLAINTEXT"}, jvm_options=JVM_OPTIONS)
     cluster.start()
     folder, port = cluster.folder, int(cluster.bootstrap("SECOND").split(":")[1])
-    assert len(processes_of(folder)) == 3  # broker, controller, watchdog
+    assert len(processes_of(folder)) == 2  # the broker, which is the controller, too, and the watchdog
+    assert cluster.controller is cluster.nodes[0]
     assert brokers_seen_by(cluster.bootstrap("SECOND")) == {1: f"127.0.0.1:{port}"}
     cluster.nodes[0].pause()  # not even a frozen one stays
     cluster.close()
@@ -222,7 +223,7 @@ def test_no_broker_outlives_its_owner(ending: str) -> None:
     folder = Path(path)
     assert running == "True"
     if ending == "killed":
-        assert len(processes_of(folder)) == 3
+        assert len(processes_of(folder)) == 2
         owner.kill()
     owner.communicate(timeout=60)
     wait_for(lambda: processes_of(folder) == [] and not folder.exists())

@@ -18,6 +18,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from tests.broker_features import BROKERS
 from tests.quick_start import JVM_OPTIONS, QUICK_GROUPS
+from tests.shared_servers import shared
 from tests.wire.both_brokers import await_brokers
 from tests.wire.transaction_records import ClusterOf
 
@@ -36,22 +37,17 @@ def cloud_stub() -> Iterator[CloudStub]:
         yield stub
 
 
-@pytest.fixture(scope="session")
-def _two_brokers(java: None) -> Iterator[LocalCluster]:
+@pytest.fixture
+def two_brokers(java: None, request: pytest.FixtureRequest) -> LocalCluster:
+    """A cluster of two brokers, both running; a test may kill one."""
     # The cleaner's pause is 15 s by default; sessions are short so that a killed broker is missed soon.
     properties = {"log.cleaner.backoff.ms": "200", "broker.session.timeout.ms": "3000", **QUICK_GROUPS}
-    with LocalCluster(2, properties, version=BROKERS, jvm_options=JVM_OPTIONS) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def two_brokers(_two_brokers: LocalCluster) -> LocalCluster:
-    """A cluster of two brokers, both running; a test may kill one."""
-    for node in _two_brokers.nodes:
+    brokers = shared(request, lambda: LocalCluster(2, properties, version=BROKERS, jvm_options=JVM_OPTIONS))
+    for node in brokers.nodes:
         if not node.running:
             node.start()
-    await_brokers(_two_brokers)
-    return _two_brokers
+    await_brokers(brokers)
+    return brokers
 
 
 @pytest.fixture
