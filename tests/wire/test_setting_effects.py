@@ -94,8 +94,16 @@ def with_needs(names: Iterable[str]) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def at_the_defaults(secured_kafka: Secured, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any, Any], str]:
-    known: dict[Any, str] = {}
+def known_at_the_defaults() -> dict[Any, str]:
+    """The traces of actions at the defaults, each of which is done once."""
+    return {}
+
+
+@pytest.fixture
+def at_the_defaults(
+    secured_kafka: Secured, tmp_path_factory: pytest.TempPathFactory, known_at_the_defaults: dict[Any, str]
+) -> Callable[[Any, Any], str]:
+    known = known_at_the_defaults
 
     def text(action: Callable[[Rig, dict[str, str]], None], topic: Any) -> str:
         if action not in known:

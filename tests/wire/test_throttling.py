@@ -42,7 +42,7 @@ def waits(trace: Path, api: str) -> list[tuple[timedelta, timedelta]]:
     return waits
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def slow_client(kafka_tv1: Any) -> str:
     """A client id with a quota."""
     client = f"slow-{uuid.uuid4().hex[:8]}"
