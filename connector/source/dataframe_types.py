@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from pyspark.sql.types import DataType, StructType
 
-from pykafka_wire.column_selection import check_whole, column_names
+from pykafka_wire.column_selection import WHOLE, check_whole, column_names
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.options.source import SchemaOptions
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
@@ -40,7 +40,7 @@ def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, Re
     registry = registry_in(columns)
     types: dict[str, DataType] = {}
     for name in names:
-        selected = options.columns.get(name, {})
+        selected = options.columns.get(name, WHOLE)
         if name in readers:
             types[name] = spark_type(readers[name].column_type(registry, selected, name))
         else:

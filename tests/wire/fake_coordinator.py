@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
+from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.groups.strategies import encode_assignment
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.consumer_group import (
@@ -30,7 +33,9 @@ from pykafka_wire.wire.protocol.messages.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from pykafka_wire.wire.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchResponse
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
+from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import CLOSE, VERSIONS, FakeBroker, versions_response
 
@@ -131,3 +136,18 @@ def itself(broker: FakeBroker, request: FindCoordinatorRequest) -> FindCoordinat
             for key in request.coordinator_keys
         ]
     )
+
+
+@contextmanager
+def offsets_coordinator(
+    highest: int, answer: Callable[[OffsetFetchRequest, int], OffsetFetchResponse]
+) -> Iterator[tuple[FakeBroker, Cluster]]:
+    """A coordinator that answers OffsetFetch up to version `highest`, and a client of it."""
+    with FakeBroker(1) as fake:
+        fake.speak({9: (1, highest), 10: (0, 2)})
+        fake.on[OffsetFetchRequest] = answer
+        fake.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
+            node_id=1, host="127.0.0.1", port=fake.port
+        )
+        with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", fake.port),))) as cluster:
+            yield fake, cluster

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
@@ -37,6 +36,7 @@ from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.wire.fake_broker import VERSIONS, FakeBroker, versions_response
+from tests.wire.fake_coordinator import offsets_coordinator
 
 T0 = TopicPartition("t", 0)
 
@@ -179,7 +179,7 @@ def test_what_is_refused_for_the_whole_group_ends_a_commit(code: int, portions: 
     assert commit.portions == portions
 
 
-def unknown_group(version: int) -> OffsetFetchResponse:
+def unknown_group(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
     """GROUP_ID_NOT_FOUND where an OffsetFetch response has room for it in this version."""
     if version >= 8:
         return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=69)])
@@ -189,22 +189,9 @@ def unknown_group(version: int) -> OffsetFetchResponse:
     return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=[partition])])
 
 
-@contextmanager
-def coordinator(highest: int, answer: Callable[[int], OffsetFetchResponse]) -> Iterator[Cluster]:
-    """A client of a coordinator that answers OffsetFetch up to version `highest`."""
-    with FakeBroker(1) as fake:
-        fake.speak({9: (1, highest), 10: (0, 2)})
-        fake.on[OffsetFetchRequest] = lambda request, version: answer(version)
-        fake.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
-            node_id=1, host="127.0.0.1", port=fake.port
-        )
-        with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", fake.port),))) as cluster:
-            yield cluster
-
-
 @pytest.mark.parametrize("highest", [1, 7, 9])
 def test_a_group_that_the_broker_does_not_know_has_committed_nothing(highest: int) -> None:
-    with coordinator(highest, unknown_group) as cluster:
+    with offsets_coordinator(highest, unknown_group) as (_, cluster):
         assert fetch_offsets(cluster, "g", [T0], require_stable=True) == {}
 
 
@@ -213,7 +200,7 @@ def test_a_response_without_the_group_is_an_error_and_not_no_offsets(groups: lis
     response = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=each, topics=[]) for each in groups])
     for partitions in ([T0], None):
         with (
-            coordinator(9, lambda version: response) as cluster,
+            offsets_coordinator(9, lambda request, version: response) as (_, cluster),
             pytest.raises(ProtocolError, match=f"for group 'g' has the offsets of {answered}"),
         ):
             fetch_offsets(cluster, "g", partitions)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.groups import ListedGroup, list_groups
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.groups.offsets_of_groups import fetch_offsets_of_groups
-from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -25,7 +22,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
 )
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
-from tests.wire.fake_broker import FakeBroker
+from tests.wire.fake_coordinator import offsets_coordinator
 
 T0 = TopicPartition("t", 0)
 
@@ -54,19 +51,6 @@ def test_the_number_of_requests_does_not_grow_with_the_groups(kafka: Any, topic:
     assert n_requests == [1, 1]
 
 
-@contextmanager
-def coordinator(highest: int, answer: Callable[[OffsetFetchRequest], OffsetFetchResponse]) -> Iterator[Any]:
-    """A broker that answers OffsetFetch up to version `highest`, and a client of it."""
-    with FakeBroker(1) as fake:
-        fake.speak({9: (1, highest), 10: (0, 2)})
-        fake.on[OffsetFetchRequest] = lambda request, version: answer(request)
-        fake.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
-            node_id=1, host="127.0.0.1", port=fake.port
-        )
-        with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", fake.port),))) as cluster:
-            yield fake, cluster
-
-
 def test_a_group_that_has_moved_is_asked_for_again_and_one_that_is_refused_is_left_out() -> None:
     refused = {"moved": 16, "forbidden": 30, "unknown": 69}
     partition = OffsetFetchResponsePartitions(partition_index=0, committed_offset=7, metadata="", error_code=0)
@@ -78,13 +62,13 @@ def test_a_group_that_has_moved_is_asked_for_again_and_one_that_is_refused_is_le
         topics = [] if code else [OffsetFetchResponseTopics(name="t", partitions=partitions)]
         return OffsetFetchResponseGroup(group_id=name, topics=topics, error_code=code)
 
-    def answer(request: OffsetFetchRequest) -> OffsetFetchResponse:
+    def answer(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
         names = [group.group_id for group in request.groups]
         if len(names) == 1:
             del refused["moved"]
         return OffsetFetchResponse(groups=[of_group(name) for name in names])
 
-    with coordinator(9, answer) as (fake, cluster):
+    with offsets_coordinator(9, answer) as (fake, cluster):
         names = ["there", "moved", "forbidden", "unknown", "forbidden topic"]
         found = fetch_offsets_of_groups(cluster, map(listed, names))
         assert fake.count(OffsetFetchRequest) == 2
@@ -93,12 +77,12 @@ def test_a_group_that_has_moved_is_asked_for_again_and_one_that_is_refused_is_le
 
 
 def test_an_old_coordinator_is_asked_group_by_group() -> None:
-    def answer(request: OffsetFetchRequest) -> OffsetFetchResponse:
+    def answer(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
         offset = OffsetFetchResponsePartition(partition_index=0, committed_offset=int(request.group_id), metadata=None)
         if request.group_id == "3":
             return OffsetFetchResponse(error_code=30, topics=[])
         return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=[offset])])
 
-    with coordinator(7, answer) as (_, cluster):
+    with offsets_coordinator(7, answer) as (_, cluster):
         found = fetch_offsets_of_groups(cluster, map(listed, ["1", "2", "3"]))
     assert found == {"1": {T0: CommittedOffset(1)}, "2": {T0: CommittedOffset(2)}}
