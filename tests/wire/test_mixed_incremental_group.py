@@ -87,10 +87,13 @@ def test_ours_and_javas_hand_partitions_over_one_by_one(
     assert len(times) == count
     twice = {record for record, n in times.items() if n > 1}
     assert twice <= {*victim.records, *theirs.records}, "records of members that could commit were read again"
-    # Of both members that were killed a record may be, and then of a third one: neither could commit it.
+    # Of both members that were killed a record may be, and then of a third one: neither could commit it. With the classic protocol
+    # Java's member commits before it joins again, and goes on reading until a partition is taken from it (KAFKA-14196): the victim
+    # reads these records again, and `first` after it.
     events = [(member.name, member.events) for member in members]
+    uncommitted = {*victim.records} if javas is JAVAS else set()
     for other in (theirs, again):
-        both = sorted({*first.records} & {*other.records})
+        both = sorted({*first.records} & {*other.records} - uncommitted)
         assert not both, (other.name, both[0], both[-1], events)
     for member in members:
         read_again = sorted(record for record, n in Counter(member.records).items() if n > 1)
