@@ -110,6 +110,11 @@ def select_type(column_type: Any, selection: Selection, path: str) -> Any:
     if pa.types.is_list(column_type):
         item = column_type.value_field
         return pa.list_(item.with_type(select_type(item.type, selection, path)))
+    if pa.types.is_map(column_type):
+        raise SchemaError(
+            f"columns selects {path}.{next(iter(selection))}, but {path} is a map, of which no part can be selected: "
+            f"select {path} whole."
+        )
     if not pa.types.is_struct(column_type):
         check_whole(selection, path, str(column_type))
     fields: Mapping[str, Any] = {field.name: field for field in column_type}
