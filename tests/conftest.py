@@ -107,11 +107,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    outcome = yield
-    if nextitem is None or nextitem.path != item.path:
-        servers = item.config.stash[SERVERS]
-        servers.end_all_but(servers.needed(nextitem.path) if nextitem is not None else ())
-    return outcome
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or nextitem.path != item.path:
+            servers = item.config.stash[SERVERS]
+            servers.end_all_but(servers.needed(nextitem.path) if nextitem is not None else ())
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

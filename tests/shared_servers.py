@@ -54,9 +54,11 @@ class SharedServers:
         return server
 
     def end_all_but(self, names: Collection[str]) -> None:
-        for name in [*self._running]:
-            if name not in names:
-                self._running.pop(name)[1].close()
+        """End the servers of other names: all of them, even if one raises an error."""
+        with ExitStack() as ending:
+            for name in [*self._running]:
+                if name not in names:
+                    ending.callback(self._running.pop(name)[1].close)
 
 
 SERVERS: Final = pytest.StashKey[SharedServers]()

@@ -62,6 +62,65 @@ def test_a_skipped_broker_test_is_a_failure_in_ci_but_for_the_docker_lane(
         assert "a broker test must not be skipped in CI: no broker here" in run.stdout
 
 
+SHARED = """
+from contextlib import contextmanager
+from pathlib import Path
+import pytest
+from tests.shared_servers import shared
+
+LOG = Path(__file__).with_name("log")
+
+def log(what):
+    with LOG.open("a") as file:
+        print(what, file=file)
+
+@contextmanager
+def server(name, error=None):
+    log("start " + name)
+    yield name
+    log("end " + name)
+    if error:
+        raise RuntimeError(error)
+
+@pytest.fixture
+def registry_url(request):
+    return shared(request, lambda: server("registry", error="it did not end"))
+
+@pytest.fixture
+def two_brokers(request):
+    return shared(request, lambda: server("brokers"))
+
+@pytest.fixture
+def own(two_brokers):
+    yield
+    log("delete topics")
+    raise RuntimeError("topics are left")
+
+"""
+
+
+def test_shared_servers_end_after_the_last_file_in_a_row_that_needs_them_whatever_fails(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  broker\n  docker\n  spark\n  needs\n  long\n  unit\n")
+    (tmp_path / "conftest.py").write_text(Path(__file__).with_name("conftest.py").read_text() + SHARED)
+    files = {
+        "a": "def test_it(two_brokers): pass\ndef test_more(two_brokers, registry_url): pass",
+        "b": "def test_it(registry_url): pass\ndef test_more(own): pass",
+        "c": "def test_it(): pass",
+        "d": "def test_it(two_brokers): assert False",
+    }
+    for name, text in files.items():
+        (tmp_path / f"test_{name}.py").write_text(text + "\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert "1 failed, 5 passed, 1 error" in run.stdout, run.stdout + run.stderr
+    assert (tmp_path / "log").read_text().splitlines() == [
+        "start brokers", "start registry", "delete topics", "end registry", "end brokers", "start brokers", "end brokers",
+    ]  # fmt: skip
+
+
 def test_files_with_spark_are_taken_first_and_the_last_process_begins_with_the_other_end(tmp_path: Path) -> None:
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  broker\n  docker\n  spark\n  needs\n  long\n  unit\n")
