@@ -114,7 +114,8 @@ def decode(
         max_decompressed_bytes: maximum decompressed size of one batch.
         budget_bytes: decoding stops once batches have this decompressed size: see ``unfinished``. Messages of magic 0 and 1,
             which brokers since 4.0 no longer accept, are decompressed before and do not count.
-        may_overwrite: nobody needs the batches of the slices once they are decoded. After an error they are as they were.
+        may_overwrite: nobody needs the memory of the slices, and what is between them in the same buffer, once they are decoded.
+            After an error it is as it was.
 
     Raises:
         CorruptBatchError: a CRC, a length or compressed data is invalid; the error has the batch's base offset.
