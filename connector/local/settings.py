@@ -107,7 +107,7 @@ def controller_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
 
 
 def broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict[str, str]:
-    """``server.properties`` of broker `node_id` for Kafka 3 and newer, where there are several."""
+    """``server.properties`` of broker `node_id` for Kafka 3.3 and newer, where there are several."""
     return {
         "process.roles": "broker",
         "node.id": str(node_id),
@@ -130,7 +130,7 @@ def combined_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
 
 
 def zookeeper_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
-    """The properties of the ZooKeeper that a broker older than 3 needs."""
+    """The properties of the ZooKeeper that a broker older than 3.3 needs."""
     return {
         "dataDir": str(folder / "data"),
         "clientPort": str(plan.controller_port),
@@ -141,7 +141,7 @@ def zookeeper_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
 
 
 def old_broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict[str, str]:
-    """``server.properties`` of broker `node_id` for Kafka 2, which knows no KRaft."""
+    """``server.properties`` of broker `node_id` for Kafka older than 3.3, which runs with ZooKeeper."""
     unknown = ("share.", "broker.session.", "broker.heartbeat.")
     return {
         "broker.id": str(node_id),
