@@ -67,7 +67,8 @@ class FieldReader:
     def skip(self, n_bytes: int | Octets) -> None:
         """Move by one byte or two, in all records or in each."""
         self.position = self.position + n_bytes
-        self._words >>= np.uint64(8) * n_bytes if isinstance(n_bytes, int) else (n_bytes << 3).astype(np.uint64)
+        # NumPy 1 makes a float of np.uint64(8) * n_bytes.
+        self._words >>= np.uint64(8 * n_bytes) if isinstance(n_bytes, int) else (n_bytes << 3).astype(np.uint64)
         self._n_loaded -= int(np.max(n_bytes, initial=0))
 
     def jump(self, n_bytes: Ints) -> None:
