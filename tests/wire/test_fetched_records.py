@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import logging
+import weakref
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
+from pykafka_wire.wire.connection.state_machine import StateMachine
 from pykafka_wire.wire.errors import CorruptBatchError
 from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkDecoder, ChunkPart, FetchCounters
 from pykafka_wire.wire.fetch.positions import RangeProgress, scan_batches
+from pykafka_wire.wire.fetch.range_read import fetch_ranges
+from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topic_partitions import OffsetRange
+from tests.wire.fake_fetch import N_RECORDS, VALUES, answer, asked_of, batch_at, client, range_of, two_brokers
 
 VALUE_ONLY = Columns(key=False, value=True, headers=False, timestamp=False, timestamp_type=False)
 
@@ -216,3 +222,23 @@ def test_a_corrupt_batch_behind_much_is_fetched_once_more_from_its_place(monkeyp
     (fetched,) = decoder.decode(Chunk(1, [arrive(progress, batches)]))
     assert fetched.positions == {0: 2}
     assert (progress.position, progress.delivered.offset, progress.retried_offset) == (2, 2, 2)
+
+
+def test_an_answer_leaves_memory_before_the_next_one_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[weakref.ref[Any]] = []
+    n_kept: list[int] = []
+    decode_answer = StateMachine._answer
+
+    def arrived(machine: StateMachine, frame: memoryview) -> Any:
+        if isinstance(machine._in_flight[0].request, FetchRequest):
+            n_kept.append(sum(earlier() is not None for earlier in answers))
+            answers.append(weakref.ref(frame.obj))
+        return decode_answer(machine, frame)
+
+    monkeypatch.setattr(StateMachine, "_answer", arrived)
+    with two_brokers() as (leader, _):
+        leader.on[FetchRequest] = lambda request, _: answer(request, records=batch_at(asked_of(request).fetch_offset))
+        with client(leader) as cluster:
+            chunks = fetch_ranges(cluster, [range_of(0, 5 * N_RECORDS)], columns=VALUES)
+            assert sum(chunk.records.n_records for chunk in chunks) == 5 * N_RECORDS
+    assert n_kept == [0] * 5

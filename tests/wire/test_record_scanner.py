@@ -127,7 +127,7 @@ def test_one_record_of_another_size_is_found(monkeypatch: pytest.MonkeyPatch) ->
     counts = [200] * 20
     batches = []
     for nth, count in enumerate(counts):
-        longer = 7 if nth == 15 else count
+        longer = 7 if nth == 16 else count
         batches.append(
             b"".join(
                 encode_record(Record(i, 0, b"%08d" % i, b"v" * (30 + (i == longer)), []), 0, 0) for i in range(count)

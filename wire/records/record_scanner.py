@@ -131,7 +131,9 @@ def _regular_bounds(
     if not first_sizes.all():
         return None
     bounds = None
-    for some in (slice(None, None, -(-len(counts) // _SAMPLED_BATCHES)), slice(None)):
+    sampled = -(-len(counts) // _SAMPLED_BATCHES)
+    for nth in (sampled, 1) if sampled > 1 else (1,):
+        some = slice(None, None, nth)
         ends = regular_ends(first_sizes[some], batch_starts[some], batch_ends[some], counts[some])
         if ends is None:
             return None
