@@ -51,8 +51,8 @@ def asked_of(request: FetchRequest) -> FetchPartition:
     return request.topics[0].partitions[0]
 
 
-def batch_at(offset: int, n_records: int = N_RECORDS, *, leader_epoch: int = -1) -> memoryview:
-    values = pa.array([b"%d" % (offset + i) for i in range(n_records)], pa.binary())
+def batch_at(offset: int, n_records: int = N_RECORDS, *, leader_epoch: int = -1, size: int = 0) -> memoryview:
+    values = pa.array([(b"%d" % (offset + i)).ljust(size) for i in range(n_records)], pa.binary())
     (batch,) = encode_batches(
         key=None, value=values, headers=None, timestamp=np.zeros(n_records, np.int64), codec=Codec.NONE,
         max_batch_bytes=1 << 20,

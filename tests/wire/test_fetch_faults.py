@@ -46,6 +46,25 @@ def naming_leader(request: FetchRequest, version: int) -> FetchResponse:
     return answer(request, records=batch_at(0))
 
 
+@pytest.mark.parametrize(("size", "most_mib"), [(1_000, 8), (100, 4)])
+def test_a_partition_of_large_records_may_fill_an_answer(
+    brokers: tuple[FakeBroker, FakeBroker], size: int, most_mib: int
+) -> None:
+    asked: list[int] = []
+
+    def endless(request: FetchRequest, version: int) -> FetchResponse:
+        asked.append(asked_of(request).partition_max_bytes)
+        records = batch_at(asked_of(request).fetch_offset, size=size)
+        return answer(request, records=records, high_watermark=10**9, last_stable_offset=10**9)
+
+    brokers[0].on[FetchRequest] = endless
+    with client(brokers[0]) as cluster:
+        reading = fetch_ranges(cluster, [range_of(0, 10**9)], columns=VALUES)
+        while len(asked) < 6:
+            next(reading)
+    assert max(asked) == most_mib << 20
+
+
 @pytest.mark.parametrize("code", [6, 9, 78], ids=["NOT_LEADER", "REPLICA_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE"])
 def test_a_follower_that_refuses_is_not_asked_again_and_the_leader_serves(
     brokers: tuple[FakeBroker, FakeBroker], code: int

@@ -143,6 +143,15 @@ def test_what_is_asked_for_grows_to_the_maximum_while_records_are_plain() -> Non
     assert decoder.max_bytes == 8 << 20
 
 
+@pytest.mark.parametrize(("value", "is_large"), [(b"v" * 1_000, True), (b"v" * 100, False)], ids=["1,000", "100"])
+def test_records_are_large_by_their_size_as_fetched(value: bytes, is_large: bool) -> None:
+    ranges = ranges_of(1_000)
+    decoder = decoder_of(ranges, FetchCounters())
+    assert not decoder.has_large_records
+    list(decoder.decode(Chunk(1, [arrive(ranges[0], batch_bytes([value] * 100))])))
+    assert decoder.has_large_records == is_large
+
+
 def test_an_answer_that_unpacks_to_much_is_handed_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykafka_wire.wire.fetch.fetched_records._PIECE_BYTES", 50_000)
     ranges = ranges_of(40, 40)

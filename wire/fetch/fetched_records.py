@@ -31,6 +31,9 @@ _LEAST_MAX_BYTES: Final = 256 * 1024
 _ANSWER_BYTES: Final = 48 * 1024 * 1024
 #: Of an answer, decompressed at a time. While it is decoded it takes some three times as much.
 _PIECE_BYTES: Final = 8 * 1024 * 1024
+#: Records of this size or more on average, as fetched, are large. Decoding takes memory for each record and time for each answer:
+#: of large records an answer of 8 MiB takes little more memory than one of 4, and is read at 1.05 to 1.3 times the rate.
+_LARGE_RECORD_BYTES: Final = 512
 
 
 @dataclass(slots=True)
@@ -102,6 +105,7 @@ class ChunkDecoder:
 
     Attributes:
         max_bytes: how much to ask for in one answer, at present.
+        has_large_records: whether those of the last answer were large, so that one partition may fill an answer.
     """
 
     def __init__(
@@ -121,6 +125,7 @@ class ChunkDecoder:
         self._counters = counters
         self._most_bytes = max_bytes
         self.max_bytes = min(max_bytes, _FIRST_MAX_BYTES)
+        self.has_large_records = False
 
     def decode(self, chunk: Chunk) -> Iterator[FetchedRecords]:
         """The records of `chunk`, as one or, where they unpack to much, in pieces; without any records where all
@@ -138,7 +143,7 @@ class ChunkDecoder:
         """
         if not chunk.parts:
             return
-        n_bytes, decoded_bytes = sum(len(part.slice.records) for part in chunk.parts), 0
+        n_bytes, decoded_bytes, n_records = sum(len(part.slice.records) for part in chunk.parts), 0, 0
         groups, chunk.parts = [chunk.parts], []
         while groups:
             parts = groups.pop()
@@ -154,10 +159,12 @@ class ChunkDecoder:
             if rest:
                 groups.append(rest)
             decoded_bytes += _size(fetched.records)
+            n_records += fetched.records.n_records
             del parts, rest
             yield fetched
             del fetched
         self._adapt_max_bytes(n_bytes, decoded_bytes)
+        self.has_large_records = 0 < n_records * _LARGE_RECORD_BYTES <= n_bytes
 
     def _fetch_again(self, part: ChunkPart, error: CorruptBatchError, node: int) -> None:
         progress, start_offset = part.progress, part.slice.start_offset

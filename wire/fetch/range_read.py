@@ -32,7 +32,8 @@ from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
 #: Most bytes of one answer and of one partition in it. An answer is received as a whole, so this is also the unit of
-#: memory: about two answers per leader are held.
+#: memory: about two answers per leader are held. A partition of large records may fill an answer
+#: (:attr:`ChunkDecoder.has_large_records`).
 DEFAULT_MAX_BYTES: Final = 8 * 1024 * 1024
 DEFAULT_MAX_PARTITION_BYTES: Final = 4 * 1024 * 1024
 #: How long a range's end may stay above what the leader serves. A new leader's high watermark does not rise until a dead
@@ -74,7 +75,7 @@ def fetch_ranges(
         isolation_level: ``read_committed`` or ``read_uncommitted``; the settings' own when None. With
             ``read_committed`` the last stable offset bounds what can be read, so a range should end there.
         max_bytes, max_partition_bytes: bounds of an answer and of one partition in it; the settings' own, else 8 and 4
-            MiB.
+            MiB, and 8 for a partition of large records.
         deadline_ms: a range that makes no progress for so long fails; time spent by the caller between chunks is not
             counted.
         end_wait_ms: the same while the range's end lies above the high watermark (or the last stable offset).
@@ -103,7 +104,7 @@ def fetch_ranges(
         ranges,
         columns=columns,
         max_bytes=max_bytes or settings.fetch_max_bytes or DEFAULT_MAX_BYTES,
-        max_partition_bytes=max_partition_bytes or settings.max_partition_fetch_bytes or DEFAULT_MAX_PARTITION_BYTES,
+        max_partition_bytes=max_partition_bytes or settings.max_partition_fetch_bytes,
         handler=handler,
     ).run()
 
@@ -118,7 +119,7 @@ class RangeRead:
         *,
         columns: Columns,
         max_bytes: int,
-        max_partition_bytes: int,
+        max_partition_bytes: int | None,
         handler: ResponseHandler,
         purpose: str = _PURPOSE,
     ) -> None:
@@ -257,7 +258,8 @@ class RangeRead:
         topics: dict[str, FetchTopic] = {}
         by_partition: dict[tuple[str | uuid.UUID, int], RequestedPartition] = {}
         max_bytes = self._decoder.max_bytes
-        max_partition_bytes = min(max_bytes, self._max_partition_bytes)
+        most = max_bytes if self._decoder.has_large_records else DEFAULT_MAX_PARTITION_BYTES
+        max_partition_bytes = min(max_bytes, self._max_partition_bytes or most)
         for requested in batch:
             progress = requested.progress
             topic_name, partition = progress.topic_partition
