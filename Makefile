@@ -40,8 +40,14 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # others', so that all end at the same time.
 UNIT_PARALLEL := -n 5 --dist worksteal
 
-test: setup lint  ## all tests except the long ones, on real brokers; WORKERS=0 in one process
+test: setup  ## lint, and all tests except the long ones, on real brokers; WORKERS=0 in one process
+	$(MAKE) -j 2 lint compiled-tests
 	$(BIN)/python -m pytest -m "not long" $(PARALLEL) $(PYTEST_ARGS)
+
+# Python compiles what is imported. The processes of `make test` would each do it, all at the same time; lint leaves a core for it.
+.PHONY: compiled-tests
+compiled-tests: setup
+	$(BIN)/python -m pytest --collect-only -qq -m "not long" > $(VENV)/tests.txt || { tail -n 40 $(VENV)/tests.txt; exit 1; }
 
 .PHONY: check
 check: setup lint  ## before each commit: lint, types, and the tests that need neither Java nor brokers nor Spark
@@ -69,10 +75,10 @@ bench: setup  ## compare speed with Spark's JVM connector, in one session
 # The page is written even if a row could not be measured: it is marked there.
 RUNS ?= 3
 RECORDS ?= 2000000
-WITHIN ?= 33
+WITHIN ?= 40
 ITEMS ?= page
 .PHONY: performance
-performance: setup  ## measure in one run, in half an hour, all that docs/performance.md shows, and write its tables and plots; the machine should be idle
+performance: setup  ## measure in one run, in forty minutes, all that docs/performance.md shows, and write its tables and plots; the machine should be idle
 	set -f; $(BIN)/python benchmarks/bench.py --items $(ITEMS) --records $(RECORDS) --runs $(RUNS) --within $(WITHIN) --limit 5 --into docs/performance.json; \
 	  measured=$$?; $(BIN)/python benchmarks/page.py docs/performance.json && exit $$measured
 
