@@ -75,7 +75,6 @@ from pykafka_wire.source.task_reader import record_batch
 from pykafka_wire.wire.records.decode import Columns, decode
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.topic_partitions import OffsetRange
-from tests.connector.parsed_options import batch
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 TYPES = {
