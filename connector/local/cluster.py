@@ -236,11 +236,11 @@ class LocalCluster(KafkaTools):
 
         if kraft and self._size == 1:
             name = "broker-1"
-            self.nodes = [node(name, 1, "kafka.Kafka", combined_properties(plan, folder / name))]
+            self.nodes = [node(name, plan.controller_id, "kafka.Kafka", combined_properties(plan, folder / name))]
             return
         if kraft:
             name = "controller"
-            self._controller = node(name, CONTROLLER_ID, "kafka.Kafka", controller_properties(plan, folder / name))
+            self._controller = node(name, plan.controller_id, "kafka.Kafka", controller_properties(plan, folder / name))
         else:
             name = "zookeeper"
             main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
