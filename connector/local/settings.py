@@ -85,8 +85,11 @@ def common_properties(brokers: int) -> dict[str, str]:
         "log.retention.ms": "-1",
         # A killed broker's partitions get new leaders after 6 s, not 9, and a slow follower leaves the ISR after 3 s, not 30.
         "broker.session.timeout.ms": "6000",
-        "broker.heartbeat.interval.ms": "500",
+        "broker.heartbeat.interval.ms": "500" if brokers > 1 else "2000",
         "replica.lag.time.max.ms": "3000",
+        # An idle controller writes an empty record every 5 s, not twice a second; with the rarer heartbeats of a single broker, which
+        # none can replace, that halves what it computes while it is idle.
+        "metadata.max.idle.interval.ms": "5000",
     }
 
 
@@ -142,7 +145,7 @@ def zookeeper_properties(plan: ClusterPlan, folder: Path) -> dict[str, str]:
 
 def old_broker_properties(plan: ClusterPlan, node_id: int, folder: Path) -> dict[str, str]:
     """``server.properties`` of broker `node_id` for Kafka older than 3.3, which runs with ZooKeeper."""
-    unknown = ("share.", "broker.session.", "broker.heartbeat.")
+    unknown = ("share.", "broker.session.", "broker.heartbeat.", "metadata.")
     return {
         "broker.id": str(node_id),
         "zookeeper.connect": f"{HOST}:{plan.controller_port}",
