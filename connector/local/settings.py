@@ -87,8 +87,8 @@ def common_properties(brokers: int) -> dict[str, str]:
         "broker.session.timeout.ms": "6000",
         "broker.heartbeat.interval.ms": "500" if brokers > 1 else "2000",
         "replica.lag.time.max.ms": "3000",
-        # An idle controller writes an empty record every 5 s, not twice a second; with the rarer heartbeats of a single broker, which
-        # none can replace, that halves what it computes while it is idle.
+        # An idle controller writes an empty record every 5 s, not twice a second. That, and the rarer heartbeats of a single
+        # broker, which none can replace, halve what it computes while it is idle.
         "metadata.max.idle.interval.ms": "5000",
     }
 
