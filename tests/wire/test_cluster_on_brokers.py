@@ -10,7 +10,8 @@ import pytest
 
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.local.jars import release
-from pykafka_wire.wire.cluster.cluster import ANY
+from pykafka_wire.wire.cluster.cluster import ANY, Deadline
+from pykafka_wire.wire.cluster.groups import list_groups
 from pykafka_wire.wire.errors import UnknownTopicError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, likely_release
@@ -89,6 +90,10 @@ def test_all_goes_on_after_one_of_two_real_brokers_is_killed(two_brokers: LocalC
     with real(two_brokers) as cluster:
         assert ends(cluster, *partitions) == dict.fromkeys(partitions, 0)
         two_brokers.nodes[1].kill()
+        list_groups(
+            cluster, deadline=Deadline.after_ms(60_000)
+        )  # of the brokers that are left, once the cluster has dropped it
+        assert list(cluster.brokers()) == [1]
         assert ends(cluster, *partitions, ms=60_000) == dict.fromkeys(partitions, 0)
         two_brokers.nodes[1].start()
         await_brokers(two_brokers)

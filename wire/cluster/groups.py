@@ -5,12 +5,15 @@ KIP-430 (authorized operations), KIP-518 (states in lists), KIP-848 (the consume
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.describe import Operation, operations_of
+from pykafka_wire.wire.cluster.retries import gave_up, tries
+from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.errors import broker_error
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
@@ -20,6 +23,7 @@ from pykafka_wire.wire.protocol.messages.group_admin import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ListGroupsRequest,
+    ListGroupsResponse,
 )
 
 #: From version 6 a group that does not exist is an error, and says nothing of permissions.
@@ -59,15 +63,27 @@ def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[L
 
     Raises:
         BrokerError: a broker refuses the list.
-        TransportError: a broker does not answer: its groups would be missing.
+        TransportError: a broker of the cluster does not answer: its groups would be missing.
     """
+    deadline = deadline or Deadline.after_ms(cluster.settings.default_api_timeout_ms)
+    attempt = None
+    for attempt in tries(Backoff(cluster.settings), deadline, cluster.counters):
+        with attempt:
+            # Those of now: other brokers take over the groups of one that leaves the cluster, and give some to a new one.
+            nodes = cluster.brokers(refresh=True, deadline=deadline)
+            pending = {node: cluster.send(node, ListGroupsRequest(), deadline=deadline) for node in nodes}
+            return _listed(cluster, pending, deadline)
+    raise gave_up(attempt, "ListGroups of all brokers")
+
+
+def _listed(
+    cluster: Cluster, pending: Mapping[int, ResponseFuture[ListGroupsResponse]], deadline: Deadline
+) -> list[ListedGroup]:
     found: dict[str, ListedGroup] = {}
-    for node in cluster.brokers():
-        response = cluster.request(
-            node, ListGroupsRequest(), deadline=deadline, error_codes=lambda answer: (answer.error_code,)
-        )
+    for node, each in pending.items():
+        response = each.result(deadline.at_most_ms(cluster.settings.request_timeout_ms), deadline)
         if response.error_code:
-            raise broker_error(response.error_code, broker=node, api="ListGroups")
+            raise broker_error(response.error_code, broker=node, api="ListGroups", version=each.version)
         for group in response.groups:
             found[group.group_id] = ListedGroup(
                 name=group.group_id,

@@ -146,9 +146,12 @@ class MetadataRefresher:
         if near:
             error.remedy = f"Did you mean {' or '.join(near)}? {error.remedy}"
 
-    def brokers(self, *, deadline: Deadline | None = None) -> dict[int, Broker]:
-        """The brokers that the last metadata named, by node id; asks where none is known yet."""
-        return self._nodes(deadline or self._total())
+    def brokers(self, *, refresh: bool = False, deadline: Deadline | None = None) -> dict[int, Broker]:
+        """The brokers that the last metadata named, by node id; asks where none is known yet, or to ``refresh`` them."""
+        deadline = deadline or self._total()
+        if refresh:
+            self._refresh([], deadline)
+        return self._nodes(deadline)
 
     def leader(self, tp: TopicPartition, *, deadline: Deadline | None = None) -> tuple[int, int]:
         """Broker id and leader epoch (-1 if unknown) of a topic-partition's leader; waits for one to be elected.
