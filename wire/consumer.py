@@ -88,12 +88,17 @@ class Consumer:
     # --- what to read ---------------------------------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> None:
-        """Read these partitions, without the group's assignment. A mapping has offsets to start at (or EARLIEST, LATEST).
-        Without offsets, reading starts at the group's committed offsets, else by ``auto.offset.reset``."""
+        """Read these partitions in place of those before, without the group's assignment. A mapping has offsets to start at (or
+        EARLIEST, LATEST). Without offsets, a partition that was assigned before goes on where it was, and others start at the
+        group's committed offsets, else by ``auto.offset.reset``."""
         if self._membership is not None:
             raise ValueError("this consumer has subscribed: close it, or use another one, to assign partitions")
-        self._give_up(self._read.partitions)
-        self._read.add(partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions))
+        starts: dict[TopicPartition, int | None] = (
+            dict(partitions) if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
+        )
+        kept = {tp for tp in self._read.partitions if tp in starts and starts[tp] is None}
+        self._give_up(self._read.partitions - kept)
+        self._read.add({tp: start for tp, start in starts.items() if tp not in kept})
 
     def subscribe(
         self, topics: Topics, *, on_assigned: OnPartitions | None = None, on_revoked: OnPartitions | None = None

@@ -196,6 +196,7 @@ def test_look_ups_of_an_earlier_assignment_do_not_outlive_close(
     coordinator.on[OffsetFetchRequest] = lambda *_: None
     consumer.assign([T0])
     poll_until(consumer, lambda: bool(coordinator.count(OffsetFetchRequest)))
+    consumer.assign([])
     consumer.assign([T0])
     poll(consumer)
     look_ups = [thread for thread in threading.enumerate() if thread.name == "pykafka-wire start offsets"]

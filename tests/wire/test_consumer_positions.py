@@ -55,6 +55,25 @@ def test_paused_partitions_give_nothing_and_go_on_where_they_were(
         assert [r.value for r in records_of(poll_until(consumer, lambda p: bool(records_of(p))))] == [b"paused"]
 
 
+def test_partitions_that_stay_assigned_go_on_where_they_were(kafka: Any, topic: Any, settings: dict[str, str]) -> None:
+    name = topic(partitions=2)
+    zero, one = TopicPartition(name, 0), TopicPartition(name, 1)
+    produce(kafka, name, 0, [b"before"])
+    with Consumer(settings | {"auto.offset.reset": "latest"}) as consumer:
+        consumer.assign({zero: EARLIEST})
+        poll_until(consumer, lambda polled: zero in ends_of(polled))
+        consumer.pause([zero])
+        produce(kafka, name, 0, [b"after"])
+        consumer.assign([zero, one])
+        assert (consumer.assignment, consumer.paused, consumer.position(zero)) == ((zero, one), (zero,), 1)
+        consumer.resume([zero])
+        assert [r.value for r in records_of(poll_until(consumer, lambda p: bool(records_of(p))))] == [b"after"]
+        consumer.assign({zero: EARLIEST})
+        assert (consumer.assignment, consumer.position(zero)) == ((zero,), 0)
+        consumer.assign([one])
+        assert consumer.assignment == (one,)
+
+
 def test_a_member_pauses_what_it_was_just_assigned(
     kafka: Any, topic: Any, settings: dict[str, str], protocol: dict[str, str]
 ) -> None:
