@@ -72,7 +72,7 @@ def test_one_line_serves_prometheus(session: Any) -> None:
 
 
 def test_names_are_as_prometheus_has_them() -> None:
-    """The rules of ``promtool check metrics`` for names and types; where it is installed, itself."""
+    """The rules of ``promtool check metrics`` for names and types; ``make dashboard`` has promtool check the text itself."""
     for metric in METRICS:
         assert re.fullmatch(r"[a-z][a-z0-9_]*", metric.name), metric.name
         assert metric.name.endswith("_total") == (metric.kind == "counter"), metric.name
