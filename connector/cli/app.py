@@ -14,7 +14,8 @@ from pykafka_wire.cli.checkpoints import checkpoint
 from pykafka_wire.cli.connection import connection_options, output, settings
 from pykafka_wire.cli.doctor import doctor
 from pykafka_wire.cli.exactly_once import marker
-from pykafka_wire.cli.groups import commit, groups, lag, reset
+from pykafka_wire.cli.groups import commit, groups, reset
+from pykafka_wire.cli.lag import lag
 from pykafka_wire.cli.offsets import offsets
 from pykafka_wire.cli.records import produce, tail
 from pykafka_wire.cli.top import top

@@ -12,11 +12,10 @@ from pykafka_wire.checkpoints.positions import position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import MicroBatch, QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference, parse_reference
 from pykafka_wire.cli.connection import connected, connection_options, names_brokers, output
-from pykafka_wire.cli.output import counted
+from pykafka_wire.cli.log_ends import LogEnds, explained, find_ends
 from pykafka_wire.cli.times import format_timestamp
 from pykafka_wire.errors import OffsetsError, OptionError
-from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 
 _ARGUMENT = "the checkpoint"
 
@@ -43,8 +42,8 @@ def checkpoint(place: str, last: int, other: str | None, offline: bool) -> None:
         _diff(log, reference, other)
         return
     shown = _batch_shown(log, reference)
-    latest = _latest(shown) if names_brokers() and not offline and shown is not None else None
-    sources = [] if shown is None else [_source(shown, name, latest) for name in _names(shown, reference)]
+    ends = _find_ends(shown) if names_brokers() and not offline and shown is not None else None
+    sources = [] if shown is None else [_source(shown, name, ends) for name in _names(shown, reference)]
     listed = log.planned[-last:] if last else []
     batches = [_batch(log, log.micro_batch(batch_id)) for batch_id in listed]
     if output().json:
@@ -70,7 +69,7 @@ def checkpoint(place: str, last: int, other: str | None, offline: bool) -> None:
             f"No micro-batch is committed. {reference.with_fragment(log.planned[-1])} has the offsets of the planned one."
         )
     for source in sources:
-        _print_source(source, shown)
+        _print_source(source, shown, {} if ends is None else ends.unknown)
 
 
 def _reference(place: str) -> CheckpointReference:
@@ -130,25 +129,33 @@ def _n_offsets(log: QueryLog, batch: MicroBatch) -> int | None:
     return total
 
 
-def _latest(batch: MicroBatch) -> dict[TopicPartition, int]:
-    """The ends of the logs that still exist."""
-    wanted = {tp for source in batch.sources.values() if source.offsets is not None for tp in source.offsets.offsets}
+def _find_ends(batch: MicroBatch) -> LogEnds:
+    """The ends of the logs that the offsets of a micro-batch are of: not of a topic that was recreated since."""
+    sources = [source.offsets for source in batch.sources.values() if source.offsets is not None]
     with connected() as cluster:
-        topics = cluster.topics(None)
-        there = [tp for tp in sorted(wanted) if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
-        isolation = cluster.settings.isolation_level
-        listed = list_offsets(cluster, dict.fromkeys(there, LATEST), isolation_level=isolation)
-    return {tp: found.offset for tp, found in listed.items()}
+        ends = find_ends(cluster, {tp for offsets in sources for tp in offsets.offsets})
+        now = {topic: cluster.topic_id(topic) for topic in {tp.topic for tp in ends.offsets}}
+    recreated = {
+        tp: "recreated"
+        for offsets in sources
+        for tp in offsets.offsets.keys() & ends.offsets.keys()
+        if ZERO_UUID not in (now[tp.topic], before := offsets.topic_ids.get(tp.topic, ZERO_UUID))
+        and now[tp.topic] != before
+    }
+    return LogEnds(
+        offsets={tp: end for tp, end in ends.offsets.items() if tp not in recreated},
+        unknown={**ends.unknown, **recreated},
+    )
 
 
-def _source(batch: MicroBatch, name: str, latest: Mapping[TopicPartition, int] | None) -> dict[str, Any]:
+def _source(batch: MicroBatch, name: str, ends: LogEnds | None) -> dict[str, Any]:
     source = batch.sources[name]
     offsets = source.offsets
     rows: list[dict[str, Any]] = []
     for tp, offset in sorted(offsets.offsets.items()) if offsets is not None else ():
         row: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition, "offset": offset}
-        if latest is not None:
-            end = latest.get(tp)
+        if ends is not None:
+            end = ends.offsets.get(tp)
             row |= {"latest": end, "lag": None if end is None else max(0, end - offset)}
         rows.append(row)
     return {
@@ -159,7 +166,7 @@ def _source(batch: MicroBatch, name: str, latest: Mapping[TopicPartition, int] |
     }
 
 
-def _print_source(source: dict[str, Any], batch: MicroBatch | None) -> None:
+def _print_source(source: dict[str, Any], batch: MicroBatch | None, unknown: Mapping[TopicPartition, str]) -> None:
     click.echo()
     group = f", group {source['group']}" if source["group"] else ""
     at = "" if batch is None else f" at the end of micro-batch {batch.batch_id}"
@@ -172,11 +179,9 @@ def _print_source(source: dict[str, Any], batch: MicroBatch | None) -> None:
     output().rows(rows)
     lags = [row["lag"] for row in rows if "lag" in row]
     if lags:
-        unknown = sum(lag is None for lag in lags)
-        click.echo(
-            f"lag {sum(lag or 0 for lag in lags)}"
-            + (f", unknown for {counted(unknown, 'partition')}" if unknown else "")
-        )
+        here = {TopicPartition(row["topic"], row["partition"]) for row in rows}
+        reasons = explained({tp: reason for tp, reason in unknown.items() if tp in here})
+        click.echo(f"lag {sum(lag or 0 for lag in lags)}" + (f", unknown for {', '.join(reasons)}" if reasons else ""))
 
 
 def _diff(log: QueryLog, reference: CheckpointReference, other: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.log_ends import explained, find_leaders
 from pykafka_wire.cli.times import format_timestamp, parse_time
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -22,27 +25,30 @@ def offsets(topic: str, at: str | None) -> None:
     """
     with connected() as cluster:
         partitions = partitions_of(cluster, topic)
+        led, unknown = find_leaders(cluster, partitions)
         isolation = cluster.settings.isolation_level
-        earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
-        latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level=isolation)
-        rows = [
+        earliest = list_offsets(cluster, dict.fromkeys(led, EARLIEST))
+        latest = list_offsets(cluster, dict.fromkeys(led, LATEST), isolation_level=isolation)
+        rows: list[dict[str, Any]] = [
             {
                 "topic": topic,
                 "partition": tp.partition,
-                "earliest": earliest[tp].offset,
-                "latest": latest[tp].offset,
-                "offsets": latest[tp].offset - earliest[tp].offset,
+                "earliest": earliest[tp].offset if tp in earliest else None,
+                "latest": latest[tp].offset if tp in latest else None,
+                "offsets": latest[tp].offset - earliest[tp].offset if tp in latest else None,
             }
             for tp in partitions
         ]
         if at is not None:
-            asked = dict.fromkeys(partitions, parse_time(at))
+            asked = dict.fromkeys(led, parse_time(at))
             found = list_offsets(cluster, asked, isolation_level=isolation)
             for tp, row in zip(partitions, rows, strict=True):
-                here = found[tp]
-                row["at"] = here.offset if here.offset >= 0 else None
-                row["time"] = format_timestamp(here.timestamp)
+                here = found.get(tp)
+                row["at"] = here.offset if here is not None and here.offset >= 0 else None
+                row["time"] = None if here is None else format_timestamp(here.timestamp)
     output().rows(rows)
+    if unknown:
+        click.echo(f"The offsets of {', '.join(explained(unknown))} are unknown.", err=True)
 
 
 def partitions_of(cluster: Cluster, topic: str) -> list[TopicPartition]:

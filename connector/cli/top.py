@@ -8,8 +8,8 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -21,16 +21,15 @@ from rich.text import Text
 
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.lag_rates import LagHistory, Look, Rates, outlook, rate
+from pykafka_wire.cli.log_ends import find_ends
+from pykafka_wire.cli.looks import looks
 from pykafka_wire.cli.output import console, counted, printable
-from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.groups import ListedGroup, list_groups
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
 from pykafka_wire.wire.groups.offsets_of_groups import fetch_offsets_of_groups
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
-#: Which topics exist is asked for anew after this time.
-_TOPICS_AGE_MS: Final = 30_000
 #: Lines of the screen that are not groups: the title, the table's head, the help, and the cursor's.
 _OTHER_LINES: Final = 5
 _HELP: Final = "q quit   l sort by lag   r by rate   n by name"
@@ -38,7 +37,7 @@ _HELP: Final = "q quit   l sort by lag   r by rate   n by name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLook:
-    """One group at a moment; ``lag`` is None where it is unknown, as that of a topic-partition without a leader."""
+    """One group at a moment; ``lag`` is None where that of a topic-partition is unknown, such as one without a leader."""
 
     group: str
     kind: str
@@ -59,6 +58,15 @@ class GroupLook:
             "written_per_s": self.rates.written_per_s,
             "caught_up_s": self.rates.caught_up_s,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """All groups at a moment."""
+
+    n_brokers: int
+    groups: Sequence[GroupLook]
+    at: datetime = field(default_factory=datetime.now)
 
 
 _ORDERS: Final[dict[str, Callable[[GroupLook], Any]]] = {
@@ -87,14 +95,15 @@ def top(text: str | None, every: float, once: bool, count: int | None) -> None:
         if once:
             watched.look()
             time.sleep(every)
-            _print(watched.look(), cluster)
+            _print(watched.look())
         elif output().json or not console().is_terminal:
-            for n_looks in _counted(count):
-                if n_looks > 1:
-                    time.sleep(every)
-                _print(watched.look(), cluster)
+            for overview, failure in looks(watched.look, count=count, every_s=every):
+                if failure:
+                    click.echo(failure, err=True)
+                else:
+                    _print(overview)
         else:
-            _show(watched, cluster, every, count)
+            _show(watched, every, count)
 
 
 class _Watched:
@@ -105,37 +114,23 @@ class _Watched:
         self._text = text
         self._histories: dict[str, LagHistory] = {}
 
-    def look(self) -> list[GroupLook]:
+    def look(self) -> Overview:
         """All groups with committed offsets, by lag."""
         cluster = self._cluster
         listed = [group for group in list_groups(cluster) if self._text is None or self._text in group.name]
         fetched = fetch_offsets_of_groups(cluster, listed)
         committed = {group.name: fetched.get(group.name, {}) for group in listed}
-        topics = cluster.topics(None, max_age_ms=_TOPICS_AGE_MS)
-        there = {
-            tp
-            for offsets in committed.values()
-            for tp in offsets
-            if tp.topic in topics and tp.partition in topics[tp.topic].partitions
-        }
-        # Brokers would be asked for long: a partition has no leader while all of its replicas are down.
-        led = {tp for tp in there if topics[tp.topic].partitions[tp.partition].leader >= 0}
-        isolation = cluster.settings.isolation_level
-        found = list_offsets(cluster, dict.fromkeys(led, LATEST), isolation_level=isolation) if led else {}
-        ends = {tp: listed.offset for tp, listed in found.items()}
+        # Without the wait for an election: the next look comes soon.
+        ends = find_ends(cluster, {tp for offsets in committed.values() for tp in offsets}, election_ms=0)
         self._histories = {name: self._histories.get(name, LagHistory()) for name in committed}
-        leaderless = there - led
-        looks = [
-            self._look_at(group, committed[group.name], ends, leaderless) for group in listed if committed[group.name]
-        ]
-        return sorted(looks, key=_ORDERS["l"])
+        found = [self._look_at(group, committed[group.name], ends.offsets) for group in listed if committed[group.name]]
+        return Overview(n_brokers=len(cluster.brokers()), groups=sorted(found, key=_ORDERS["l"]))
 
     def _look_at(
         self,
         group: ListedGroup,
-        committed: dict[TopicPartition, CommittedOffset],
-        ends: dict[TopicPartition, int],
-        leaderless: set[TopicPartition],
+        committed: Mapping[TopicPartition, CommittedOffset],
+        ends: Mapping[TopicPartition, int],
     ) -> GroupLook:
         rows = [
             {
@@ -149,7 +144,7 @@ class _Watched:
             if tp in ends
         ]
         look = Look.at(rows)
-        is_known = bool(rows) and leaderless.isdisjoint(committed)
+        is_known = len(rows) == len(committed)
         return GroupLook(
             group=group.name,
             kind="query" if any(_is_of_a_query(at.metadata) for at in committed.values()) else group.kind.lower(),
@@ -168,31 +163,23 @@ def _is_of_a_query(metadata: str) -> bool:
         return False
 
 
-def _counted(count: int | None) -> Iterator[int]:
-    n_looks = 0
-    while count is None or n_looks < count:
-        n_looks += 1
-        yield n_looks
-
-
-def _print(looks: Sequence[GroupLook], cluster: Cluster) -> None:
+def _print(overview: Overview) -> None:
     """One look: a line of JSON, or a table."""
     if output().json:
-        output().document({"time_ms": int(time.time() * 1000), "groups": [look.document() for look in looks]})
+        groups = [look.document() for look in overview.groups]
+        output().document({"time_ms": int(time.time() * 1000), "groups": groups})
     else:
-        console().print(_screen(looks, cluster, None))
+        console().print(_screen(overview))
 
 
-def _show(watched: _Watched, cluster: Cluster, every: float, count: int | None) -> None:
+def _show(watched: _Watched, every: float, count: int | None) -> None:
     """Looks one after the other in the same place, until a key ends them."""
     to, order = console(), "l"
     with _keys() as key_within, Live(console=to, auto_refresh=False, screen=True) as live:
-        for _ in _counted(count):
-            looks = watched.look()
+        for overview, failure in looks(watched.look, count=count):
             until = time.monotonic() + every
             while True:
-                shown = sorted(looks, key=_ORDERS[order])
-                live.update(_screen(shown, cluster, to.height), refresh=True)
+                live.update(_screen(overview, order=order, height=to.height, failure=failure), refresh=True)
                 key = key_within(until - time.monotonic())
                 if key in ("q", "Q"):
                     return
@@ -201,9 +188,10 @@ def _show(watched: _Watched, cluster: Cluster, every: float, count: int | None) 
                 order = key if key in _ORDERS else order
 
 
-def _screen(looks: Sequence[GroupLook], cluster: Cluster, height: int | None) -> Lines:
-    """The title, a line for each group that there is room for, and what the keys do."""
-    title = f"{counted(len(cluster.brokers()), 'broker')}, {counted(len(looks), 'group')}, {datetime.now():%H:%M:%S}"
+def _screen(overview: Overview, *, order: str = "l", height: int | None = None, failure: str = "") -> Lines:
+    """The title, a line for each group that there is room for, and what the keys do; why the last look failed, if it did."""
+    groups = sorted(overview.groups, key=_ORDERS[order])
+    title = f"{counted(overview.n_brokers, 'broker')}, {counted(len(groups), 'group')}, {overview.at:%H:%M:%S}"
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("group", overflow="ellipsis", no_wrap=True, ratio=3)
     table.add_column("kind", no_wrap=True)
@@ -212,8 +200,8 @@ def _screen(looks: Sequence[GroupLook], cluster: Cluster, height: int | None) ->
     for name in ("lag", "read/s", "written/s"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outlook", no_wrap=True)
-    room = len(looks) if height is None else max(1, height - _OTHER_LINES)
-    for look in looks[:room]:
+    room = len(groups) if height is None else max(1, height - _OTHER_LINES - bool(failure))
+    for look in groups[:room]:
         rates = look.rates
         table.add_row(
             Text(printable(look.group)),
@@ -225,9 +213,11 @@ def _screen(looks: Sequence[GroupLook], cluster: Cluster, height: int | None) ->
             "-" if rates.written_per_s is None else rate(rates.written_per_s),
             "" if look.lag is None else outlook(look.lag, rates),
         )
-    lines: list[Any] = [Text(title, style="bold"), table if looks else Text("No group has committed offsets.")]
-    if len(looks) > room:
-        lines.append(Text(f"… {len(looks) - room} more"))
+    lines: list[Any] = [Text(title, style="bold"), table if groups else Text("No group has committed offsets.")]
+    if len(groups) > room:
+        lines.append(Text(f"… {len(groups) - room} more"))
+    if failure:
+        lines.append(Text(failure, no_wrap=height is not None, overflow="ellipsis"))
     if height is not None:
         lines.append(Text(_HELP, style="dim"))
     return Lines(*lines)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,23 @@ from typing import Any
 import pytest
 
 from pykafka_wire.cli.app import application
+from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from pykafka_wire.wire.protocol.messages.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from pykafka_wire.wire.protocol.messages.group_offsets import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from pykafka_wire.wire.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from tests.wire.fake_broker import FakeBroker
+from tests.wire.fake_coordinator import itself
 
 SCRIPT = Path(sys.executable).parent / "pykafka-wire"
 
@@ -88,3 +105,50 @@ def doctor(command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: P
         return report  # type: ignore[no-any-return]
 
     return look
+
+
+@pytest.fixture
+def leaderless() -> Iterator[FakeBroker]:
+    """A broker with the topics orders, whose partition 1 has no leader, and others. Each log ends at offset 7. Group a has
+    committed offset 0 for both partitions of orders, group b for others."""
+    committed = {"a": {"orders": 2}, "b": {"others": 1}}
+    with FakeBroker() as broker:
+        broker.topics = {"orders": {0: (1, 0), 1: (-1, 0)}, "others": {0: (1, 0)}}
+        broker.speak({16: (0, 4)})
+        broker.on[ListGroupsRequest] = lambda request, _: ListGroupsResponse(
+            groups=[ListedGroup(group_id=name, protocol_type="consumer") for name in committed]
+        )
+        broker.on[FindCoordinatorRequest] = lambda request, _: itself(broker, request)
+        broker.on[OffsetFetchRequest] = lambda request, _: OffsetFetchResponse(
+            groups=[_offsets_of(each.group_id, committed.get(each.group_id, {})) for each in request.groups]
+        )
+        broker.on[ListOffsetsRequest] = lambda request, _: _ends(request)
+        yield broker
+
+
+def _offsets_of(group: str, topics: Mapping[str, int]) -> OffsetFetchResponseGroup:
+    answers = [
+        OffsetFetchResponseTopics(
+            name=topic,
+            partitions=[
+                OffsetFetchResponsePartitions(partition_index=number, committed_offset=0, metadata="", error_code=0)
+                for number in range(n_partitions)
+            ],
+        )
+        for topic, n_partitions in topics.items()
+    ]
+    return OffsetFetchResponseGroup(group_id=group, topics=answers)
+
+
+def _ends(request: ListOffsetsRequest) -> ListOffsetsResponse:
+    answers = [
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[
+                ListOffsetsPartitionResponse(partition_index=each.partition_index, offset=7)
+                for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return ListOffsetsResponse(topics=answers)

@@ -100,5 +100,5 @@ def test_the_lag_is_shown_where_brokers_are_named(
     found = json.loads(command("checkpoint", *at, str(path), "--json").stdout)
     rows = {(row["topic"], row["partition"]): (row["latest"], row["lag"]) for row in found["sources"][0]["partitions"]}
     assert rows == {(name, 0): (5, 4), (name, 1): (2, 0), ("deleted", 0): (None, None)}
-    assert "lag 4, unknown for 1 partition\n" in command("checkpoint", *at, str(path)).stdout
+    assert "lag 4, unknown for deleted-0 (does not exist)\n" in command("checkpoint", *at, str(path)).stdout
     assert "lag" not in command("checkpoint", *at, str(path), "--offline").stdout

@@ -20,31 +20,17 @@ import pytest
 from pykafka_wire.cli.top import _Watched
 from pykafka_wire.source.stream_reader import KafkaStreamReader
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
-from pykafka_wire.wire.protocol.messages.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from pykafka_wire.wire.protocol.messages.group_offsets import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
-from pykafka_wire.wire.protocol.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
+from pykafka_wire.wire.protocol.messages.group_admin import ListGroupsRequest, ListGroupsResponse
 from pykafka_wire.wire.settings import ClientSettings
 from tests.connector.cli.conftest import SCRIPT, plain
 from tests.connector.source.conftest import Process
 from tests.wire.fake_broker import FakeBroker
-from tests.wire.fake_coordinator import itself
 
 pytestmark = pytest.mark.broker
 
 #: Ends the wait for a screen that does not come.
 DEADLINE_S = 60
+CLUSTER_AUTHORIZATION_FAILED = 31
 
 
 @pytest.fixture
@@ -93,64 +79,32 @@ def test_rates_and_the_end_of_a_lag(kafka: Any, outside: Any, two_groups: tuple[
     settings = ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})
     with Cluster(settings) as cluster:
         watched = _Watched(cluster, f"{prefix}-a")
-        (before,) = watched.look()
+        (before,) = watched.look().groups
         assert (before.lag, before.rates.read_per_s) == (3, None)
         outside.fill(name, [1, 0])
         query.latest(query.latest(query.latest(query.initial())))
-        (after,) = watched.look()
+        (after,) = watched.look().groups
     assert after.lag == 0 and after.rates.caught_up_s == 0.0
     assert after.rates.read_per_s is not None and after.rates.written_per_s is not None
     assert 0 < after.rates.written_per_s < after.rates.read_per_s
 
 
-def test_a_partition_without_a_leader_leaves_the_lag_unknown() -> None:
-    with FakeBroker() as broker:
-        broker.topics = {"orders": {0: (1, 0), 1: (-1, 0)}, "others": {0: (1, 0)}}
-        committed = {"a": {"orders": 2}, "b": {"others": 1}}
-        broker.speak({16: (0, 4)})
-        broker.on[ListGroupsRequest] = lambda request, _: ListGroupsResponse(
-            groups=[ListedGroup(group_id=name, protocol_type="consumer") for name in committed]
-        )
-        broker.on[FindCoordinatorRequest] = lambda request, _: itself(broker, request)
-
-        def offsets(request: OffsetFetchRequest, _: int) -> OffsetFetchResponse:
-            return OffsetFetchResponse(groups=[of_group(each.group_id) for each in request.groups])
-
-        def of_group(name: str) -> OffsetFetchResponseGroup:
-            answers = [
-                OffsetFetchResponseTopics(
-                    name=topic,
-                    partitions=[
-                        OffsetFetchResponsePartitions(
-                            partition_index=number, committed_offset=0, metadata="", error_code=0
-                        )
-                        for number in range(n_partitions)
-                    ],
-                )
-                for topic, n_partitions in committed[name].items()
-            ]
-            return OffsetFetchResponseGroup(group_id=name, topics=answers)
-
-        def ends(request: ListOffsetsRequest, _: int) -> ListOffsetsResponse:
-            return ListOffsetsResponse(
-                topics=[
-                    ListOffsetsTopicResponse(
-                        name=topic.name,
-                        partitions=[
-                            ListOffsetsPartitionResponse(partition_index=each.partition_index, offset=7)
-                            for each in topic.partitions
-                        ],
-                    )
-                    for topic in request.topics
-                ]
-            )
-
-        broker.on[OffsetFetchRequest] = offsets
-        broker.on[ListOffsetsRequest] = ends
-        settings = ClientSettings.from_options({"bootstrap.servers": broker.address, "default.api.timeout.ms": "5000"})
-        with Cluster(settings) as cluster:
-            found = {look.group: (look.lag, look.topics) for look in _Watched(cluster, None).look()}
+def test_a_partition_without_a_leader_leaves_the_lag_unknown(leaderless: FakeBroker) -> None:
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": leaderless.address})) as cluster:
+        found = {group.group: (group.lag, group.topics) for group in _Watched(cluster, None).look().groups}
     assert found == {"a": (None, ["orders"]), "b": (7, ["others"])}
+
+
+def test_a_look_that_fails_does_not_end_the_others(leaderless: FakeBroker, command: Callable[..., Any]) -> None:
+    listed, refused = leaderless.on[ListGroupsRequest], ListGroupsResponse(error_code=CLUSTER_AUTHORIZATION_FAILED)
+
+    def second_fails(request: ListGroupsRequest, version: int) -> Any:
+        return refused if leaderless.count(ListGroupsRequest) == 2 else listed(request, version)
+
+    leaderless.on[ListGroupsRequest] = second_fails
+    done = command("top", "-b", leaderless.address, "--json", "--every", "0.1", "--count", "3")
+    assert [len(json.loads(line)["groups"]) for line in done.stdout.splitlines()] == [2, 2]
+    assert done.stderr.startswith("No look at ") and "CLUSTER_AUTHORIZATION_FAILED" in done.stderr
 
 
 def test_keys_on_a_terminal(kafka: Any, two_groups: tuple[str, str, Any]) -> None:

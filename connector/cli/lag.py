@@ -1,0 +1,202 @@
+"""``lag``: how far a group's committed offsets are behind the ends of the logs, once or watched."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import click
+from rich.console import Group as Lines
+from rich.live import Live
+from rich.text import Text
+
+from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.lag_rates import LagHistory, Look, outlook
+from pykafka_wire.cli.log_ends import explained, find_ends
+from pykafka_wire.cli.looks import looks
+from pykafka_wire.cli.output import console, sparkline, table_of
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.groups import list_groups
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
+from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
+
+#: Looks that the sparkline shows: a terminal is 80 columns wide.
+_HISTORY: Final = 60
+#: The group that a query's reader has made up: ``groupIdPrefix`` and an id.
+GENERATED: Final = re.compile(r"(?P<prefix>.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagReport:
+    """A row for each topic-partition with a committed offset.
+
+    Attributes:
+        rows: ``latest`` and ``lag`` are None where the end of the log is unknown.
+        unknown: what has no known lag, such as ``orders-1 (no leader)``; also topics that were asked for and have no committed
+            offset.
+    """
+
+    rows: Sequence[dict[str, Any]]
+    unknown: Sequence[str]
+
+    @property
+    def known_rows(self) -> list[dict[str, Any]]:
+        return [row for row in self.rows if row["lag"] is not None]
+
+    @property
+    def known_lag(self) -> int:
+        return sum(row["lag"] for row in self.known_rows)
+
+    @property
+    def lag(self) -> int | None:
+        """The lag of all topic-partitions together; None where it is unknown."""
+        return self.known_lag if self.rows and not self.unknown else None
+
+
+@click.command(short_help="Show a group's lag.")
+@connection_options
+@click.argument("group")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
+@click.option(
+    "--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between repetitions."
+)
+@click.option("--count", type=click.IntRange(1), help="With --watch: end after so many repetitions.")
+@click.option(
+    "--fail-above",
+    type=click.IntRange(0),
+    metavar="N",
+    help="End with code 1 if the total lag is above N, or unknown.",
+)
+def lag(
+    group: str, topics: tuple[str, ...], watch: bool, every: float, count: int | None, fail_above: int | None
+) -> None:
+    """Show the lag of GROUP: how far its committed offsets are behind the ends of the logs.
+
+    GROUP may also be the groupIdPrefix of a query whose group was generated, if it has one such group. With --watch it also
+    shows when the group will have caught up, at the rates of the last minute. A partition without a leader has an unknown lag.
+    """
+    if watch and fail_above is not None and count is None:
+        raise click.UsageError("--watch with --fail-above checks the last repetition: give --count, too.")
+    failure = ""
+    with connected() as cluster:
+        group = _generated_group(cluster, group)
+        if watch:
+            taken = looks(lambda: _lag_report(cluster, group, topics), count=count, every_s=every)
+            report, failure = _print_lines(taken) if output().json else _watch(taken, group)
+        else:
+            report = _lag_report(cluster, group, topics)
+            output().rows(report.rows, empty=f"Group {group} has committed no offset.")
+            if report.rows and report.unknown:
+                click.echo(f"The lag is unknown for {', '.join(report.unknown)}.", err=True)
+    if fail_above is not None and (problem := failure or _lag_problem(group, report, fail_above)):
+        click.echo(problem, err=True)
+        sys.exit(1)
+
+
+def lag_of_groups(
+    cluster: Cluster, committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]], topics: Collection[str] = ()
+) -> dict[str, LagReport]:
+    """The lag of each group, of these topics or of all: the ends of all groups' logs are looked up at once."""
+    chosen = {
+        group: sorted(tp for tp in offsets if not topics or tp.topic in topics) for group, offsets in committed.items()
+    }
+    ends = find_ends(cluster, {tp for partitions in chosen.values() for tp in partitions})
+    reports: dict[str, LagReport] = {}
+    for group, partitions in chosen.items():
+        rows = []
+        for tp in partitions:
+            offset, latest = committed[group][tp].offset, ends.offsets.get(tp)
+            lag = None if latest is None else max(0, latest - offset)
+            rows.append(
+                {"topic": tp.topic, "partition": tp.partition, "committed": offset, "latest": latest, "lag": lag}
+            )
+        uncommitted = [topic for topic in topics if topic not in {tp.topic for tp in partitions}]
+        unknown = {tp: ends.unknown[tp] for tp in partitions if tp not in ends.offsets}
+        reports[group] = LagReport(rows=rows, unknown=[*explained(unknown), *uncommitted])
+    return reports
+
+
+def _lag_report(cluster: Cluster, group: str, topics: Collection[str]) -> LagReport:
+    return lag_of_groups(cluster, {group: fetch_offsets(cluster, group, None)}, topics)[group]
+
+
+def _generated_group(cluster: Cluster, name: str) -> str:
+    """The group of this name; else the one that a query generated with this prefix; else the name itself.
+
+    Raises:
+        click.UsageError: several were generated with it.
+    """
+    if fetch_offsets(cluster, name, None):
+        return name
+    names = [group.name for group in list_groups(cluster)]
+    if name in names:
+        return name
+    generated = [each for each in names if (found := GENERATED.fullmatch(each)) is not None and found["prefix"] == name]
+    if len(generated) > 1:
+        raise click.UsageError(
+            f"{len(generated)} groups were generated with the prefix {name}, one for each checkpoint: {', '.join(generated)}. "
+            "Name one; pykafka-wire checkpoint PATH shows the group of a query."
+        )
+    if generated:
+        click.echo(f"The group of this prefix is {generated[0]}.", err=True)
+        return generated[0]
+    near = similar_names(name, names)
+    if near:
+        click.echo(f"There is no group {name}. Did you mean {' or '.join(near)}?", err=True)
+    return name
+
+
+def _lag_problem(group: str, report: LagReport, fail_above: int) -> str:
+    """Why a check of the lag fails; empty if the lag is known and small enough."""
+    if report.lag is None:
+        where = f" for {', '.join(report.unknown)}" if report.unknown else ""
+        return (
+            f"The lag of group {group} is unknown{where}. Check the group's name, that it has committed offsets which have not "
+            "expired, that each topic exists, and your permission to describe it."
+        )
+    return f"The lag of {report.lag} is above {fail_above}." if report.lag > fail_above else ""
+
+
+def _print_lines(taken: Iterable[tuple[LagReport, str]]) -> tuple[LagReport, str]:
+    """Print a line of JSON for each look that has succeeded; returns the last look."""
+    history = LagHistory()
+    for report, failure in taken:
+        if failure:
+            click.echo(failure, err=True)
+            continue
+        rates = history.add(Look.at(report.known_rows))
+        document = {"time_ms": int(time.time() * 1000), "lag": report.lag, **asdict(rates)}
+        output().document(document | {"partitions": report.rows})
+    return report, failure
+
+
+def _watch(taken: Iterable[tuple[LagReport, str]], group: str) -> tuple[LagReport, str]:
+    """Show each look in place of the one before, or below it without a terminal; returns the last one."""
+    lags: deque[int] = deque(maxlen=_HISTORY)
+    history = LagHistory()
+    line = Text()
+    to = console()
+    with Live(console=to, auto_refresh=False) if to.is_terminal else nullcontext() as live:
+        for report, failure in taken:
+            if not failure:
+                lags.append(report.known_lag)
+                future = outlook(report.known_lag, history.add(Look.at(report.known_rows))) if report.known_rows else ""
+                line = Text(f"lag {report.known_lag}  {sparkline(lags)}  {future}".rstrip())
+            shown: list[Any] = [table_of(report.rows, title=f"group {group}")] if report.rows else []
+            shown.append(line)
+            if report.unknown:
+                shown.append(Text(f"unknown for {', '.join(report.unknown)}"))
+            if failure:
+                shown.append(Text(failure))
+            if live is None:
+                to.print(Lines(*shown))
+            else:
+                live.update(Lines(*shown), refresh=True)
+    return report, failure
