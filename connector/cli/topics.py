@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import click
@@ -121,24 +121,25 @@ def create(
     configs: tuple[str, ...],
     if_not_exists: bool,
 ) -> None:
-    """Create each TOPIC, and wait until it has leaders."""
+    """Create each TOPIC, and wait until it has leaders. One that is refused does not keep the others from being created."""
     values = _parse_configs(configs)
+    made: list[dict[str, Any]] = []
     with connected() as cluster:
-        number = partitions or _BROKERS_DEFAULT
-        try:
-            create_topics(
-                cluster,
-                dict.fromkeys(names, (number, replication or _BROKERS_DEFAULT)),
-                configs=values,
-                exist_ok=if_not_exists,
-            )
-        except BrokerError as error:
-            raise _with_near_config(cluster, error, values) from error
-        found = cluster.topics(list(names))
+        size = (partitions or _BROKERS_DEFAULT, replication or _BROKERS_DEFAULT)
+
+        def create_one(name: str) -> None:
+            try:
+                create_topics(cluster, {name: size}, configs=values, exist_ok=if_not_exists)
+            except BrokerError as error:
+                raise _with_near_config(cluster, error, values) from error
+            summary = _summary(cluster.topics([name])[name])
+            made.append({"topic": name, **summary})
+            output().message(f"{name} has {counted(summary['partitions'], 'partition')}.")
+
+        failures = _failures(create_one, names)
     if output().json:
-        output().rows([{"topic": name, **_summary(found[name])} for name in names])
-    for name in names:
-        output().message(f"{name} has {counted(len(found[name].partitions), 'partition')}.")
+        output().document(made)
+    _raise_last(failures)
 
 
 @topics.command(short_help="Add partitions to a topic, or change its configs.")
@@ -182,14 +183,38 @@ def alter(topic: str, partitions: int | None, configs: tuple[str, ...], deleted:
 @click.argument("names", metavar="TOPIC…", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(names: tuple[str, ...], yes: bool) -> None:
-    """Delete each TOPIC with all its records, after a question."""
+    """Delete each TOPIC with all its records, after a question. One that is refused does not keep the others from being deleted."""
     with connected() as cluster:
         existing = _existing(cluster, names)
         if not yes:
             what = f"{counted(len(existing), 'topic')} with all records: {', '.join(existing)}"
             click.confirm(f"Delete {what}?", abort=True, err=True)
-        delete_topics(cluster, existing)
-    output().message(f"Deleted {', '.join(existing)}.")
+
+        def delete_one(name: str) -> None:
+            delete_topics(cluster, [name])
+            output().message(f"Deleted {name}.")
+
+        failures = _failures(delete_one, existing)
+    _raise_last(failures)
+
+
+def _failures(act: Callable[[str], None], names: Iterable[str]) -> list[BrokerError]:
+    """Do it for each topic; what brokers have refused."""
+    found = []
+    for name in dict.fromkeys(names):
+        try:
+            act(name)
+        except BrokerError as error:
+            found.append(error)
+    return found
+
+
+def _raise_last(failures: Sequence[BrokerError]) -> None:
+    """Raise the last one, after the others' text."""
+    for error in failures[:-1]:
+        click.echo(f"Error: {error}", err=True)
+    if failures:
+        raise failures[-1]
 
 
 def _summary(topic: TopicMetadata) -> dict[str, Any]:

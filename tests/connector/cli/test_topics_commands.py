@@ -72,6 +72,18 @@ def test_a_topic_is_created_described_altered_and_deleted(
     until(lambda: name not in outside.admin.list_topics(timeout=30).topics, what="the end of the topic")
 
 
+def test_topics_are_created_and_deleted_though_one_is_refused(
+    command: Command, at: list[str], name: str, outside: Any, until: Any
+) -> None:
+    command("topics", "create", *at, name)
+    other = f"{name}-other"
+    done = command("topics", "create", *at, "wrong name", name, other, "-p", "2", code=1)
+    assert done.stdout == f"{other} has 2 partitions.\n"
+    assert "INVALID_TOPIC_EXCEPTION" in done.stderr and "TOPIC_ALREADY_EXISTS" in done.stderr
+    assert command("topics", "delete", *at, name, other, "--yes").stdout == f"Deleted {name}.\nDeleted {other}.\n"
+    until(lambda: not {name, other} & outside.admin.list_topics(timeout=30).topics.keys(), what="the end of both")
+
+
 def test_brokers_choose_what_is_left_out(command: Command, at: list[str], name: str, outside: Any) -> None:
     (row,) = json.loads(command("topics", "create", *at, name, "--json").stdout)
     assert (row["topic"], row["partitions"]) == (
