@@ -46,7 +46,7 @@ PAGE = (
 
 
 def items(n_records: int = DEFAULT_RECORDS) -> dict[str, Item]:
-    """All items by name, for topics of `n_records` (fewer where an item says so), in the order they run."""
+    """All items by name, for topics of `n_records` (fewer for some items), in the order they run."""
     return {item.name: item for item in _all(n_records)}
 
 

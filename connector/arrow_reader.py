@@ -40,7 +40,7 @@ def read_topic(
     most 8 MiB (``kafka.fetch.max.bytes``), and the current batch.
 
     The reader has connections of its own. They are closed when it has come to its end, by ``close()``, at the end of a ``with``
-    block, or when the reader is dropped. DuckDB and Polars take it as it is; like any reader, it can be read once.
+    block, or when the reader is dropped. DuckDB and Polars accept it directly; like any reader, it can be read once.
 
     Args:
         options: those of a batch read by the data source, with their names, defaults and meanings (marked B on the page Options).
@@ -54,7 +54,7 @@ def read_topic(
         OffsetsError: the offsets do not match the topic's partitions, or the read starts after its end.
         DataLossError: the first offsets have aged out, and ``failOnDataLoss`` is true.
         RegistryError: the schema registry does not answer.
-        WireError: brokers cannot be reached, or refused, or a topic does not exist.
+        WireError: brokers cannot be reached or deny access, or a topic does not exist.
 
     What happens later, while batches are taken, passes through Arrow, which turns it into ``pyarrow.ArrowInvalid`` or ``OSError``
     with the text of the original error, code and traceback.

@@ -94,8 +94,8 @@ class QueryOffsets:
         """
         if not is_source_offset(found):
             raise OffsetsError(
-                "the checkpoint holds offsets of another source: start this query with a checkpoint of its own, and "
-                "startingOffsets to say where it begins."
+                "the checkpoint contains offsets of another source: give this query a checkpoint of its own, and set "
+                "startingOffsets to where it should start."
             )
         version = found["version"]
         if version != VERSION:

@@ -40,7 +40,7 @@ class QueryLag:
         total_offsets_behind: of all topic-partitions together.
         bytes_behind: an estimate from sampled record batches; None where none was sampled.
         commit_successes: commits to the group since the query started.
-        commit_failures: commits that the group's coordinator refused, or that could not be sent.
+        commit_failures: commits that the group's coordinator rejected, or that could not be sent.
         lost_ranges: skipped with ``failOnDataLoss=false`` since the query started, as detected by the planner.
         lost_offsets: offsets in these ranges; those of a range whose end is unknown are not counted.
     """

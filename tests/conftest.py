@@ -96,7 +96,7 @@ LEFT_OUT: pytest.StashKey[Counter[str]] = pytest.StashKey()
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, object, object]:
     for item in items:
         _add_markers(item)
-    chosen = yield  # -m and -k have chosen: what they leave out is nobody's news
+    chosen = yield  # -m and -k have chosen: what they leave out is not reported
     _leave_out(config, items)
     servers = config.stash[SERVERS]
     servers.plan(items)

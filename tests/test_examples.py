@@ -141,7 +141,7 @@ def test_a_topic_in_duckdb_and_polars(kafka: Any, topic: Any, tmp_path: Path, en
     assert printed == "NO: 25.0\nSE: 20.0\n10 orders within an hour, the largest from NO: 9.0\n"
 
 
-def test_the_lag_is_told_through_spark_connect(
+def test_the_lag_is_reported_through_spark_connect(
     kafka: Any, topic: Any, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     name = topic(1)

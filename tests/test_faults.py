@@ -1,4 +1,4 @@
-"""Which tests make which fault, and what must come of it; each named test must be there.
+"""Which tests cause which fault, and the result that they require; each named test must exist.
 
 The faults are made on real brokers where these can be made to; what only a hostile or broken one does, a fake broker does.
 """
@@ -14,10 +14,10 @@ import pytest
 TESTS = Path(__file__).resolve().parent
 DATA_LOSS = "connector/source/test_data_loss.py"
 
-#: "fault: what must come of it" -> the tests that make it; files by their path below tests/.
+#: "fault: the required result" -> the tests that cause it; files by their path below tests/.
 FAULTS: Final[dict[str, tuple[str, ...]]] = {
     # Brokers, leaders and coordinators.
-    "a broker is killed: reads and writes go on at the next leader, nothing lost or doubled": (
+    "a broker is killed: reads and writes continue at the next leader, nothing lost or doubled": (
         "connector/test_failover.py::test_a_leader_killed_in_mid_stream_costs_and_doubles_nothing",
         "wire/test_range_read_failover.py::test_a_broker_killed_in_mid_fetch_costs_no_record",
         "wire/test_producer.py::test_leaders_that_die_while_batches_are_in_flight_cost_none_and_double_none",
@@ -41,7 +41,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_state_machine.py::test_a_missing_api_and_versions_that_do_not_meet_are_named",
     ),
     "a broker throttles: the client waits as told, within its deadline": (
-        "wire/test_throttling.py::test_a_client_above_its_quota_waits_as_long_as_it_is_told_to",
+        "wire/test_throttling.py::test_a_client_above_its_quota_waits_for_the_throttle_time",
         "wire/test_connection.py::test_a_throttled_client_waits_before_its_next_request",
         "wire/test_connection.py::test_time_throttled_does_not_count_against_a_request_in_flight",
         "wire/test_connection.py::test_an_absurd_throttle_time_ends_at_the_deadline",
@@ -57,9 +57,9 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "a connection is open at one end only: it is given up in time, and others are tried": (
         "wire/test_resets.py::test_answers_that_stop_in_the_middle_end_in_time",
-        "wire/test_cluster_on_brokers.py::test_all_goes_on_while_one_of_two_real_brokers_is_stopped",
+        "wire/test_cluster_on_brokers.py::test_all_continues_while_one_of_two_real_brokers_is_stopped",
         "wire/test_bootstrap.py::test_dead_and_stopped_servers_are_passed_over",
-        "connector/test_failover.py::test_a_query_starts_while_the_first_of_three_bootstrap_servers_stands_still",
+        "connector/test_failover.py::test_a_query_starts_while_the_first_of_three_bootstrap_servers_hangs",
     ),
     "a byte comes now and then: the deadline stays where it is": (
         "wire/test_connection.py::test_one_byte_now_and_then_does_not_put_the_deadline_off",
@@ -121,7 +121,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "a topic is deleted: data loss, by name": (
         f"{DATA_LOSS}::test_a_deleted_topic_is_data_loss_under_available_now",
-        f"{DATA_LOSS}::test_a_topic_deleted_under_a_running_query_that_goes_on",
+        f"{DATA_LOSS}::test_a_topic_deleted_under_a_running_query_that_continues",
         f"{DATA_LOSS}::test_a_topic_deleted_under_a_running_query_that_must_not_lose_records",
         f"{DATA_LOSS}::test_a_new_topic_that_is_gone_before_it_was_looked_at",
         "connector/source/test_stream_reader.py::test_one_of_two_topics_deleted",
@@ -131,11 +131,11 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "connector/source/test_lagging_metadata.py::test_one_broker_that_has_not_heard_of_a_topic_is_no_loss",
         "connector/source/test_lagging_metadata.py::test_one_broker_that_still_knows_the_topic_before_the_present_one_is_no_loss",
         "connector/source/test_lagging_metadata.py::test_a_topic_that_may_not_be_described_for_a_while_keeps_its_offsets",
-        "connector/source/test_lagging_metadata.py::test_a_dropped_topic_that_is_back_under_its_id_goes_on_where_it_was",
+        "connector/source/test_lagging_metadata.py::test_a_dropped_topic_that_is_back_under_its_id_continues_where_it_was",
         "connector/source/test_lagging_metadata.py::test_a_task_skips_a_topic_only_where_no_broker_knows_it",
     ),
     "a topic is made again under its name: told from one that aged out, by its id": (
-        f"{DATA_LOSS}::test_a_topic_made_again_is_told_from_one_that_aged_out",
+        f"{DATA_LOSS}::test_a_recreated_topic_is_distinguished_from_one_that_aged_out",
         f"{DATA_LOSS}::test_a_topic_made_again_under_a_running_query",
         "wire/test_range_read.py::test_a_recreated_topic_is_known_by_its_id",
     ),
@@ -172,8 +172,8 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     "the answer to a write makes no sense: one error": (
         "wire/test_produce_faults.py::test_an_answer_that_never_makes_sense_ends_in_one_error",
     ),
-    "a transactional id is taken over: the older producer writes nothing more, and is told why": (
-        "wire/test_transactions.py::test_the_older_of_two_producers_is_fenced_and_told_why",
+    "a transactional id is taken over: the older producer writes nothing more, and its error has the reason": (
+        "wire/test_transactions.py::test_the_older_of_two_producers_is_fenced_with_the_reason",
         "connector/sink/test_crash.py::test_a_driver_that_comes_back_after_its_successor_writes_nothing",
         "connector/sink/test_crash_spark.py::test_a_driver_that_comes_back_after_its_successor",
     ),
@@ -191,7 +191,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_kerberos.py::test_a_key_that_has_been_replaced",
     ),
     "a permission is taken away in mid-query: it ends and says why": (
-        "connector/test_access_revoked.py::test_a_query_whose_permission_is_taken_away_ends_and_says_why",
+        "connector/test_access_revoked.py::test_a_query_whose_permission_is_revoked_fails_with_the_reason",
     ),
     "metadata names a hostile address: no connection is made": (
         "wire/test_tls.py::test_another_host_is_refused_unless_the_user_gives_that_up",

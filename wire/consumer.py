@@ -112,7 +112,7 @@ class Consumer:
             on_assigned: called with the partitions that are assigned in addition to those before.
             on_revoked: called before partitions are revoked, and by :meth:`close` with those that are left, while their offsets
                 can still be committed, unless the place in the group is lost: then :meth:`commit` raises BrokerError in it. What
-                it raises, :meth:`poll` or :meth:`close` raises, and the partitions are revoked all the same.
+                it raises, :meth:`poll` or :meth:`close` raises, and the partitions are revoked anyway.
 
         Raises:
             SettingsError: there is no ``group.id``, this client implements none of the assignment strategies, or the group
@@ -190,8 +190,8 @@ class Consumer:
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """For each topic-partition, assigned or not, the first offset whose record is at least as late as its timestamp, with
-        that record's timestamp; None where no record is as late.
+        """For each topic-partition, assigned or not, the first offset whose record is at or after its timestamp, with
+        that record's timestamp; None if there is no such record.
 
         Args:
             timestamps_ms: milliseconds since the epoch.

@@ -32,7 +32,7 @@ def forked_transaction_error(transactional_id: str) -> ForkedProducerError:
     """The error for a child whose parent had a transaction open at the fork."""
     return ForkedProducerError(
         f"the transaction of transactional id {transactional_id!r} was begun before this process was forked",
-        remedy="Only the process that began it may go on with it.",
+        remedy="Only the process that began it may continue it.",
     )
 
 

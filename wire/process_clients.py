@@ -1,7 +1,7 @@
 """What the tasks of one process share: a cluster's connections, and idempotent producers.
 
 The documented per-process caches, by settings, credentials included. Spark reuses its Python workers, so connections and
-producer ids live on from task to task. Owns what becomes of them when a process forks, and when it ends.
+producer ids live on from task to task. Owns what happens to them when a process forks, and when it ends.
 """
 
 from __future__ import annotations

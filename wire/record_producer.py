@@ -55,14 +55,14 @@ class RecordProducer(RecordSender):
 
         Raises:
             DeadlineExceededError: ``timeout_ms``, or a record's ``delivery.timeout.ms``, has passed.
-            WireError: a record was rejected. The producer has failed; :meth:`reset` starts anew.
+            WireError: a record was rejected. The producer has failed; :meth:`reset` starts over.
         """
         self._raise_failure()
         self._encode_all()
         return self._producer.flush(None if timeout_ms is None else Deadline.after_ms(timeout_ms))
 
     def reset(self) -> None:
-        """After an error: drop what is not acknowledged, and start anew under a new producer id."""
+        """After an error: drop what is not acknowledged, and start over with a new producer id."""
         self._fork_generation = forks.generation
         self._waiting.clear()
         self._error = None

@@ -68,11 +68,11 @@ class ClientSettings:
     connections_max_idle_ms: int = field(default=540_000, metadata=_row(parsers.whole(-1), "all", "a connection that was idle for longer is not used again, in ms; -1: no limit"))
     metadata_max_age_ms: int = field(default=300_000, metadata=_row(_MS, "all", "metadata is refreshed after this time, in ms"))
     metadata_recovery_strategy: str = field(default="rebootstrap", metadata=_row(parsers.one_of("rebootstrap", "none"), "all", "whether to start over from `bootstrap.servers` when no known broker answers"))
-    metadata_recovery_rebootstrap_trigger_ms: int = field(default=300_000, metadata=_row(_MS, "all", "how long no broker must have answered before that, in ms"))
-    retry_backoff_ms: int = field(default=100, metadata=_row(_MS, "all", "the first pause before a retry, in ms; each next one is twice as long"))
+    metadata_recovery_rebootstrap_trigger_ms: int = field(default=300_000, metadata=_row(_MS, "all", "how long all known brokers must have failed to answer before that, in ms"))
+    retry_backoff_ms: int = field(default=100, metadata=_row(_MS, "all", "the first pause before a retry, in ms; doubles with each retry"))
     retry_backoff_max_ms: int = field(default=1_000, metadata=_row(_MS, "all", "the longest pause before a retry, in ms"))
-    reconnect_backoff_ms: int = field(default=50, metadata=_row(_MS, "all", "how long a broker is not connected to again after a failed attempt, in ms; each next time twice as long"))
-    reconnect_backoff_max_ms: int = field(default=1_000, metadata=_row(_MS, "all", "the longest such time, in ms"))
+    reconnect_backoff_ms: int = field(default=50, metadata=_row(_MS, "all", "how long to wait after a failed attempt to connect to a broker before the next one, in ms; doubles with each failure"))
+    reconnect_backoff_max_ms: int = field(default=1_000, metadata=_row(_MS, "all", "the longest such wait, in ms"))
     receive_buffer_bytes: int | None = field(default=None, metadata=_row(parsers.whole(-1), "all", "the socket's receive buffer; -1 or none: the system's choice"))
     send_buffer_bytes: int | None = field(default=None, metadata=_row(parsers.whole(-1), "all", "the socket's send buffer; -1 or none: the system's choice"))
     fetch_max_bytes: int | None = field(default=None, metadata=_row(_BYTES, "reads", "maximum size of one Fetch response, in bytes; none: the read chooses"))
@@ -143,7 +143,7 @@ class ClientSettings:
     ssl_enabled_protocols: tuple[str, ...] = field(default=("TLSv1.2", "TLSv1.3"), metadata=_row(parsers.tls_versions, "TLS", "`TLSv1.2`, `TLSv1.3` or both"))
     ssl_cipher_suites: tuple[str, ...] = field(default=(), metadata=_row(parsers.comma_separated, "TLS", "cipher suites by Java's or OpenSSL's names; none: OpenSSL's choice"))
     # Not a setting of Kafka's: TLS proves a broker's host name; this setting limits which host names are accepted.
-    allowed_hosts: tuple[str, ...] = field(default=(), metadata=_row(parsers.comma_separated, "all", "globs such as `*.kafka.example.com`; a broker advertised under any other host is not connected to; none: any host"))
+    allowed_hosts: tuple[str, ...] = field(default=(), metadata=_row(parsers.comma_separated, "all", "globs such as `*.kafka.example.com`; the client connects to no broker that is advertised under another host; none: any host"))
     trace: str = field(default="", metadata=_row(parsers.text, "all", "`stderr`, `stdout` or a file: one line for each request and response"))
     # fmt: on
     unknown: tuple[str, ...] = ()
@@ -329,7 +329,7 @@ def settings_table(prefix: str = "kafka.") -> str:
     lines += [f"| `{prefix}{name}` | {reason} |" for name, reason in IGNORED.items()]
     lines += [
         "",
-        "Rejected, since ignoring them would do something else than you asked for:",
+        "Rejected, because without them the client would not do what you asked for:",
         "",
         "| Setting | Instead |",
         "|---|---|",

@@ -54,7 +54,7 @@ class TransactionalProducer:
     """Writes records in transactions, one at a time. Not thread-safe; a forked child cannot use it.
 
     Whoever used its ``transactional.id`` before is fenced by its first transaction. When another producer takes the id over, the
-    next call raises ProducerFencedError, and this producer is of no more use.
+    next call raises ProducerFencedError, and this producer can no longer be used.
     """
 
     def __init__(self, settings: ClientSettings | Mapping[str, str]) -> None:

@@ -12,6 +12,6 @@ import logging
 try:
     from pykafka_wire.datasource import PykafkaWireDataSource as DefaultSource
 except Exception as error:
-    logging.getLogger(__name__).warning("pykafka-wire is not offered to Spark's lookup: %s", error)
+    logging.getLogger(__name__).warning("Spark's lookup will not find pykafka-wire: %s", error)
 else:
     __all__ = ["DefaultSource"]

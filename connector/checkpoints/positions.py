@@ -158,7 +158,7 @@ def _query_start(log: QueryLog, reference: CheckpointReference) -> dict[str, Que
             + (
                 f"no committed micro-batch: name a planned one, as in {reference.with_fragment(log.planned[-1], reference.source)}."
                 if log.planned
-                else "planned no micro-batch, and stands nowhere: choose another start."
+                else "planned no micro-batch yet, so it has no position: choose another start."
             )
         )
     batch = log.micro_batch(0)

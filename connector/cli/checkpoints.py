@@ -29,7 +29,7 @@ _ARGUMENT = "the checkpoint"
 @click.option(
     "--diff", "other", metavar="PLACE", help="Compare with another micro-batch, #N, or with another checkpoint."
 )
-@click.option("--offline", is_flag=True, help="Ask no broker, and show no lag.")
+@click.option("--offline", is_flag=True, help="Do not connect to brokers; show no lag.")
 def checkpoint(place: str, last: int, other: str | None, offline: bool) -> None:
     """Show the micro-batches in a query's checkpoint, and its offsets at the end of the newest committed one, or of micro-batch N.
 

@@ -117,7 +117,7 @@ def _tcp(host: str, port: int) -> Check:
     if not reached:
         return Check(
             name="tcp", where=where, result="fail", found="; ".join(refused),
-            remedy="Nothing listens there, or a firewall is between: check the port, that the broker runs, and the network.",
+            remedy="No process listens on this port, or a firewall blocks it: check the port, the broker and the network.",
         )  # fmt: skip
     note = f" (not {'; '.join(refused)})" if refused else ""
     return Check(name="tcp", where=where, result="ok", found=f"connected to {', '.join(reached)}{note}")
@@ -149,7 +149,7 @@ def _tls(settings: ClientSettings, host: str, port: int) -> Check:
         reason = tls_failure(error) if isinstance(error, ssl.SSLError | ConnectionError) else _reason(error)
         return Check(
             name="tls", where=where, result="fail", found=f"the TLS handshake failed: {reason}",
-            remedy="Check that this port is a TLS listener, and ssl.keystore.* where it demands a client's certificate.",
+            remedy="Check that this port is a TLS listener, and ssl.keystore.* if it requires a client certificate.",
         )  # fmt: skip
 
 
@@ -198,7 +198,7 @@ def _versions(settings: ClientSettings, host: str, port: int, address: str) -> C
         if refused is not None and (mechanisms := _mechanisms(settings, host, port)):
             return Check(
                 name="sasl", where=address, result="fail",
-                found=f"the listener demands SASL ({', '.join(mechanisms)}), and none is set",
+                found=f"the listener requires SASL ({', '.join(mechanisms)}), and sasl.mechanism is not set",
                 remedy=f"Set security.protocol to {'SASL_SSL' if settings.uses_tls else 'SASL_PLAINTEXT'}, sasl.mechanism to "
                 "one of these, and the credentials.",
             )  # fmt: skip
@@ -212,11 +212,11 @@ def _versions(settings: ClientSettings, host: str, port: int, address: str) -> C
     except WireError as error:
         if not settings.uses_tls and _answers_tls(host, port):
             return Check(
-                name=name, where=address, result="fail", found="the port speaks TLS, and security.protocol is a plaintext one",
+                name=name, where=address, result="fail", found="the port speaks TLS, and security.protocol is a plaintext protocol",
                 remedy="Set security.protocol to SSL, or to SASL_SSL with sasl.mechanism, and ssl.truststore.location.",
             )  # fmt: skip
         return failed_check(
-            name, address, error, "Check that this is a Kafka listener, and that security.protocol is its own."
+            name, address, error, "Check that this is a Kafka listener, and that security.protocol matches it."
         )
     finally:
         connection.close()
@@ -230,7 +230,7 @@ def _common(protocol: Any, request: Any) -> bool:  # Any: a request's class
 def _refusal_without_sasl(connection: Connection) -> WireError | None:
     """Why the listener answers no Metadata request to a client without SASL, None where it does.
 
-    A listener that demands SASL closes the connection. To ask for its mechanisms first proves nothing: brokers that are not
+    A listener that requires SASL closes the connection. To ask for its mechanisms first proves nothing: brokers that are not
     Apache's answer SaslHandshake on listeners without SASL, too.
     """
     try:

@@ -30,7 +30,7 @@ _META_KEY: Final = "pykafka_wire.cli.given"
 def connection_options(function: FunctionT) -> FunctionT:
     """Add the options to a command; :func:`settings` returns their values."""
     for add in (
-        click.option("--json", "json", is_flag=True, help="Print JSON, for machines.", **_stored_in_context()),
+        click.option("--json", "json", is_flag=True, help="Print JSON.", **_stored_in_context()),
         click.option(
             "--config", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
             help="A properties file, such as the client.properties of Kafka's tools.", **_stored_in_context(),
@@ -86,7 +86,7 @@ def settings() -> ClientSettings:
         )
     parsed = ClientSettings.from_options(options)
     if parsed.unknown:
-        click.echo(f"Settings that this client does not know are ignored: {unknown_settings(parsed)}", err=True)
+        click.echo(f"Unknown settings are ignored: {unknown_settings(parsed)}", err=True)
     return parsed
 
 

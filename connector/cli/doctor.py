@@ -43,11 +43,13 @@ _TOPIC_REFUSED: Final = 29
 
 @click.command(short_help="Find out why a connection fails.")
 @connection_options
-@click.option("--topic", "topics", multiple=True, help="Also this topic: its leaders and your permissions.")
+@click.option(
+    "--topic", "topics", multiple=True, help="Also check this topic: its leaders and your permissions; may be repeated."
+)
 @click.option("--for", "purpose", type=click.Choice(list(_WANTED)), default="read", show_default=True,
-              help="What the topics are for.")  # fmt: skip
-@click.option("--group", help="Also this consumer group.")
-@click.option("--transactional-id", help="Also this transactional id, which is only described, never used.")
+              help="Which permissions to check on the topics.")  # fmt: skip
+@click.option("--group", help="Also check this consumer group.")
+@click.option("--transactional-id", help="Also check this transactional id. It is only described, never used.")
 def doctor(topics: tuple[str, ...], purpose: str, group: str | None, transactional_id: str | None) -> None:
     """Find out why a connection fails: name, TCP, TLS, SASL, API versions, advertised listeners, leaders, ACLs.
 
@@ -112,7 +114,7 @@ def _leaders(topics: dict[str, TopicMetadata]) -> Check:
             remedy="A broker is down or slow: acks=all waits for it, or fails below min.insync.replicas.",
         )  # fmt: skip
     if not places:
-        return Check(name="leaders", where="", result="ok", found="there is no partition to look at")
+        return Check(name="leaders", where="", result="ok", found="no partitions to check")
     each = "with a leader, in sync" if len(places) == 1 else "each with a leader, all in sync"
     return Check(name="leaders", where="", result="ok", found=f"{counted(len(places), 'partition')}, {each}")
 

@@ -53,15 +53,15 @@ def marker(transactional_id: str) -> None:
 
 
 def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool) -> None:
-    """Show the open transactions of a query's tasks; with `abort` end those that are not decided, after a question."""
+    """Show the open transactions of a query's tasks; with `abort` end those that are not decided, after asking for confirmation."""
     described = open_transactions(cluster, transactional_id)
     decided = _decided(cluster, transactional_id)
     rows = [_own_row(each, decided) for each in described]
     output().rows(rows, empty=f"No task of {transactional_id} has an open transaction.", only_if_wide=("since",))
     if rows and decided is None:
         output().message(
-            "The marker is lost or cannot be read, so each of them may be decided. They end after their timeout. What is there "
-            f"instead: pykafka-wire marker {transactional_id}."
+            "The marker is lost or cannot be read, so each of them may be decided. They end after their timeout. To see "
+            f"what was found in its place, run pykafka-wire marker {transactional_id}."
         )
         return
     abandoned = [each for each in described if _is_abandoned(each, decided)]

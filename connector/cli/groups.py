@@ -26,7 +26,7 @@ _INACTIVE: Final = ("Empty", "Dead")
 @click.command(short_help="List the consumer groups.")
 @connection_options
 @click.argument("text", required=False)
-@click.option("--lag", "with_lag", is_flag=True, help="Also the lag of each group.")
+@click.option("--lag", "with_lag", is_flag=True, help="Also show the lag of each group.")
 def groups(text: str | None, with_lag: bool) -> None:
     """List the groups that you may describe, of consumers and of streaming queries; with TEXT those that have it in their names.
 

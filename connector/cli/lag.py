@@ -67,12 +67,12 @@ class LagReport:
 @click.option(
     "--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between repetitions."
 )
-@click.option("--count", type=click.IntRange(1), help="With --watch: end after so many repetitions.")
+@click.option("--count", type=click.IntRange(1), help="With --watch: exit after this many updates.")
 @click.option(
     "--fail-above",
     type=click.IntRange(0),
     metavar="N",
-    help="End with code 1 if the total lag is above N, or unknown.",
+    help="Exit with code 1 if the total lag is above N or unknown.",
 )
 def lag(
     group: str, topics: tuple[str, ...], watch: bool, every: float, count: int | None, fail_above: int | None

@@ -80,7 +80,7 @@ class LagHistory:
 
 
 def outlook(lag: int, rates: Rates, now: datetime | None = None) -> str:
-    """A phrase on what becomes of a lag: ``caught up``, ``caught up in 10m 00s, at 14:03:12``, ``grows by 12/s``."""
+    """A phrase on how a lag develops: ``caught up``, ``caught up in 10m 00s, at 14:03:12``, ``grows by 12/s``."""
     if lag == 0:
         return "caught up"
     if rates.read_per_s is None or rates.written_per_s is None:

@@ -17,7 +17,11 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 @click.command(short_help="Show the first and the next offsets of a topic.")
 @connection_options
 @click.argument("topic")
-@click.option("--at", metavar="TIME", help="Also the first offset at this time: ms, ISO-8601, or relative as in -10m.")
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="Also show the first offset at or after this time: ms, ISO-8601, or relative as in -10m.",
+)
 def offsets(topic: str, at: str | None) -> None:
     """Show the first and the next offset of each partition of TOPIC.
 

@@ -42,12 +42,12 @@ _BLOCK_BYTES: Final = 1 << 20
     type=click.IntRange(0),
     default=10,
     show_default=True,
-    help="How many of each partition's last records.",
+    help="How many of the last records of each partition to print.",
 )
-@click.option("--from", "place", metavar="PLACE", help="Instead: earliest, an offset, or a time (ISO-8601, or -10m).")
+@click.option("--from", "place", metavar="PLACE", help="Start at earliest, an offset, or a time (ISO-8601, or -10m).")
 @click.option("-p", "--partition", type=click.IntRange(0), help="Only this partition.")
-@click.option("-f", "--follow", is_flag=True, help="Continue with new records, until Ctrl-C.")
-@click.option("--count", type=click.IntRange(1), help="End after so many records.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new records until Ctrl-C.")
+@click.option("--count", type=click.IntRange(1), help="Exit after this many records.")
 def tail(topic: str, last: int, place: str | None, partition: int | None, follow: bool, count: int | None) -> None:
     """Print the last records of TOPIC: partition, offset, time, key, value.
 

@@ -80,8 +80,8 @@ _ORDERS: Final[dict[str, Callable[[GroupLook], Any]]] = {
 @connection_options
 @click.argument("text", required=False)
 @click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between looks.")
-@click.option("--once", is_flag=True, help="Look twice, for the rates, print the second look and end.")
-@click.option("--count", type=click.IntRange(1), help="End after so many looks.")
+@click.option("--once", is_flag=True, help="Sample twice (to compute rates), print once and exit.")
+@click.option("--count", type=click.IntRange(1), help="Exit after this many updates.")
 def top(text: str | None, every: float, once: bool, count: int | None) -> None:
     """Show the streaming queries and consumer groups that have committed offsets; with TEXT those that have it in their names.
 
@@ -89,7 +89,7 @@ def top(text: str | None, every: float, once: bool, count: int | None) -> None:
     and n sort by lag, rate and name. With --json each look is a line.
     """
     if once and count is not None:
-        raise click.UsageError("--once looks twice: leave out --count.")
+        raise click.UsageError("--once samples twice: leave out --count.")
     with connected() as cluster:
         watched = _Watched(cluster, text)
         if once:

@@ -31,7 +31,7 @@ _BROKERS_DEFAULT: Final = -1
 
 @click.group(invoke_without_command=True)
 @connection_options
-@click.option("--internal", is_flag=True, help="Also the topics that Kafka keeps for itself.")
+@click.option("--internal", is_flag=True, help="Include Kafka's internal topics.")
 @click.pass_context
 def topics(context: click.Context, internal: bool) -> None:
     """List the topics that you may describe; or describe, create, alter or delete topics.
@@ -56,7 +56,7 @@ def topics(context: click.Context, internal: bool) -> None:
 @topics.command(short_help="Show a topic's partitions and configs.")
 @connection_options
 @click.argument("topic")
-@click.option("--all-configs", is_flag=True, help="Also the configs in which the brokers' defaults apply.")
+@click.option("--all-configs", is_flag=True, help="Include configs that have the brokers' defaults.")
 def describe(topic: str, all_configs: bool) -> None:
     """Show the partitions of TOPIC with their leaders, replicas and offsets, and the configs that are set for it.
 
@@ -113,7 +113,7 @@ def describe(topic: str, all_configs: bool) -> None:
     help="How many replicas of each partition [default: the brokers' default.replication.factor].",
 )
 @click.option("--set", "configs", metavar="NAME=VALUE", multiple=True, help="A config of the topic; may be repeated.")
-@click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is.")
+@click.option("--if-not-exists", is_flag=True, help="Do not fail if the topic exists; it is not changed.")
 def create(
     names: tuple[str, ...],
     partitions: int | None,
@@ -162,7 +162,7 @@ def alter(topic: str, partitions: int | None, configs: tuple[str, ...], deleted:
     """
     values = _parse_configs(configs)
     if partitions is None and not values and not deleted:
-        raise click.UsageError("Nothing is to be altered: give --partitions, --set or --unset.")
+        raise click.UsageError("Nothing to change: give --partitions, --set or --unset.")
     with connected() as cluster:
         before = len(_existing(cluster, [topic])[topic].partitions)
         if partitions is not None and partitions < before:
@@ -181,9 +181,9 @@ def alter(topic: str, partitions: int | None, configs: tuple[str, ...], deleted:
 @topics.command(short_help="Delete topics, with their records.")
 @connection_options
 @click.argument("names", metavar="TOPIC…", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(names: tuple[str, ...], yes: bool) -> None:
-    """Delete each TOPIC with all its records, after a question. One that is refused does not keep the others from being deleted."""
+    """Delete each TOPIC with all its records, after asking for confirmation. If one is rejected, the others are still deleted."""
     with connected() as cluster:
         existing = _existing(cluster, names)
         if not yes:

@@ -24,14 +24,22 @@ from pykafka_wire.wire.cluster.describe import list_transactions, open_producers
 @click.command()
 @connection_options
 @click.option(
-    "--topic", "topics", multiple=True, help="Look for hanging ones only here; may be repeated [default: all topics]."
+    "--topic",
+    "topics",
+    multiple=True,
+    help="Look for hanging transactions only in this topic; may be repeated [default: all topics].",
 )
-@click.option("--all", "every", is_flag=True, help="Also transactional ids without an open transaction.")
+@click.option("--all", "every", is_flag=True, help="Include transactional ids without an open transaction.")
 @click.option(
-    "--of", "query", metavar="ID", help="Only those of the tasks of this exactly-once query, decided or abandoned."
+    "--of",
+    "query",
+    metavar="ID",
+    help="Only the transactions of the tasks of this exactly-once query, decided or abandoned.",
 )
-@click.option("--abort", is_flag=True, help="With --of: abort the abandoned ones, after a question.")
-@click.option("--yes", is_flag=True, help="With --abort: do not ask.")
+@click.option(
+    "--abort", is_flag=True, help="With --of: abort the abandoned transactions, after asking for confirmation."
+)
+@click.option("--yes", is_flag=True, help="With --abort: do not ask for confirmation.")
 def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort: bool, yes: bool) -> None:
     """Show open and hanging transactions. Ends with code 1 if one hangs."""
     if query is None and (abort or yes):

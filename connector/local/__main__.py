@@ -35,9 +35,9 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m py
         "--property", action="append", default=[], metavar="NAME=VALUE", help="a broker setting; may be repeated"
     )
     parser.add_argument(
-        "--topic", action="append", default=[], metavar="NAME[:PARTITIONS]", help="make this topic; may be repeated"
+        "--topic", action="append", default=[], metavar="NAME[:PARTITIONS]", help="create this topic; may be repeated"
     )
-    parser.add_argument("--secured", action="store_true", help="demand TLS, a SCRAM user and permissions")
+    parser.add_argument("--secured", action="store_true", help="require TLS, a SCRAM user and permissions")
     parser.add_argument(
         "--client-properties", type=Path, metavar="FILE",
         help="with --secured: where to write the client's settings, until the end (default: the cluster's folder)",
@@ -100,7 +100,9 @@ def _write(path: Path, secured: SecuredListener, cluster: LocalCluster) -> Path:
     """The properties file, which only this user can read: it has the password."""
     path = path.absolute()
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(f"# {USER}'s, of the cluster in {cluster.folder}: it ends, and this file with it\n")
+        file.write(
+            f"# Settings of user {USER} for the cluster in {cluster.folder}. This file is deleted when the cluster stops.\n"
+        )
         file.write(render(secured.client_settings(cluster)))
     return path
 

@@ -125,4 +125,4 @@ def _check(launcher: JavaLauncher, folder: Path) -> None:
     command = launcher.tool("-version", (), ["-Xshare:on", f"-XX:ErrorFile={folder / 'crash.log'}"])
     printed = run_java(command, what="using it", timeout_s=CHECK_TIMEOUT_S)
     if printed:  # the version goes to standard error; what else Java says, to the output, which callers of tools parse
-        raise LocalClusterError(f"Java prints with it: {printed}")
+        raise LocalClusterError(f"Java printed an unexpected message with the archive: {printed}")

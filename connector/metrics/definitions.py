@@ -54,7 +54,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("pykafka_wire_processed_rows_per_second", "gauge", SOURCE, "Rows that were processed per second, in the last micro-batch", _SPARK + "`processedRowsPerSecond`"),
     Metric("pykafka_wire_input_rows_total", "counter", SOURCE, "Rows that the query has read from this source", _SPARK + "`numInputRows`"),
     Metric("pykafka_wire_commits_total", "counter", SOURCE, "Commits of offsets to the consumer group that succeeded", "`commitSuccesses`"),
-    Metric("pykafka_wire_commit_failures_total", "counter", SOURCE, "Commits of offsets to the consumer group that failed; the query goes on", "`commitFailures`"),
+    Metric("pykafka_wire_commit_failures_total", "counter", SOURCE, "Commits of offsets to the consumer group that failed; the query continues", "`commitFailures`"),
     Metric("pykafka_wire_lost_ranges_total", "counter", SOURCE, "Ranges of offsets that were lost before they could be read, and skipped (failOnDataLoss=false); without taskMetrics=driver those that the planner has found", "`lostRanges`, `tasks.lostRanges`"),
     Metric("pykafka_wire_lost_offsets_total", "counter", SOURCE, "Offsets in lost ranges whose length is known", "`lostOffsets`, `tasks.lostOffsets`"),
     Metric("pykafka_wire_planned_tasks_total", "counter", SOURCE, "Tasks that were planned to read from Kafka", "`plannedTasks`"),

@@ -1,7 +1,7 @@
 """Keeps the figures of streaming queries, from what Spark's listeners receive. Knows no exporter, and asks no broker.
 
 A counter goes on over a query's restarts in the same application, as Prometheus and OpenTelemetry expect of a process. The gauges
-of a query that has ended are gone, for a lag that nobody measures any more would be shown as if it were true.
+of a query that has ended are gone, because a lag that is no longer measured would look current.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Option names: which ones a read or a write accepts, and what becomes of the others.
+"""Option names: which ones a read or a write accepts, and what happens to the others.
 
 A name near one that applies is refused, with that name; any other unknown name is ignored with a warning, since programs
 written for Spark's own connector carry such options. The connector's own options are listed in

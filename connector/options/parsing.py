@@ -118,7 +118,7 @@ class OptionValues:
             raise OptionError(with_prefix(error)) from error
         if client.unknown:
             self.warnings.append(
-                f"Kafka settings of a {MODES[self.mode]} that this client does not know are ignored: {unknown_settings(client)}"
+                f"Unknown Kafka settings of a {MODES[self.mode]} are ignored: {unknown_settings(client)}"
             )
         self.warnings += map(add_prefix, client.warnings)
         for name in client.ignored:

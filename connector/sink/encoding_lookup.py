@@ -90,7 +90,7 @@ class _Known:
                 if self._writer is None:
                     raise
                 _log.warning(
-                    "The schema of the column %s could not be looked up again, the one known is used: %s",
+                    "The schema of the column %s could not be looked up again; the known schema is used: %s",
                     self._column.name,
                     error,
                 )

@@ -174,7 +174,7 @@ class MicroBatchStream:
         try:
             ranges = skip_aged_out(self._cluster, ranges, self._losses, query=end.query)
         except (UnknownTopicError, TransportError) as error:
-            _log.debug("What has aged out is left to the tasks to find: %s", error)
+            _log.debug("Expired records could not be looked up while planning, so tasks detect them: %s", error)
         readers = self._pinned_schemas.for_planned(end.reader_schemas) if self._pinned_schemas is not None else None
         planned = plan_input_partitions(self._cluster, self._options, ranges, self._sizes, end.query, readers)
         if self._task_figures is not None:
@@ -252,7 +252,9 @@ class MicroBatchStream:
         for loss, lost, detail in plan.losses:
             self._losses.report(loss, lost, detail=detail, query=start.query, topic_ids=topic_ids)
         for topic in sorted(plan.resumed - self._resumed):
-            _log.warning("Topic %s is back under the same topic id: it is read on from where it was dropped.", topic)
+            _log.warning(
+                "Topic %s is back under the same topic id: reading continues at the offset where it stopped.", topic
+            )
         self._resumed = plan.resumed
         if plan.is_waiting and self._hanging is not None:
             self._hanging.check(snapshot.latest)

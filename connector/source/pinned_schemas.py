@@ -136,11 +136,11 @@ class PinnedSchemas:
                 raise SchemaError(
                     f"the checkpoint has a micro-batch that was planned with {described}, and the DataFrame's type contradicts it: "
                     f"{error.message}. It is read as it was planned: give the DataFrame the older type with .schema(…) until that "
-                    "micro-batch is done. readerSchema=latest decides for those after it."
+                    "micro-batch is done. readerSchema=latest applies to the micro-batches after it."
                 ) from error
             raise SchemaError(
                 f"the checkpoint reads with {described}, and the DataFrame's type contradicts it: {error.message}. Set "
-                "readerSchema to latest, to read the micro-batches to come with the newest version, or give the DataFrame the "
+                "readerSchema to latest to read later micro-batches with the newest version, or give the DataFrame the "
                 "older type with .schema(…)."
             ) from error
         if not missing:
@@ -148,7 +148,7 @@ class PinnedSchemas:
         newest = self._newest_of(column)  # raises where the newest has no such field either
         if newest != reader:
             _log.warning(
-                "The checkpoint reads with %s, which has no %s: null in this query. To read the micro-batches to come with %s, set "
+                "The checkpoint reads with %s, which has no %s: null in this query. To read later micro-batches with %s, set "
                 "readerSchema to latest.",
                 _described(column, reader),
                 ", ".join(missing),

@@ -202,7 +202,7 @@ def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, sc
     )
     parts: list[tuple[Ints, Any]] = []
     reasons = frames.reasons
-    # The ids of most values first: damaged values name many others, for which a registry is asked in vain (IdsInVain).
+    # The ids of most values first: damaged values name many others, for which a registry is asked without success (UnknownIds).
     for schema_id, index in sorted(frames.groups, key=lambda group: -len(group[1])):
         try:
             reader = value_format.reader(schema_id, column_type)

@@ -182,12 +182,12 @@ def resolve_newest(
             found[subject] = registry.latest(subject)
         except PoisonError as error:
             raise SchemaError(
-                f"{registry.url} has no subject {subject}, from which the {column} of topic {topic} would take its schema "
+                f"{registry.url} has no subject {subject} with the schema of the {column} of topic {topic} "
                 f"({error}). Name the subject with {column}Subject, or give the schema with {column}Schema."
             ) from error
     if not found:
         raise SchemaError(
-            f"no topic is there from whose subject the {column} could take its schema: name the subject with {column}Subject, "
+            f"there is no topic whose subject could give the schema of the {column}: name the subject with {column}Subject, "
             f"or give the schema with {column}Schema."
         )
     for subject, (_, schema) in found.items():

@@ -139,7 +139,7 @@ class Oracle:
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # log4j has no configuration and says so
+            stderr=subprocess.DEVNULL,  # log4j warns that it has no configuration
             text=True,
             encoding="utf-8",
         )

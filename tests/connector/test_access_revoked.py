@@ -49,7 +49,7 @@ def may(cluster: Cluster, topic: str, operation: AclOperation) -> bool:
 
 
 @pytest.mark.parametrize("taken", [AclOperation.READ, AclOperation.WRITE], ids=["read", "write"])
-def test_a_query_whose_permission_is_taken_away_ends_and_says_why(
+def test_a_query_whose_permission_is_revoked_fails_with_the_reason(
     taken: AclOperation,
     guarded_kafka: Any,
     topic: Any,
@@ -104,7 +104,7 @@ def test_a_query_whose_permission_is_taken_away_ends_and_says_why(
 
 
 @pytest.mark.needs("consumer protocol of KIP-848")
-def test_a_member_of_a_group_is_refused_what_is_forbidden_and_goes_on_once_its_topic_is_allowed(
+def test_a_member_of_a_group_is_denied_what_is_forbidden_and_continues_once_its_topic_is_allowed(
     guarded_kafka: Any, topic: Any, outside_of: Any, until: Any
 ) -> None:
     outside, name = outside_of(guarded_kafka.bootstrap_servers), topic(cluster=guarded_kafka)

@@ -1,5 +1,5 @@
-"""A broker dies under a running query: the query goes on, and Delta holds every record once (faults 1 and 2). One that only
-stands still holds no query up that starts (fault 5)."""
+"""A broker dies under a running query: the query continues, and Delta has every record once (faults 1 and 2). A broker
+that only hangs delays no query that starts (fault 5)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_leader_killed_in_mid_stream_costs_and_doubles_nothing(
     assert Counter(p for p, _, _ in rows).keys() == set(range(N_PARTITIONS))
 
 
-def test_a_query_starts_while_the_first_of_three_bootstrap_servers_stands_still(
+def test_a_query_starts_while_the_first_of_three_bootstrap_servers_hangs(
     kafka_cluster: Any, topic: Any, queries_of: Any, outside_of: Any, until: Any
 ) -> None:
     """SIGSTOP: its port takes connections, and nothing answers."""

@@ -1,4 +1,4 @@
-"""The mistakes that people make most, and what they are told: a code, the cause, the remedy.
+"""The most frequent mistakes, and the errors that users see: a code, the cause, the remedy.
 
 Most are met on the driver before any task runs; there the source is called as Spark calls it, without a Spark session. What
 only Spark can show is tried with one.
@@ -102,7 +102,7 @@ def test_a_wrong_mechanism(secured_kafka: Secured) -> None:
     wrong = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice", "sasl_password": PASSWORDS["alice"]}
     text = on_read(to(secured_kafka, "OAUTHU", **wrong))
     assert text.startswith(
-        "[PYKAFKA_WIRE_AUTHENTICATION] the broker does not take SCRAM-SHA-512; it offers OAUTHBEARER"
+        "[PYKAFKA_WIRE_AUTHENTICATION] the broker does not accept SCRAM-SHA-512; it offers OAUTHBEARER"
     )
     assert "Set sasl.mechanism to one that this listener offers." in text
 
@@ -190,7 +190,8 @@ def test_a_checkpoint_of_another_topic(kafka: Any, filled: str) -> None:
     assert text.startswith("[PYKAFKA_WIRE_DATA_LOSS] PARTITIONS_DELETED")
     assert "yesterdays-topic-0" in text
     assert (
-        "the query reads no topic yesterdays-topic now; was it deleted, or is the checkpoint another query's?" in text
+        "yesterdays-topic is no longer among the topics of the query: was it deleted, or is the checkpoint another query's?"
+        in text
     )
     assert "a new query with a new checkpoint" in text
 

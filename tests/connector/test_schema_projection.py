@@ -62,7 +62,7 @@ def test_what_is_missing_is_named_with_what_there_is() -> None:
     assert len(describe_missing(["value.x"], many, "value")) < 400
 
 
-def test_changes_of_a_type_are_told_field_by_field() -> None:
+def test_changes_of_a_type_are_listed_field_by_field() -> None:
     before = of("a INT, b ARRAY<STRUCT<x: INT, y: INT>>, c MAP<STRING, STRUCT<z: INT>>, d STRING")
     after = of("a BIGINT, b ARRAY<STRUCT<x: INT, n: DATE>>, c MAP<STRING, STRUCT<z: FLOAT>>")
     assert changes(before, after, "value") == [

@@ -67,7 +67,7 @@ def test_outside_of_a_task_nothing_is_sent() -> None:
     DriverReceiver(9, "token").send(FIGURES)
 
 
-def test_an_address_that_leads_nowhere_fails_no_task(monkeypatch: Any) -> None:
+def test_an_unreachable_address_fails_no_task(monkeypatch: Any) -> None:
     monkeypatch.setattr(task_metrics, "_local_property", {"spark.driver.host": "no such host"}.get)
     DriverReceiver(9, "token").send(FIGURES)
     for host in ("host.invalid", "no..host", "127.0.0.1"):

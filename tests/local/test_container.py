@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from pykafka_wire.local.container import ContainerCluster, docker_unavailable
 
 
-def test_where_no_engine_answers_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_engine_answers_the_reason_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")  # nothing listens there
     reason = docker_unavailable()
     assert reason is not None

@@ -102,7 +102,7 @@ def test_none_is_found_where_there_is_none(nowhere: Path, monkeypatch: pytest.Mo
     assert find_java() is None
 
 
-def test_without_java_and_without_a_network_one_sentence_says_what_to_install(
+def test_without_java_and_without_a_network_one_sentence_names_what_to_install(
     nowhere: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(install(nowhere / "eleven", "11.0.2")))

@@ -58,7 +58,7 @@ def test_the_callers_settings_beat_the_projects_own(of_node: object) -> None:
     assert properties["message.max.bytes"] == "2000"
 
 
-def test_the_controller_is_told_them_too_since_it_applies_the_defaults_of_topics() -> None:
+def test_the_controller_has_them_too_since_it_applies_the_defaults_of_topics() -> None:
     assert controller_properties(PLAN, Path("/cluster/controller"))["message.max.bytes"] == "2000"
 
 

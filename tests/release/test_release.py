@@ -84,7 +84,7 @@ def test_on_every_java_that_is_installed(
     assert "DONE 100" in printed
 
 
-def test_a_pyspark_python_without_the_package_is_told_by_spark(
+def test_a_pyspark_python_without_the_package_is_reported_by_spark(
     with_spark: Path, spark_alone: Path, wheel: Path, kafka: Any, topic: Any, tmp_path: Path
 ) -> None:
     """As docs/operations.md says. Spark looks data sources up, and builds them, in a process of that Python."""
@@ -95,7 +95,7 @@ def test_a_pyspark_python_without_the_package_is_told_by_spark(
     assert "[PYKAFKA_WIRE_NOT_INSTALLED]" in registered and str(spark_alone) in registered
 
 
-def test_without_extras_the_client_works_and_what_is_missing_is_told(
+def test_without_extras_the_client_works_and_what_is_missing_is_named(
     without_extras: Path, kafka: Any, topic: Any, tmp_path: Path
 ) -> None:
     code = """

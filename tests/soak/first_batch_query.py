@@ -1,4 +1,4 @@
-"""A query into Parquet as a process of its own, which stops in its first batch where it is told to; see test_first_batch.py.
+"""A query into Parquet as a process of its own, which stops in its first batch at a given step; see test_first_batch.py.
 
     python first_batch_query.py SERVERS TOPIC FOLDER STEP
 

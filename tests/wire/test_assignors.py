@@ -50,7 +50,7 @@ def test_every_subscribed_partition_goes_to_one_subscriber(
 
 @pytest.mark.parametrize("assign", ASSIGNORS.values(), ids=ASSIGNORS)
 @given(group=members, n_partitions=counts, seed=st.integers(0, 100))
-def test_the_order_in_which_members_are_told_changes_nothing(
+def test_the_order_in_which_members_are_listed_changes_nothing(
     assign: Assignor, group: dict[str, tuple[str | None, set[str]]], n_partitions: dict[str, int], seed: int
 ) -> None:
     told = subscribers({name: (f"{instance}{name}" if instance else None, t) for name, (instance, t) in group.items()})
@@ -64,7 +64,7 @@ def test_range_gives_neighbours_and_the_first_members_one_more() -> None:
     assert assign_range(group, {"t": 3}) == {"a": tps("t", 0, 1), "b": tps("t", 2)}
 
 
-def test_round_robin_goes_on_in_turn_from_topic_to_topic() -> None:
+def test_round_robin_continues_in_turn_from_topic_to_topic() -> None:
     group = [Subscriber(member_id=name, topics=frozenset({"s", "t"})) for name in ("a", "b")]
     assert assign_round_robin(group, {"t": 3, "s": 1}) == {"a": tps("s", 0) + tps("t", 1), "b": tps("t", 0, 2)}
 

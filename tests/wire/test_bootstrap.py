@@ -85,7 +85,7 @@ def test_a_server_that_has_not_joined_its_cluster_is_passed_over(brokers: list[F
         assert set(cluster.brokers()) == {1, 2, 3}
 
 
-def test_when_nobody_answers_each_address_is_named_with_its_reason(
+def test_when_no_broker_answers_each_address_is_named_with_its_reason(
     brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bootstrap, "_FIRST_CONTACT_MS", 300)
@@ -104,7 +104,7 @@ def test_when_nobody_answers_each_address_is_named_with_its_reason(
     assert "connection refused" in reasons[dead]
     assert "did not answer in time" in reasons[brokers[0].address]
     assert "an SSH server answers" in reasons[brokers[1].address]
-    assert reasons[brokers[2].address] == "it knows of no broker yet"
+    assert reasons[brokers[2].address] == "it does not know any broker yet"
     assert "cannot be resolved" in reasons["no-such-host.invalid:9092"]
     assert all(address in str(raised.value) for address in addresses)
 

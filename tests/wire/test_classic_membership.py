@@ -139,7 +139,7 @@ def test_what_the_next_assignment_lacks_is_given_up_in_a_second_rebalance(
     assert commit.generation_id_or_member_epoch == 2
 
 
-def test_reading_goes_on_while_the_group_waits_for_others(coordinator: Cooperative, member: Member) -> None:
+def test_reading_continues_while_the_group_waits_for_others(coordinator: Cooperative, member: Member) -> None:
     coordinator.on[JoinGroupRequest] = lambda *_: None
     coordinator.rebalance()
     member.poll_until(lambda: len(coordinator.claims) == 2)
@@ -195,7 +195,7 @@ def test_a_member_that_was_lost_and_joined_again_between_two_polls_commits_nothi
     assert commit.generation_id_or_member_epoch == 2
 
 
-def test_a_rebalance_that_changes_nothing_calls_nobody(coordinator: Cooperative, member: Member) -> None:
+def test_a_rebalance_that_changes_nothing_calls_no_callback(coordinator: Cooperative, member: Member) -> None:
     coordinator.rebalance()
     member.poll_until(lambda: coordinator.generation == 2)
     fetched: Any = coordinator.count(FetchRequest)

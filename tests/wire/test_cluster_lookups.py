@@ -113,7 +113,7 @@ def test_a_partition_that_never_was_fails_after_a_grace(cluster: Cluster, monkey
     assert raised.value.partition == 7
 
 
-def test_leaders_are_asked_for_anew_once_metadata_is_old(pair: tuple[FakeBroker, FakeBroker]) -> None:
+def test_leaders_are_looked_up_again_once_metadata_is_old(pair: tuple[FakeBroker, FakeBroker]) -> None:
     with cluster_of(pair, metadata_max_age_ms=50) as cluster:
         assert cluster.leader(T0) == (1, 4)
         pair[0].topics["t"][0] = (2, 5)
@@ -159,7 +159,7 @@ def test_without_a_newer_hint_the_leader_is_looked_up_after_a_pause(
     assert len(asked_for(pair[0]) + asked_for(pair[1])) == n_asked
 
 
-def test_leaders_are_looked_up_in_one_request_and_each_failure_is_told_apart(
+def test_leaders_are_looked_up_in_one_request_and_each_failure_is_reported_by_itself(
     pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
 ) -> None:
     pair[0].topics["t"][1] = (-1, 4)

@@ -60,7 +60,7 @@ def test_an_unknown_real_topic_fails_within_seconds_and_is_not_made(kafka: Any) 
 
 
 @pytest.mark.broker
-def test_all_goes_on_while_one_of_two_real_brokers_is_stopped(two_brokers: LocalCluster, place_topic: Any) -> None:
+def test_all_continues_while_one_of_two_real_brokers_is_stopped(two_brokers: LocalCluster, place_topic: Any) -> None:
     name = f"stopped-{os.getpid()}-{time.monotonic_ns()}"
     place_topic(two_brokers, name, {0: [1, 2], 1: [2, 1]})
     partitions = [TopicPartition(name, 0), TopicPartition(name, 1)]
@@ -83,7 +83,7 @@ def test_all_goes_on_while_one_of_two_real_brokers_is_stopped(two_brokers: Local
 
 
 @pytest.mark.broker
-def test_all_goes_on_after_one_of_two_real_brokers_is_killed(two_brokers: LocalCluster, place_topic: Any) -> None:
+def test_all_continues_after_one_of_two_real_brokers_is_killed(two_brokers: LocalCluster, place_topic: Any) -> None:
     name = f"killed-{os.getpid()}-{time.monotonic_ns()}"
     place_topic(two_brokers, name, {0: [1, 2], 1: [2, 1]})
     partitions = [TopicPartition(name, 0), TopicPartition(name, 1)]

@@ -85,7 +85,7 @@ def test_a_group_that_never_was_has_committed_nothing(cluster: Cluster, group: s
 
 
 @pytest.mark.broker
-def test_nothing_to_commit_asks_nobody(group: str) -> None:
+def test_nothing_to_commit_sends_no_request(group: str) -> None:
     with Cluster(ClientSettings(bootstrap_servers=(("no-such-host.invalid", 9092),))) as cluster:
         commit_offsets(cluster, group, {})
 

@@ -163,7 +163,7 @@ def test_a_broker_that_takes_a_byte_now_and_then_does_not_put_the_deadline_off(
     with script(sip) as port:
         connection = connection_to(port, request_timeout_ms=400, send_buffer_bytes=4096).open(soon())
         started = time.monotonic()
-        with pytest.raises(DeadlineExceededError, match="did not take the request in time"):
+        with pytest.raises(DeadlineExceededError, match="did not accept the request in time"):
             connection.send(produce_of(50_000_000))
         assert time.monotonic() - started < 5
         assert not connection.usable
@@ -206,7 +206,7 @@ def test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error(
     [
         (b"\xff\xff\xff\xff", ProtocolError, "a frame of -1 bytes"),
         (b"\x7f\xff\xff\xff", ProtocolError, "a frame of 2147483647 bytes"),
-        (frame_of(MetadataRequest, 12, 99, MetadataResponse()), CorrelationError, "request 99, where 1 is due"),
+        (frame_of(MetadataRequest, 12, 99, MetadataResponse()), CorrelationError, "request 99, where 1 is expected"),
         (b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00", ProtocolError, "is incomplete"),
         (CLOSE, TransportError, "closed the connection"),
     ],
@@ -229,7 +229,9 @@ def test_a_reset_under_a_large_request_names_the_brokers_limit(
 ) -> None:
     broker.on[ProduceRequest] = lambda request, version: CLOSE
     connection = connection_to(broker.port).open(soon())
-    with pytest.raises(TransportError, match=r"socket\.request\.max\.bytes; the largest unanswered one had 2000\d\d\d"):
+    with pytest.raises(
+        TransportError, match=r"socket\.request\.max\.bytes; the largest unanswered request had 2000\d\d\d"
+    ):
         connection.send(produce_of(2_000_000)).result(soon())
 
 

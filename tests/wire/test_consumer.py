@@ -115,7 +115,7 @@ def test_a_poll_gives_arrow_columns(kafka: Any, topic: Any, consumer: Any) -> No
     assert Polled().to_arrow().num_rows == len(Polled()) == 0
 
 
-def test_seeking_goes_on_elsewhere(kafka: Any, topic: Any, consumer: Any) -> None:
+def test_reading_continues_where_it_was_sought(kafka: Any, topic: Any, consumer: Any) -> None:
     name = topic()
     tp = TopicPartition(name, 0)
     produce(kafka, name, 0, [b"%d" % number for number in range(10)])
@@ -166,7 +166,7 @@ def test_a_poll_ends_in_time(topic: Any, consumer: Any) -> None:
     assert time.monotonic() - started < 3
 
 
-def test_an_offset_that_is_gone_is_reset_or_told(topic: Any, consumer: Any, kafka: Any) -> None:
+def test_an_offset_that_is_gone_is_reset_or_reported(topic: Any, consumer: Any, kafka: Any) -> None:
     name = topic()
     produce(kafka, name, 0, [b"a"])
     reader = consumer()
@@ -180,14 +180,14 @@ def test_an_offset_that_is_gone_is_reset_or_told(topic: Any, consumer: Any, kafk
     assert [r.offset for r in records_of(poll_until(strict, ends_of))] == [0]
 
 
-def test_without_a_committed_offset_and_a_policy_it_is_told(topic: Any, consumer: Any) -> None:
+def test_without_a_committed_offset_and_a_policy_it_is_an_error(topic: Any, consumer: Any) -> None:
     reader = consumer(auto_offset_reset="none")
     reader.assign([TopicPartition(topic(), 0)])
     with pytest.raises(WireError, match=r"auto\.offset\.reset"):
         reader.poll()
 
 
-def test_a_member_commits_and_the_next_one_goes_on_from_there(
+def test_a_member_commits_and_the_next_one_continues_from_there(
     kafka: Any, topic: Any, consumer: Any, group: str
 ) -> None:
     name = topic(partitions=2)

@@ -152,7 +152,7 @@ def test_a_sought_offset_is_committed_after_a_commit_of_unknown_outcome(
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(2, 4), (6, 6)])
-def test_after_a_transaction_of_unknown_outcome_reading_goes_on_where_it_was_sought_or_committed(
+def test_after_a_transaction_of_unknown_outcome_reading_continues_where_it_was_sought_or_committed(
     coordinator: GroupCoordinator, consumer: Consumer, offset: int, expected: int
 ) -> None:
     """The group's offset is that of the transaction, or the one before; what was sought since counts more than that one."""
@@ -256,7 +256,7 @@ def test_a_paused_partition_is_not_fetched_until_it_is_resumed(
     assert consumer.paused == (TopicPartition("t", 1),)
 
 
-def test_an_end_is_reported_once_though_reading_begins_anew_for_another_partition(
+def test_an_end_is_reported_once_though_reading_restarts_for_another_partition(
     coordinator: GroupCoordinator, consumer: Consumer
 ) -> None:
     other = TopicPartition("t", 1)

@@ -42,7 +42,7 @@ def test_pauses_double_up_to_a_limit_with_a_fifth_of_jitter(n_failures: int, mid
     assert max(pauses) - min(pauses) > 0.2 * middle_ms
 
 
-def test_a_working_clock_stands_still_while_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_working_clock_stops_while_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     clock = WorkingClock()

@@ -60,7 +60,7 @@ def test_an_unknown_topic_fails_within_seconds() -> None:
     assert error_info(3).grace_ms == error_codes.UNKNOWN_TOPIC_GRACE_MS == 5_000
 
 
-def test_a_code_newer_than_the_table_is_fatal_and_says_so() -> None:
+def test_a_code_newer_than_the_table_is_fatal_and_reported_as_unknown() -> None:
     error = broker_error(4242)
     assert (error.code, error.name, error.retriable, error.info.action) == (4242, "UNKNOWN_4242", False, Action.FATAL)
     assert "does not know the error code" in str(error)

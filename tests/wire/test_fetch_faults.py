@@ -79,7 +79,7 @@ def test_a_follower_that_refuses_is_not_asked_again_and_the_leader_serves(
     assert follower.count(FetchRequest) == 1
 
 
-def test_a_follower_that_stands_still_ends_no_range_and_the_leader_serves(
+def test_a_follower_that_hangs_ends_no_range_and_the_leader_serves(
     brokers: tuple[FakeBroker, FakeBroker],
 ) -> None:
     """Its high watermark does not rise: the leader's word counts, not the follower's, whether the end is there."""

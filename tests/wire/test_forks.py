@@ -78,7 +78,7 @@ def test_a_record_producer_with_records_to_send_leaves_them_to_the_parent(
     assert read(cluster, name) == [b"child", b"parent"]
 
 
-def test_a_producer_begins_anew_in_a_child(topic: Any, cluster: Cluster) -> None:
+def test_a_producer_starts_over_in_a_child(topic: Any, cluster: Cluster) -> None:
     name = topic(partitions=1)
     producer = Producer(cluster)
 

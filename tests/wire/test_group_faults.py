@@ -98,7 +98,7 @@ def member(kafka: Any, topic: Any, group: str) -> Iterator[Callable[..., Heartbe
 
 
 @pytest.mark.parametrize("code", ["FENCED_INSTANCE_ID", "ILLEGAL_GENERATION"])
-def test_a_member_whose_place_another_one_took_stops_and_says_so(
+def test_a_member_whose_place_another_one_took_stops_and_reports_it(
     code: str, kafka: Any, member: Any, group: str
 ) -> None:
     """By its instance id, as a second process with the same settings does; or by its member id, as nobody should."""

@@ -158,7 +158,7 @@ def test_heartbeats_go_on_though_metadata_have_no_answer(coordinator: GroupCoord
         member.close()
 
 
-def test_a_member_that_never_had_a_place_says_that_nobody_answers_and_goes_on_trying(
+def test_a_member_that_never_joined_reports_that_no_broker_answers_and_keeps_trying(
     coordinator: GroupCoordinator, member: HeartbeatThread
 ) -> None:
     coordinator.go_away()
@@ -174,7 +174,7 @@ def test_a_member_that_never_had_a_place_says_that_nobody_answers_and_goes_on_tr
     assert member.wait_until_stable(deadline)
 
 
-def test_what_nobody_thought_of_ends_the_membership_and_is_told(
+def test_an_unexpected_error_ends_the_membership_and_is_reported(
     coordinator: GroupCoordinator, member: HeartbeatThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member.request_join()

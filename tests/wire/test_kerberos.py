@@ -162,7 +162,7 @@ def test_another_service_name_is_refused_at_once(connect: Connect, realm: Realm,
 
 
 def test_a_service_that_is_there_and_not_the_brokers(connect: Connect, realm: Realm, tmp_path: Path) -> None:
-    """The KDC has a ticket for it, and the broker cannot read it: it says so, or just closes the connection."""
+    """The KDC has a ticket for it, and the broker cannot read it: it reports that, or just closes the connection."""
     realm.kdc.principal("http/localhost")
     cluster = connect(by_keytab(realm.user), sasl_kerberos_service_name="http")
     error = refusal(cluster, tmp_path / "trace", attempts="-> SaslHandshake", most=2)

@@ -165,7 +165,7 @@ def test_an_unknown_codec_is_named():
         read(message(1, None, b"x", attributes=7))
 
 
-def test_a_wrong_crc_is_corrupt_unless_nobody_asks():
+def test_a_wrong_crc_is_corrupt_unless_checks_are_off():
     data = bytearray(message(0, b"k", b"v"))
     data[-1] ^= 1
     with pytest.raises(CorruptBatchError, match="CRC"):

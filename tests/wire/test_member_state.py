@@ -85,7 +85,7 @@ def test_the_leader_shares_out_and_syncs_everybodys_share() -> None:
     assert (member.state, member.assignment) == (MemberState.STABLE, (T0, T1))
 
 
-def test_a_follower_syncs_nothing_and_is_told_its_share() -> None:
+def test_a_follower_syncs_nothing_and_receives_its_share() -> None:
     member = MemberStateMachine("g", ["t"])
     member.handle_join(join_response("a", leader="b"))
     assert (member.state, member.is_leader) == (MemberState.SYNCING, False)
@@ -104,7 +104,7 @@ def test_a_member_that_gets_nothing_is_stable_all_the_same() -> None:
     assert (member.state, member.assignment) == (MemberState.STABLE, ())
 
 
-def test_a_static_leader_that_came_back_does_not_share_out_anew() -> None:
+def test_a_static_leader_that_came_back_assigns_nothing() -> None:
     """KIP-814."""
     member = MemberStateMachine("g", ["t"], instance_id="i")
     member.handle_join(join_response("a", skip_assignment=True))
@@ -128,7 +128,7 @@ def test_a_rebalance_keeps_member_id_and_generation_for_a_last_commit() -> None:
 
 @pytest.mark.parametrize("rebalancing", [False, True])
 @pytest.mark.parametrize(("code", "member_id"), [(UNKNOWN_MEMBER, ""), (69, ""), (ILLEGAL_GENERATION, "a")])
-def test_a_lost_place_is_joined_for_anew(code: int, member_id: str, rebalancing: bool) -> None:
+def test_a_member_that_lost_its_place_joins_again(code: int, member_id: str, rebalancing: bool) -> None:
     member = stable()
     if rebalancing:
         member.handle_heartbeat(HeartbeatResponse(error_code=REBALANCING))
@@ -153,7 +153,7 @@ def test_a_rebalance_during_join_or_sync_starts_over(code: int) -> None:
     assert isinstance(member.next_request(), JoinGroupRequest)
 
 
-def test_a_fenced_member_is_out_and_told_whose_id_it_is() -> None:
+def test_a_fenced_member_is_out_and_the_error_names_its_instance_id() -> None:
     member = stable("me")
     with pytest.raises(BrokerError, match=r"FENCED_INSTANCE_ID.*'me' is in use"):
         member.handle_heartbeat(HeartbeatResponse(error_code=FENCED))

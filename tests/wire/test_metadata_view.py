@@ -115,7 +115,7 @@ def test_a_hint_counts_only_with_a_newer_epoch(epoch: int, counts: bool) -> None
     assert view.leader(T0) == ((2, 5) if counts else (1, 4))
 
 
-def test_a_hint_to_a_broker_that_nobody_can_find_does_not_count() -> None:
+def test_a_hint_to_an_unknown_broker_does_not_count() -> None:
     view = view_of(topic(leaders={0: (1, 4)}))
     assert not view.update_leader(T0, 9, 5)
     assert view.update_leader(T0, 9, 5, ("h9", 9099))
@@ -142,7 +142,7 @@ def test_a_broker_that_lags_behind_does_not_bring_an_old_leader_back() -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [(ID, OTHER_ID), (ZERO_UUID, ZERO_UUID), (ZERO_UUID, ID)])
-def test_a_topic_made_anew_starts_with_new_epochs(old: uuid.UUID, new: uuid.UUID) -> None:
+def test_a_recreated_topic_starts_with_new_epochs(old: uuid.UUID, new: uuid.UUID) -> None:
     view = view_of(topic(leaders={0: (1, 40), 1: (1, 40)}, topic_id=old))
     view.apply(response(topic(leaders={0: (2, 0)}, topic_id=new)), 12, 101.0, everything=False)
     assert view.leader(T0) == (2, 0)

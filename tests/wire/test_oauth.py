@@ -115,7 +115,7 @@ def test_what_a_failing_provider_says_is_not_repeated() -> None:
         fetch_token(settings(**PROVIDER))
 
 
-def test_a_token_in_a_file_is_read_anew(tmp_path: Path) -> None:
+def test_a_token_in_a_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "a token"
     made = settings(**{"sasl.oauthbearer.token.endpoint.url": path.as_uri()})
     path.write_text("abc\n")

@@ -167,7 +167,7 @@ def test_a_batch_that_loses_all_its_records_leaves_its_sequence_to_the_next() ->
     assert not queue.is_cascading_failure(third)
 
 
-def test_of_two_batches_that_give_way_the_first_says_where_sequences_go_on() -> None:
+def test_of_two_batches_that_give_way_the_first_decides_where_sequences_continue() -> None:
     queue = queue_of(1, 4, 5, 6)
     queue.acknowledge(queue.take(1, WRITER))
     batches = [queue.take(1, WRITER) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""What tasks of one process share, and what becomes of it when a process forks or ends."""
+"""What tasks of one process share, and what happens to it when a process forks or ends."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def test_timestamps_that_the_topic_does_not_take_are_kept(topic: Any, cluster: C
     assert read(cluster, name) == [b"now", b"now too"]
 
 
-def test_refused_records_that_nobody_took_do_not_pass_to_the_next_task(kafka: Any, topic: Any) -> None:
+def test_rejected_records_left_by_a_task_do_not_pass_to_the_next_one(kafka: Any, topic: Any) -> None:
     name = topic(partitions=1, config={"max.message.bytes": "2000"})
     settings = settings_of(kafka, client_id="keeps")
     with shared_producer(settings) as producer:

@@ -98,7 +98,7 @@ def coordinator() -> Iterator[ConsumerGroupCoordinator]:
         yield broker
 
 
-def test_both_topics_in_one_assignment_are_told_apart_by_their_ids(coordinator: ConsumerGroupCoordinator) -> None:
+def test_both_topics_in_one_assignment_are_distinguished_by_their_ids(coordinator: ConsumerGroupCoordinator) -> None:
     """The consumer commits nothing for the old topic, and looks up the group's offset for the new one."""
     member = Member(coordinator)
     consumer, events = member.consumer, member.events

@@ -45,7 +45,7 @@ def test_settings_go_before_the_jaas_line() -> None:
     assert made == Plain(username="alice", password="pw")
 
 
-def test_the_mechanism_may_be_told_by_the_login_module() -> None:
+def test_the_mechanism_may_follow_from_the_login_module() -> None:
     assert chosen(jaas_config=JAAS.format("plain.Plain", "username=a password=b")).name == "PLAIN"
     with pytest.raises(SettingsError, match=r"sasl\.mechanism is missing"):  # 256 or 512?
         chosen(jaas_config=JAAS.format("scram.Scram", "username=a password=b"))

@@ -94,7 +94,7 @@ def test_a_nonce_is_never_used_twice() -> None:
     assert min(map(len, tokens)) >= len("n,,n=u,r=") + 24
 
 
-def test_a_delegation_token_says_that_it_is_one() -> None:
+def test_a_delegation_token_is_marked_as_one() -> None:
     scram = Scram(name="SCRAM-SHA-256", username="id", password="hmac", is_token=True, nonce="n")
     assert next(scram.exchange()) == b"n,,n=id,r=n,tokenauth=true"
 

@@ -197,12 +197,12 @@ def test_without_the_check_of_the_host_name_the_authority_still_counts(
     refusal(connect("ELSEWHERE", **options), tmp_path / "trace", attempts="->")
 
 
-def test_a_client_that_speaks_plaintext_to_tls_is_told_so(connect: Connect) -> None:
+def test_a_plaintext_client_on_a_tls_listener_gets_a_clear_error(connect: Connect) -> None:
     with pytest.raises(WireError, match=r"a TLS listener answers .* Set security\.protocol to SSL or SASL_SSL"):
         connect("TLS", security_protocol="PLAINTEXT", default_api_timeout_ms="1500").brokers()
 
 
-def test_a_client_that_speaks_tls_to_plaintext_is_told_so(connect: Connect) -> None:
+def test_a_tls_client_on_a_plaintext_listener_gets_a_clear_error(connect: Connect) -> None:
     with pytest.raises(WireError, match=r"as a plaintext listener does.*set security\.protocol to PLAINTEXT or"):
         connect("SASLPLAIN", security_protocol="SSL", default_api_timeout_ms="1500").brokers()
 

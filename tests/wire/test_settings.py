@@ -177,7 +177,7 @@ def test_idempotence_that_was_asked_for_is_not_given_up_in_silence(name: str, va
     settings(**{"enable_idempotence": "false", name: value})
 
 
-def test_unknown_and_ignored_names_are_told_apart() -> None:
+def test_unknown_and_ignored_names_are_distinguished() -> None:
     made = settings(max_poll_records="5", sasl_mechanisms="PLAIN")
     assert made.ignored == ("max.poll.records",)
     assert made.unknown == ("sasl.mechanisms",)
@@ -216,13 +216,13 @@ def test_more_requests_in_flight_than_keep_order_are_refused() -> None:
         ({"ssl.truststore.location": "/ca.pem"}, "no effect"),
     ],
 )
-def test_risks_are_told(options: dict[str, str], said: str) -> None:
+def test_risky_settings_log_warnings(options: dict[str, str], said: str) -> None:
     made = ClientSettings.from_options({"bootstrap.servers": "b:1", **options})
     assert len(made.warnings) == 1
     assert said in made.warnings[0]
 
 
-def test_nothing_is_told_of_safe_settings() -> None:
+def test_safe_settings_log_no_warning() -> None:
     assert settings(security_protocol="SASL_SSL", sasl_mechanism="PLAIN").warnings == ()
 
 

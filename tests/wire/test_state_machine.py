@@ -158,9 +158,9 @@ def test_a_missing_api_and_versions_that_do_not_meet_are_named() -> None:
     connection = opened()
     answer(connection, versions_response({2: (90, 99)}))
     connection.outgoing()
-    with pytest.raises(UnsupportedVersionError, match=r"API ConsumerGroupHeartbeat, its APIs are those of Kafka 3\.0"):
+    with pytest.raises(UnsupportedVersionError, match=r"API ConsumerGroupHeartbeat; its APIs are those of Kafka 3\.0"):
         connection.send(ConsumerGroupHeartbeatRequest())
-    with pytest.raises(UnsupportedVersionError, match="ListOffsets in versions 90 to 99, this client 1 to 11"):
+    with pytest.raises(UnsupportedVersionError, match="ListOffsets in versions 90 to 99, this client in 1 to 11"):
         connection.send(ListOffsetsRequest())
     assert connection.n_in_flight == 0
     assert connection.outgoing() == []
@@ -262,7 +262,7 @@ def test_an_answer_to_another_request_ends_the_connection_and_may_be_retried() -
     connection = ready()
     sent = connection.send(MetadataRequest(topics=[]))
     data = frame_of(MetadataRequest, sent.version, sent.correlation_id + 1, MetadataResponse())
-    with pytest.raises(CorrelationError, match="an answer to request 2, where 1 is due") as raised:
+    with pytest.raises(CorrelationError, match="a response to request 2, where 1 is expected") as raised:
         feed(connection, data)
     assert raised.value.retriable
     assert isinstance(raised.value, TransportError)
@@ -272,7 +272,7 @@ def test_an_answer_to_another_request_ends_the_connection_and_may_be_retried() -
 
 def test_an_answer_that_nothing_asked_for_ends_the_connection() -> None:
     connection = ready()
-    with pytest.raises(CorrelationError, match="nothing asked for"):
+    with pytest.raises(CorrelationError, match="a response without a request"):
         feed(connection, frame_of(MetadataRequest, 9, 0, MetadataResponse()))
 
 
@@ -329,12 +329,12 @@ def test_nothing_but_the_handshake_is_sent_while_authenticating() -> None:
 
 def test_a_mechanism_that_the_broker_lacks_is_refused_with_those_that_it_has() -> None:
     connection = handshaken(Tokens(b"one"))
-    with pytest.raises(AuthenticationError, match="does not take TOKENS; it offers PLAIN, GSSAPI"):
+    with pytest.raises(AuthenticationError, match="does not accept TOKENS; it offers PLAIN, GSSAPI"):
         answer(connection, SaslHandshakeResponse(error_code=33, mechanisms=["PLAIN", "GSSAPI"]))
     assert connection.state is State.CLOSED
 
 
-def test_a_listener_without_sasl_is_told_as_such() -> None:
+def test_a_listener_without_sasl_is_reported_as_such() -> None:
     with pytest.raises(AuthenticationError, match=r"has no SASL.*security.protocol to PLAINTEXT or SSL"):
         answer(handshaken(Tokens(b"one")), SaslHandshakeResponse(error_code=33, mechanisms=[]))
 

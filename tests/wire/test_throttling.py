@@ -1,4 +1,4 @@
-"""A client above its quota on a real broker: it waits as long as it is told to, and nothing is lost (fault 24)."""
+"""A client above its quota on a real broker: it waits for the throttle time, and nothing is lost (fault 24)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def slow_client(kafka_tv1: Any) -> str:
     return client
 
 
-def test_a_client_above_its_quota_waits_as_long_as_it_is_told_to(
+def test_a_client_above_its_quota_waits_for_the_throttle_time(
     kafka_tv1: Any, topic: Any, slow_client: str, tmp_path: Path
 ) -> None:
     name, trace = topic(cluster=kafka_tv1), tmp_path / "trace"
@@ -71,7 +71,7 @@ def test_a_client_above_its_quota_waits_as_long_as_it_is_told_to(
     assert throttled_s > -0.1  # requests in flight may be throttled at the same time, which counts once
 
 
-def test_a_batch_that_a_quota_never_lets_through_is_told_of(kafka_tv1: Any, topic: Any, slow_client: str) -> None:
+def test_a_batch_that_a_quota_never_lets_through_is_reported(kafka_tv1: Any, topic: Any, slow_client: str) -> None:
     name = topic(cluster=kafka_tv1)
     with Cluster(settings_of(kafka_tv1)) as unlimited:
         producer = Producer(unlimited)

@@ -95,7 +95,7 @@ def test_an_authority_in_a_file_with_remarks(authority: trustme.CA, tmp_path: Pa
     assert shake(made, peer(authority.issue_cert("broker.example"))).version()
 
 
-def test_a_store_that_changes_is_read_anew(authority: trustme.CA, tmp_path: Path) -> None:
+def test_a_store_that_changes_is_read_again(authority: trustme.CA, tmp_path: Path) -> None:
     path = tmp_path / "ca.pem"
     trustme.CA().cert_pem.write_to_path(path)
     made = settings(truststore_location=str(path))
@@ -209,6 +209,6 @@ def test_suites_of_both_versions_allow_both(authority: trustme.CA) -> None:
     assert modern.minimum_version is ssl.TLSVersion.TLSv1_3
 
 
-def test_a_suite_that_nobody_has_is_refused(authority: trustme.CA) -> None:
+def test_an_unknown_cipher_suite_is_rejected(authority: trustme.CA) -> None:
     with pytest.raises(SettingsError, match=r"ssl\.cipher\.suites is TLS_NO_WITH_SUCH"):
         trusting(authority, cipher_suites="TLS_NO_WITH_SUCH")

@@ -100,7 +100,7 @@ def test_stderr_is_a_target(capsys: pytest.CaptureFixture[str]) -> None:
     assert "-> Metadata v12 #0" in capsys.readouterr().err
 
 
-def test_a_closed_trace_goes_on_with_the_next_line(trace: Trace, path: Path) -> None:
+def test_a_closed_trace_continues_with_the_next_line(trace: Trace, path: Path) -> None:
     for _ in range(2):
         trace.sent("1", Sent(0, MetadataRequest(), 12, 9))
         trace.close()

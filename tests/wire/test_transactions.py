@@ -89,7 +89,7 @@ def test_a_transaction_of_nothing_is_committed(
 
 
 @pytest.mark.parametrize("fenced_at", ["produce", "commit_offsets", "commit"])
-def test_the_older_of_two_producers_is_fenced_and_told_why(
+def test_the_older_of_two_producers_is_fenced_with_the_reason(
     transaction_version_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str, fenced_at: str
 ) -> None:
     """Fault 36."""
@@ -185,7 +185,7 @@ def test_another_process_that_has_the_handle_ends_a_transaction(
 
 
 @described
-def test_one_that_timed_out_is_told_so(
+def test_one_that_timed_out_is_reported_as_such(
     transaction_version_brokers: tuple[str, Any], topic: Any, cluster_of: ClusterOf, own_id: str
 ) -> None:
     brokers = transaction_version_brokers[1]
@@ -227,7 +227,7 @@ def test_an_open_transaction_is_seen_where_it_holds_readers_up(
 
 
 @described
-def test_a_transactional_id_that_nobody_used(kafka: Any, cluster_of: ClusterOf, own_id: str) -> None:
+def test_an_unused_transactional_id(kafka: Any, cluster_of: ClusterOf, own_id: str) -> None:
     assert describe_transaction(cluster_of(kafka), own_id) is None
 
 

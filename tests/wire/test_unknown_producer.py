@@ -53,7 +53,7 @@ def unknown(append: Callable[[], ProduceResponse]) -> ProduceResponse:
     return answer(UNKNOWN_PRODUCER)
 
 
-def test_a_forgotten_producer_goes_on_under_its_next_epoch(cluster: Cluster, log: Partition) -> None:
+def test_a_forgotten_producer_continues_under_its_next_epoch(cluster: Cluster, log: Partition) -> None:
     producer = Producer(cluster)
     write(producer, 0, 50)
     producer.flush()

@@ -71,13 +71,13 @@ def check(printed: str) -> None:
 
 
 @pytest.mark.broker
-def test_each_step_is_told_and_traced(java: None) -> None:
+def test_each_step_is_explained_and_traced(java: None) -> None:
     check(walk("--version", BROKERS))
 
 
 @pytest.mark.long
 @pytest.mark.broker
-def test_each_step_is_told_and_traced_on_an_old_broker(java: None) -> None:
+def test_each_step_is_explained_and_traced_on_an_old_broker(java: None) -> None:
     check(walk("--version", "2.5.1"))
 
 
@@ -121,7 +121,7 @@ def test_a_protocol_analyser_finds_nothing_malformed(version: str, java: None, t
         )  # fmt: skip
         return done.stdout.splitlines()
 
-    # Of a version that is newer than itself it says so, and tries all the same.
+    # For a version that tshark does not know it prints a notice, and tries anyway.
     known = 'not (_ws.expert.message contains "Unsupported")'
     assert frames(f"_ws.malformed and {known}", "frame.number", "kafka.api_key", "_ws.expert.message") == []
     understood = {key for line in frames(f"kafka.api_key and {known}", "kafka.api_key") for key in line.split(",")}

@@ -78,7 +78,7 @@ class MetadataSource:
                     continue
                 if answer is not None:
                     return answer
-                reasons[address] = "it knows of no broker yet"
+                reasons[address] = "it does not know any broker yet"
         raise NoBrokerAvailableError(attempts=tuple(reasons.items()))
 
     def _candidates(self, nodes: Sequence[Broker]) -> Iterator[tuple[Broker | None, tuple[str, int]]]:

@@ -408,7 +408,7 @@ class Cluster(MetadataRefresher):
             with self._lock:
                 self._view.invalidate_node(node.node_id)
             error.remedy = error.remedy or (
-                "That is where the broker tells clients to come: see its advertised.listeners, and the network from here."
+                "The broker advertises this address: check its advertised.listeners, and the network between this machine and it."
             )
             raise
 

@@ -121,7 +121,7 @@ class ConnectionPool:
                 f"broker {node.node_id} is advertised as {node.host}:{node.port}, which allowed.hosts "
                 f"({', '.join(patterns)}) does not cover",
                 setting="allowed.hosts",
-                remedy="Add the host if it is one of yours; else whoever answered for the cluster leads you elsewhere.",
+                remedy="Add the host if it is one of yours. Otherwise check bootstrap.servers: another cluster may have answered.",
             )
 
     def seed(self, host: str, port: int, label: str | None = None) -> Connection:

@@ -138,9 +138,9 @@ class Connection(Transport):
                     raise
                 if is_last:
                     raise AuthenticationError(
-                        f"{self.address} closed the connection twice when it had our credentials, and gave no reason",
+                        f"{self.address} closed the connection twice after it received the credentials, without a reason",
                         broker=self.label,
-                        remedy="Check sasl.mechanism and the credentials; the broker's log says what it did not like.",
+                        remedy="Check sasl.mechanism and the credentials; the broker's log has the reason.",
                     ) from error
                 self.close()
 
@@ -359,7 +359,7 @@ class Connection(Transport):
                 broker=self.label,
                 remedy="See the quotas of this user and client id on the brokers.",
             )
-        logger.debug("broker %s throttles us for another %.0f ms", self.label, delay_s * 1000)
+        logger.debug("broker %s throttles this client for another %.0f ms", self.label, delay_s * 1000)
         if self._closing.wait(delay_s) and self._closed_by is not None:
             raise self._closed_by
 
@@ -404,8 +404,8 @@ class Connection(Transport):
             largest = max(pending.sent.size for pending in self._pending)
             if largest >= _LARGE_REQUEST_BYTES and not isinstance(broken, DeadlineExceededError):
                 broken.remedy = broken.remedy or (
-                    f"A broker closes the connection without a word on a request above its socket.request.max.bytes; "
-                    f"the largest unanswered one had {largest} bytes."
+                    f"A broker closes the connection without a response if a request is larger than its socket.request.max.bytes; "
+                    f"the largest unanswered request had {largest} bytes."
                 )
         self.failed_at = time.monotonic()
         self._trace.closed(self.label, broken)

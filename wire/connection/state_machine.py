@@ -140,7 +140,7 @@ class StateMachine:
         declared = self.broker_versions.get(request.api_key)
         if declared is None:
             raise UnsupportedVersionError(
-                f"the broker does not have the API {request.name}, its APIs are those of {likely_release(self.broker_versions)}",
+                f"the broker does not support the API {request.name}; its APIs are those of {likely_release(self.broker_versions)}",
                 api=request.name,
                 remedy="It needs a newer broker.",
             )
@@ -149,7 +149,7 @@ class StateMachine:
             high = min(high, cap)
         if high < low:
             raise UnsupportedVersionError(
-                f"the broker speaks {request.name} in versions {declared[0]} to {declared[1]}, this client "
+                f"the broker supports {request.name} in versions {declared[0]} to {declared[1]}, this client in "
                 f"{request.versions[0]} to {request.versions[1] if cap is None else cap}; its APIs are those of "
                 f"{likely_release(self.broker_versions)}",
                 api=request.name,
@@ -252,11 +252,11 @@ class StateMachine:
 
     def _answer(self, frame: memoryview) -> Received | None:
         if not self._in_flight:
-            raise self._out_of_step("an answer that nothing asked for")
+            raise self._out_of_step("a response without a request")
         sent = self._in_flight.popleft()
         (correlation_id,) = _LENGTH.unpack_from(frame)
         if correlation_id != sent.correlation_id:
-            raise self._out_of_step(f"an answer to request {correlation_id}, where {sent.correlation_id} is due")
+            raise self._out_of_step(f"a response to request {correlation_id}, where {sent.correlation_id} is expected")
         request, version = type(sent.request), sent.version
         unknown_version = (
             request is ApiVersionsRequest and version > 0 and frame[4:6] == _LENGTH.pack(_UNSUPPORTED_VERSION)[2:]
@@ -297,11 +297,9 @@ class StateMachine:
             )
         error = ProtocolError(f"the broker sent a frame of {size} bytes, where 4 to {limit} are allowed")
         if state is State.OPENING:
-            error.remedy = (
-                "Check that the port is a Kafka listener, and that security.protocol is the one that it speaks."
-            )
+            error.remedy = "Check that the port is a Kafka listener, and that security.protocol matches it."
         elif state is State.READY and size > limit:
-            error.remedy = "Set fetch.max.bytes lower; a batch of that size cannot be read, start behind it."
+            error.remedy = "Lower fetch.max.bytes. A single batch of that size cannot be read: start after it."
         return error
 
     def _out_of_step(self, what: str) -> CorrelationError:
@@ -343,7 +341,7 @@ class StateMachine:
                         remedy="Use the port of a SASL listener, or set security.protocol to PLAINTEXT or SSL.",
                     )
                 raise AuthenticationError(
-                    f"the broker does not take {self._mechanism.name}; it offers {', '.join(response.mechanisms)}",
+                    f"the broker does not accept {self._mechanism.name}; it offers {', '.join(response.mechanisms)}",
                     remedy="Set sasl.mechanism to one that this listener offers.",
                 )
             self._exchange = self._mechanism.exchange()
@@ -365,7 +363,7 @@ class StateMachine:
         if not self.supports(request, version):
             self.state = State.CLOSED
             raise UnsupportedVersionError(
-                f"the broker does not speak {request.name} v{version}",
+                f"the broker does not support {request.name} v{version}",
                 remedy="SASL needs Kafka 1.0 or newer.",
                 api=request.name,
             )

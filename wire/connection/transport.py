@@ -135,7 +135,7 @@ class Transport:
                 if n_bytes:
                     views[0] = views[0][n_bytes:]
         except TimeoutError as error:
-            raise DeadlineExceededError("the broker did not take the request in time", broker=self.label) from error
+            raise DeadlineExceededError("the broker did not accept the request in time", broker=self.label) from error
 
     def _read_into(self, buffer: memoryview, deadline: Deadline) -> int:
         """Read what is there, at least a byte; the number of bytes, 0 if the peer has closed the connection."""

@@ -57,9 +57,11 @@ def log_end_error(
         )
         if log_end_offset is not None and log_end_offset >= range_.end_offset:
             message += f", though the leader's log reaches up to {log_end_offset}"
-            remedy = "Replicas trail, or fewer than min.insync.replicas are in sync: check the brokers, then try again."
+            remedy = (
+                "Replicas are behind, or fewer than min.insync.replicas are in sync: check the brokers, then try again."
+            )
         else:
-            remedy = "The log has lost its tail (an unclean leader election), or the end never existed."
+            remedy = "The end of the log was truncated (an unclean leader election), or the range's end never existed."
     return LogEndError(
         message,
         topic=range_.topic,
@@ -128,7 +130,7 @@ def oversize_error(
         api="Fetch",
         detail=f"The batch has {n_bytes} bytes, at most {max_bytes} are fetched.",
     )
-    error.remedy = "Start the range behind it."
+    error.remedy = "Start the range after it."
     return error
 
 
@@ -153,8 +155,8 @@ def throttled_error(node: int) -> TransportError:
         broker=node,
         api="Fetch",
         remedy=(
-            "Raise the client's consumer_byte_rate: a batch larger than what that allows in all the time that the broker looks"
-            " back on never comes."
+            "Raise the client's quota consumer_byte_rate: a broker never returns a batch that is larger than the quota"
+            " allows in its whole quota window."
         ),
     )
 
@@ -167,7 +169,7 @@ def with_log_bounds(error: OffsetOutOfRangeError, cluster: Cluster, deadline: De
         error.log_start_offset = list_offsets(cluster, {tp: EARLIEST}, deadline=deadline)[tp].offset
         error.log_end_offset = list_offsets(cluster, {tp: LATEST}, deadline=deadline)[tp].offset
     except WireError as failure:  # the error at hand says more than this one
-        logger.debug("%s: the log's bounds are not to be had: %s", tp, failure)
+        logger.debug("%s: the log's bounds are unknown: %s", tp, failure)
         return error
     error.message += (
         f" The log holds the offsets from {error.log_start_offset} up to, but not including, {error.log_end_offset}."

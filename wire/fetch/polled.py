@@ -62,7 +62,7 @@ class Polled:
 
     def to_arrow(self) -> Any:  # Any: pyarrow has no types
         """A pa.RecordBatch: topic, partition, offset, timestamp (ms, UTC), key, value, headers; without those columns that
-        the consumer was told to leave out."""
+        the consumer leaves out."""
         if self.fetched is None:
             return pa.RecordBatch.from_pydict({})
         records, ranges = self.fetched.records, self.fetched.ranges

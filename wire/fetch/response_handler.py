@@ -234,7 +234,7 @@ class ResponseHandler:
         if sent.node != requested.leader[0]:
             # What a follower does not have, its leader may.
             if now - progress.stalled_since > _FOLLOWER_WAIT_S:
-                self._leave_follower(progress, "has nothing to give")
+                self._leave_follower(progress, "has no records")
                 self._back_off(progress)
             return
         if not end_is_missing:
@@ -309,11 +309,11 @@ class ResponseHandler:
         self.retry_later(progress, error)
 
     def request_failed(self, node: int, batch: Sequence[RequestedPartition], error: WireError) -> None:
-        """A request came to nothing: asks who leads now, and tries again after a pause."""
-        logger.debug("broker %d: Fetch came to nothing: %s", node, error)
+        """A request failed: asks who leads now, and tries again after a pause."""
+        logger.debug("broker %d: Fetch failed: %s", node, error)
         for requested in batch:
             if node != requested.leader[0]:
-                self._leave_follower(requested.progress, "is out of reach")
+                self._leave_follower(requested.progress, "cannot be reached")
             self._cluster.invalidate(requested.progress.topic_partition)
             self.retry_later(requested.progress, error)
 

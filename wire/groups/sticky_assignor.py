@@ -64,7 +64,7 @@ def assign_sticky(members: Sequence[Subscriber], n_partitions: Mapping[str, int]
 
 
 def _owners(members: Sequence[Subscriber]) -> dict[TopicPartition, str]:
-    """Who owns what, by the newest generation. A partition that two claim in the same generation is nobody's."""
+    """Who owns what, by the newest generation. A partition that two claim in the same generation has no owner."""
     newest: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in members:
         for tp in member.owned:

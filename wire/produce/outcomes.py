@@ -1,4 +1,4 @@
-"""What becomes of a batch after an answer, or without one."""
+"""What happens to a batch after a response, or without one."""
 
 from __future__ import annotations
 

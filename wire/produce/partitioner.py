@@ -125,7 +125,8 @@ class Partitioner:
 
     def _invalid_result(self, what: str) -> SettingsError:
         remedy = (
-            "It takes (topic, keys, values, n_partitions) and returns a partition for each row, null for no opinion."
+            "It takes (topic, keys, values, n_partitions) and returns a partition for each row, or null to leave the "
+            "choice to the default."
         )
         return SettingsError(f"{_CLASS}: {self._name} returned {what}.", setting=_CLASS, remedy=remedy)
 

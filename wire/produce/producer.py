@@ -377,13 +377,13 @@ class Producer:
                 pause = not self._cluster.redirect(batch.topic_partition, sent.node, hint=hint, endpoint=endpoint)
             self._act(batch, outcome, pause=pause)
         if unanswered:
-            missing = ProtocolError("the answer leaves out a partition", broker=sent.node, api="Produce")
+            missing = ProtocolError("the response leaves out a partition", broker=sent.node, api="Produce")
             self._not_answered(sent.node, unanswered, missing, was_sent=True)
         self._in_flight.remove(sent)
 
     def _not_answered(self, node: int, batches: Iterable[QueuedBatch], error: WireError, *, was_sent: bool) -> None:
         """Acts on a request whose outcome is unknown, or that was not sent as a whole."""
-        logger.debug("broker %d: Produce was not answered: %s", node, error)
+        logger.debug("broker %d: no response to Produce: %s", node, error)
         self._in_flight.has_lost_answers |= was_sent
         for batch in batches:
             if batch in self._queues[batch.topic_partition].in_flight:

@@ -117,7 +117,7 @@ class AnswerRules:
         """The batch's delivery timeout has passed; `last_error` is what its last try ended in."""
         error = DeadlineExceededError(
             f"a batch of {batch.encoded.n_records} records was not acknowledged within the delivery timeout of "
-            f"{self.settings.delivery_timeout_ms} ms, {batch.attempts} tries",
+            f"{self.settings.delivery_timeout_ms} ms, in {batch.attempts} attempts",
             topic=batch.topic_partition.topic,
             partition=batch.topic_partition.partition,
             api="Produce",

@@ -83,8 +83,8 @@ def _mismatch(batch: Marker, found: Marker) -> ExactlyOnceError:
     return ExactlyOnceError(
         f"micro-batch {batch.batch_id} is in Kafka already, with {found.n_records} records (digest {found.digest}), and this "
         f"run computed it with {batch.n_records} (digest {batch.digest}): the query does not return the same rows when a "
-        "micro-batch runs again, or the registry has a newer schema, with which its typed columns are other bytes. To keep what is "
-        "in Kafka and go on, set onMarkerMismatch=skip for one start; then make the query deterministic (no rand(), "
+        "micro-batch runs again, or the registry has a newer schema that encodes its typed columns differently. To keep what is "
+        "in Kafka and continue, set onMarkerMismatch=skip for one start; then make the query deterministic (no rand(), "
         "current_timestamp() or changing lookup tables), or set valueSchema to write with one schema."
     )
 

@@ -41,7 +41,7 @@ def clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionHa
         return
     if committed or aborted:
         _log.info(
-            "%r: ended transactions that had been left open: %d committed, for the marker lists them, and %d aborted",
+            "%r: ended transactions that had been left open: %d committed because the marker lists them, and %d aborted",
             options.transactional_id,
             committed,
             aborted,
@@ -63,7 +63,7 @@ def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionH
         return 0, 0
     marker = read_marker(cluster, options.transactional_id, options.marker_topic)
     if not _holds(cluster, claim):
-        _log.warning("Another driver has claimed %r: what is open is left to it", options.transactional_id)
+        _log.warning("Another driver has claimed %r: that driver ends the open transactions", options.transactional_id)
         return 0, 0
     listed = decided_in(marker)
     is_lost = (

@@ -51,8 +51,8 @@ def missing_result_limit(command_line: list[str] | None = None) -> str | None:
 def too_large(batch_id: int, n_bytes: int, max_bytes: int) -> ExactlyOnceError:
     """The error for a micro-batch of ``n_bytes``, as far as they are counted."""
     return ExactlyOnceError(
-        f"micro-batch {batch_id} was not written: it has {n_bytes} bytes or more, and the driver, through which all of it "
-        f"passes, may take {max_bytes}. Set maxOffsetsPerTrigger on the source so that micro-batches are smaller, or raise "
+        f"micro-batch {batch_id} was not written: it has at least {n_bytes} bytes, and all of it passes through the "
+        f"driver, which accepts {max_bytes}. Set maxOffsetsPerTrigger on the source so that micro-batches are smaller, or raise "
         "maxTransactionBytes, on a driver with at least eight times as much of spark.driver.memory."
     )
 

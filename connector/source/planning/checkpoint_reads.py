@@ -59,7 +59,7 @@ def find_position(
         )
     where = "the start of its query" if found.batch_id is None else f"micro-batch {found.batch_id}"
     if found.is_committed:
-        _log.info("%s: the checkpoint %s stands at %s", option, reference, where)
+        _log.info("%s: the checkpoint %s is at %s", option, reference, where)
     else:
         _log.warning(
             "%s: %s of the checkpoint %s is planned and not committed: its records may not be in that query's sink",

@@ -162,7 +162,7 @@ def _find_losses(
         FoundLoss(
             Loss.PARTITIONS_DELETED,
             [(tp, checkpoint.offsets[tp], -1) for tp in deleted],
-            f"the query reads no topic {missing} now; was it deleted, or is the checkpoint another query's?"
+            f"{missing} is no longer among the topics of the query: was it deleted, or is the checkpoint another query's?"
             if missing
             else "",
         ),

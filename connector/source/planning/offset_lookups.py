@@ -47,8 +47,9 @@ def _warn_of_no_match(pattern: str, found: bool) -> None:
     # Cached: a stream lists its topics again and again, and warns once.
     if not found:
         _log.warning(
-            "[PYKAFKA_WIRE_NO_TOPIC] subscribePattern %r matches none of the topics that may be seen, so nothing is read until "
-            "one is made. Check the pattern (it is searched for in names, internal topics left out) and the Describe permission.",
+            "[PYKAFKA_WIRE_NO_TOPIC] subscribePattern %r matches no topic that this principal may describe. Nothing is read until "
+            "such a topic exists. Check the pattern (it may match any part of a name; internal topics never match) and the "
+            "Describe permission.",
             pattern,
         )
 
@@ -103,7 +104,7 @@ def resolve_offsets(
 
     Raises:
         OptionError: offsets or timestamps do not name exactly the subscribed topic-partitions.
-        OffsetsError: no record is as late as a timestamp, or the group has no offset, and the strategy is error.
+        OffsetsError: no record is at or after a timestamp, or the group has no offset, and the strategy is error.
     """
     if spec.kind in ("offsets", "timestamps"):
         _require_same_partitions(spec.by_partition, partitions, option)
@@ -122,12 +123,12 @@ def resolve_offsets(
     found = {
         tp: listed.offset for tp, listed in list_offsets(cluster, lookups, isolation_level=isolation_level).items()
     }
-    missing = [tp for tp in lookups if found[tp] < 0]  # no record is as late as the timestamp
+    missing = [tp for tp in lookups if found[tp] < 0]  # no record at or after the timestamp
     if missing:
         if spec.on_missing == "error":
             moments = ", ".join(f"{tp} at {_time_text(lookups[tp])}" for tp in missing[:10])
             raise OffsetsError(
-                f"{option}: no record is as late as the timestamp in {moments}. Choose an earlier timestamp, or set "
+                f"{option}: there is no record at or after the timestamp in {moments}. Choose an earlier timestamp, or set "
                 "startingOffsetsByTimestampStrategy to latest."
             )
         found |= {tp: listed.offset for tp, listed in latest_offsets(cluster, missing, isolation_level).items()}

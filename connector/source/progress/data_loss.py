@@ -125,5 +125,5 @@ def write_ledger(
     except (OSError, pa.ArrowException) as error:
         raise LedgerError(
             f"the lost ranges {', '.join(str(each[0]) for each in lost[:5])} could not be written to dataLossLedger "
-            f"{folder} ({error}): without that row the records would be skipped in silence. Check the path and its permissions."
+            f"{folder} ({error}): without it the records would be skipped silently. Check the path and its permissions."
         ) from error

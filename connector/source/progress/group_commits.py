@@ -99,7 +99,7 @@ class GroupCommitter:
                 self._fenced = True
                 self._warn_once(
                     "fenced",
-                    "Another member has this query's place in group %s: nothing is committed any more, the query goes on. %s",
+                    "Another member has taken this query's place in group %s: the query continues without commits. %s",
                     progress.group,
                     error,
                 )
@@ -108,7 +108,7 @@ class GroupCommitter:
             self._paused_until = self._clock() + self._pause_s  # the attempt itself may have taken seconds
             self._warn_once(
                 type(error).__name__,
-                "Progress could not be committed to group %s, the query goes on: %s",
+                "Progress could not be committed to group %s; the query continues: %s",
                 progress.group,
                 error,
             )

@@ -70,7 +70,7 @@ class _Limits:
             self._free[name] = min(_MAX_FREE + 1, 1 + sum(self.n_free(each["type"]) for each in schema["fields"]))
         found = self._free[name]
         if found is None:
-            raise PoisonError(f"its schema's record {name} holds itself, so that no value ends")
+            raise PoisonError(f"its schema's record {name} contains itself without an end")
         return found
 
     def check(self, schema: Any) -> None:

@@ -18,7 +18,7 @@ _MAX_ENTRIES: Final = 1_000
 _FAILURES_KEPT_S: Final = 60
 #: A registry numbers its schemas in turn: ids so far above the largest known may be those of new schemas.
 _NEW_IDS: Final = 10_000
-#: Other ids that are asked for in vain within a minute, before the rest count as unknown without a request.
+#: Requests for unknown ids within a minute, before further ids count as unknown without a request.
 _MAX_IN_VAIN: Final = 1_000
 
 
@@ -82,11 +82,11 @@ class _Failures:
         reasons[arguments] = reason
 
 
-class IdsInVain:
+class UnknownIds:
     """Which ids of schemas are worth a request: damaged values may name another unknown id each.
 
-    All are, until a thousand in a minute were asked for in vain; then only those that a new schema may have, or an older one than
-    the newest that was found.
+    All are, until a thousand unknown ids were requested within a minute; then only those that a new schema may have, or an older
+    one than the newest that was found.
     """
 
     __slots__ = ("_in_vain", "_largest")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from pykafka_wire.errors import OptionError, PoisonError, RegistryError
-from pykafka_wire.values.registry.cache import IdsInVain, cached
+from pykafka_wire.values.registry.cache import UnknownIds, cached
 from pykafka_wire.values.registry.rest import NotARegistryError, request
 from pykafka_wire.wire.settings import ClientSettings
 
@@ -79,7 +79,7 @@ class Registry:
                 )
             if "@" in parts.netloc:
                 raise OptionError(
-                    "the schema registry's url holds a user: give basic_auth instead, which is never shown."
+                    "the schema registry's url contains a user: give basic_auth instead, which is never shown."
                 )
         if sum(each is not None for each in (self.basic_auth, self.bearer_token, self.sasl)) > 1:
             raise OptionError("a schema registry takes one of basic_auth, bearer_token and sasl.")
@@ -154,7 +154,7 @@ def _body(schema: Schema) -> dict[str, Any]:
 
 @partial(cached, max_failures=_MAX_UNKNOWN)
 def _by_id(registry: Registry, schema_id: int) -> Schema:
-    ids = _ids_in_vain(registry)
+    ids = _unknown_ids(registry)
     ids.check(schema_id)
     try:
         answer = request(registry, "GET", f"/schemas/ids/{schema_id}")
@@ -166,9 +166,9 @@ def _by_id(registry: Registry, schema_id: int) -> Schema:
 
 
 @lru_cache(maxsize=16)
-def _ids_in_vain(registry: Registry) -> IdsInVain:
+def _unknown_ids(registry: Registry) -> UnknownIds:
     """Of this process, for a registry."""
-    return IdsInVain()
+    return UnknownIds()
 
 
 @partial(cached, max_failures=_MAX_UNKNOWN)

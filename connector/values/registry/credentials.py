@@ -21,7 +21,7 @@ def authorization(registry: Registry) -> dict[str, str]:
     """The header ``authorization``; no header for a registry without credentials.
 
     Raises:
-        RegistryError: a reference cannot be resolved, or no token can be had.
+        RegistryError: a reference cannot be resolved, or no token is available.
     """
     try:
         if registry.basic_auth is not None:

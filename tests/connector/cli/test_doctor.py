@@ -90,7 +90,7 @@ def test_secured_listeners_that_are_well(doctor: Callable[..., dict[str, Any]], 
     assert PASSWORDS["alice"] not in json.dumps(report)
 
 
-def test_a_port_where_nobody_listens(doctor: Callable[..., dict[str, Any]]) -> None:
+def test_a_port_without_a_listener(doctor: Callable[..., dict[str, Any]]) -> None:
     with socket.socket() as taken:  # bound, and not listening
         taken.bind(("127.0.0.1", 0))
         failed = doctor({"bootstrap.servers": f"127.0.0.1:{taken.getsockname()[1]}"}, code=1)["failed"]
@@ -143,7 +143,7 @@ def test_a_web_servers_port_is_named_alike_by_doctor_and_by_every_other_command(
 
 def test_no_sasl_where_the_listener_demands_it(doctor: Callable[..., dict[str, Any]], secured_kafka: Secured) -> None:
     failed = doctor({"bootstrap.servers": secured_kafka.cluster.bootstrap("SASLPLAIN")}, code=1)["failed"]
-    assert "demands SASL (" in failed["sasl"]["found"]
+    assert "requires SASL (" in failed["sasl"]["found"]
     assert "SCRAM-SHA-512" in failed["sasl"]["found"]
     assert "SASL_PLAINTEXT" in failed["sasl"]["remedy"]
 
@@ -155,7 +155,7 @@ def test_brokers_that_answer_a_sasl_handshake_on_a_listener_without_sasl(doctor:
         report = doctor({"bootstrap.servers": broker.address})
     assert report["by_name"]["api versions"]["result"] == "ok"
     assert report["by_name"]["metadata"]["found"] == "1 broker; you may describe 0 topics"
-    assert report["by_name"]["leaders"]["found"] == "there is no partition to look at"
+    assert report["by_name"]["leaders"]["found"] == "no partitions to check"
 
 
 def test_lines_at_80_columns_keep_their_indent(kafka: Any) -> None:

@@ -1,4 +1,4 @@
-"""Rates from looks at a group, and what becomes of its lag."""
+"""Rates from samples of a group, and how its lag develops."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_a_topic_is_created_described_altered_and_deleted(
     assert own_configs(outside, name)["max.message.bytes"] == "2000"
     assert "no partition can be removed" in command("topics", "alter", *at, name, "-p", "2", code=2).stderr
     assert "4 partitions already" in command("topics", "alter", *at, name, "-p", "4").stdout
-    assert "Nothing is to be altered" in command("topics", "alter", *at, name, code=2).stderr
+    assert "Nothing to change" in command("topics", "alter", *at, name, code=2).stderr
 
     asked = command("topics", "delete", *at, name, code=130, stdin="n\n")
     assert f"Delete 1 topic with all records: {name}?" in asked.stderr

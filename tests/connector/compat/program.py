@@ -213,7 +213,7 @@ def restarts(spark: Any) -> int:
                 (group,) = {each["group"] for each in logged}
                 if fresh:
                     behind.add(len(ends) - 1 - ends.index(committed(cluster, group)))
-                else:  # nothing was new, but the group was told
+                else:  # nothing was new, but the offsets were committed
                     assert committed(cluster, group) == ends[-1]
     (found,) = behind
     assert found <= (0 if VERSION >= (4, 2) else 1)

@@ -44,7 +44,7 @@ class Reader(threading.Thread):
 
 def report_of(drive: Drive) -> str:
     """The error that ended a driver, if one did."""
-    return drive.report.read_text() if drive.report.exists() else "no error: it goes on, stands still, or did all"
+    return drive.report.read_text() if drive.report.exists() else "no error: it runs, hangs, or has finished"
 
 
 def finish(start: Callable[[Drive], Any], drive: Drive) -> None:

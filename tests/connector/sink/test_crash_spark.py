@@ -101,7 +101,7 @@ def test_killed_after_its_transaction_was_committed(
     ("n_records", "stopped_by"),
     [
         (300, "is bigger than spark.driver.maxResultSize"),  # by Spark, while the results come
-        (240, "the driver, through which all of it passes, may take"),  # by the commit, before it writes
+        (240, "all of it passes through the driver, which accepts"),  # by the commit, before it writes
     ],
 )
 def test_tasks_that_send_more_than_the_driver_takes_do_not_kill_it(
@@ -242,7 +242,7 @@ def until_stopped(job: Job, driver: Driver) -> int:
     return int(flag.read_text())
 
 
-#: A driver that stands still for as long as another one takes must not find its request out of time.
+#: A driver that is paused for as long as another one takes must not find its request out of time.
 PATIENT = {"kafka.default.api.timeout.ms": "900000"}
 
 

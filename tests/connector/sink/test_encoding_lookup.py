@@ -73,7 +73,7 @@ def test_an_outage_after_the_first_look_up_does_not_end_a_query(
     now[0] += 301
     with caplog.at_level(logging.WARNING):
         assert written(asked)[0] == b"\0\0\0\0\x02\x02\x00"
-    assert "the one known is used" in caplog.text
+    assert "the known schema is used" in caplog.text
     with pytest.raises(RegistryError):
         look_up_encoding(options("another", **{"schema.registry.url": url}), TYPES)
 

@@ -140,7 +140,7 @@ def test_a_checkpoint_that_was_set_back_is_refused(way: str, queries: Any, topic
     assert len(outside.consume(target, isolation_level="read_committed")) == 2000
 
 
-def test_a_micro_batch_beyond_the_cap_writes_nothing_and_says_what_helps(
+def test_a_micro_batch_beyond_the_cap_writes_nothing_and_names_the_remedy(
     queries: Any, topic: Any, outside: Any
 ) -> None:
     source, target = topic(1), topic(1)

@@ -101,7 +101,7 @@ def seen(scenario: Scenario, record: Any) -> tuple[Any, ...]:
     return (record.key, record.value, record.headers, record.partition if placed and not in_turn else None, timed)
 
 
-def test_a_stream_says_in_its_progress_how_many_rows_it_wrote(
+def test_a_stream_reports_in_its_progress_how_many_rows_it_wrote(
     spark: Any, queries: Any, kafka: Any, topic: Any, outside: Any
 ) -> None:
     """As "streaming - sink progress is produced"."""

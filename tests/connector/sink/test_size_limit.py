@@ -42,7 +42,5 @@ def test_where_no_driver_is_above_spark_s_defaults_count(monkeypatch: pytest.Mon
         (["java", "-Xmx8g", "--conf", "spark.driver.maxResultSize=0"], "spark.driver.maxResultSize=2048m"),
     ],
 )
-def test_a_driver_that_takes_more_results_than_its_heap_holds_is_told_what_to_set(
-    command_line: list[str], expected: str | None
-) -> None:
+def test_results_above_the_drivers_heap_warn_with_the_setting(command_line: list[str], expected: str | None) -> None:
     assert missing_result_limit(command_line) == expected

@@ -273,7 +273,7 @@ def test_timestamps_of_each_partition(spark: Any, kafka: Any, orders: Any) -> No
 def test_no_record_as_late_as_the_start(spark: Any, kafka: Any, orders: Any) -> None:
     late = {"subscribe": orders[0], "startingTimestamp": "2200-01-01T00:00:00Z"}
     text = refused(spark, kafka, **late)
-    assert "[PYKAFKA_WIRE_OFFSETS] startingOffsets: no record is as late as the timestamp in" in text
+    assert "[PYKAFKA_WIRE_OFFSETS] startingOffsets: there is no record at or after the timestamp in" in text
     assert f"{orders[0]}-0 at 2200-01-01T00:00:00+00:00" in text
     assert "set startingOffsetsByTimestampStrategy to latest" in text
     assert reader(spark, kafka, **late, startingOffsetsByTimestampStrategy="latest").load().count() == 0
@@ -414,7 +414,7 @@ def test_offsets_that_do_not_name_every_partition(spark: Any, kafka: Any, orders
     assert f"leaves out {name}-2" in text and f"names {name}-9, which are not subscribed" in text
 
 
-def test_an_option_that_nobody_knows(spark: Any, kafka: Any, orders: Any) -> None:
+def test_an_option_with_an_unknown_name(spark: Any, kafka: Any, orders: Any) -> None:
     text = refused(spark, kafka, subscribe=orders[0], startingOffset="earliest")
     # Spark hands over the names in lower case.
     assert "[PYKAFKA_WIRE_OPTION] unknown option 'startingoffset': did you mean startingOffsets?" in text

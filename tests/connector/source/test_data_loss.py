@@ -127,7 +127,7 @@ def test_a_replayed_batch_that_ends_beyond_the_log(process: Any, topic: Any, out
     assert ledger(tmp_path) == [("RANGE_UNREADABLE", 0, 5, 9)]
 
 
-def test_a_topic_made_again_is_told_from_one_that_aged_out(
+def test_a_recreated_topic_is_distinguished_from_one_that_aged_out(
     process: Any, topic: Any, outside: Any, tmp_path: Path
 ) -> None:
     name = topic(1)
@@ -174,7 +174,7 @@ def test_a_deleted_topic_is_data_loss_under_available_now(process: Any, outside:
     assert ledger(tmp_path) == [("PARTITIONS_DELETED", 0, 3, None)]
 
 
-def test_a_topic_deleted_under_a_running_query_that_goes_on(
+def test_a_topic_deleted_under_a_running_query_that_continues(
     process: Any, two_topics: tuple[str, str, str], outside: Any, old_metadata: None, tmp_path: Path
 ) -> None:
     _, stays, goes = two_topics

@@ -62,7 +62,7 @@ def test_a_query_that_loses_records_for_ever_does_not_grow() -> None:
 
 
 @pytest.mark.parametrize("as_uri", [False, True])
-def test_each_lost_range_is_a_file_and_a_rerun_writes_it_anew(tmp_path: Path, as_uri: bool) -> None:
+def test_each_lost_range_is_a_file_and_a_rerun_replaces_it(tmp_path: Path, as_uri: bool) -> None:
     folder = tmp_path / "a" / "ledger"
     path = folder.as_uri() if as_uri else str(folder)
     for attempt in range(2):
@@ -86,7 +86,7 @@ def test_each_lost_range_is_a_file_and_a_rerun_writes_it_anew(tmp_path: Path, as
         assert len(ledger(folder)) == n_files
 
 
-def test_what_nobody_knows_is_null(tmp_path: Path) -> None:
+def test_what_is_unknown_is_null(tmp_path: Path) -> None:
     found = losses(failOnDataLoss="false", dataLossLedger=str(tmp_path))
     found.report(Loss.PARTITIONS_DELETED, [(TopicPartition("gone", 0), 3, -1)])
     (row,) = ledger(tmp_path)

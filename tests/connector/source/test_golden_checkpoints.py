@@ -49,7 +49,9 @@ def places(starts: dict[str, Any], ends: dict[str, Any]) -> list[Place]:
 
 
 @pytest.mark.parametrize("kept", KEPT)
-def test_a_query_goes_on_from_an_old_checkpoint(kept: str, kafka: Any, topic: Any, queries: Any, outside: Any) -> None:
+def test_a_query_continues_from_an_old_checkpoint(
+    kept: str, kafka: Any, topic: Any, queries: Any, outside: Any
+) -> None:
     shutil.copytree(GOLDEN / "checkpoints" / kept, queries.checkpoint)
     done, begun = batches(queries.checkpoint, "commits"), batches(queries.checkpoint, "offsets")
     last = logged(queries.checkpoint, begun[-1])

@@ -164,7 +164,7 @@ def test_a_named_topic_that_one_broker_does_not_list_is_no_loss(brokers: Brokers
     assert ledger(tmp_path) == [("PARTITIONS_DELETED", "missing", 0, 0)]
 
 
-def test_a_dropped_topic_that_is_back_under_its_id_goes_on_where_it_was(
+def test_a_dropped_topic_that_is_back_under_its_id_continues_where_it_was(
     brokers: Brokers, begun: Any, process_of: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     brokers.create("stays", 2)
@@ -193,7 +193,7 @@ def test_a_dropped_topic_that_is_back_under_its_id_goes_on_where_it_was(
     assert "dropped" not in json.loads(onward)
 
 
-def test_a_topic_that_was_gone_for_a_moment_is_asked_for_anew_when_it_is_missing_again(
+def test_a_topic_that_was_gone_for_a_moment_is_looked_up_again_when_it_is_missing_again(
     brokers: Brokers, begun: Any, tmp_path: Path
 ) -> None:
     topic_id = brokers.create("goes", 5)
@@ -241,7 +241,7 @@ def test_a_topic_that_may_not_be_described_for_a_while_keeps_its_offsets(
     assert ledger(tmp_path) == []
 
 
-def test_a_permission_that_is_lost_between_metadata_and_offsets_ends_no_query_that_goes_on(
+def test_a_permission_that_is_lost_between_metadata_and_offsets_ends_no_running_query(
     brokers: Brokers, begun: Any, tmp_path: Path
 ) -> None:
     brokers.create("stays", 2)

@@ -80,7 +80,7 @@ def test_limits_hold_together() -> None:
     assert ended.end is None and ended.is_waiting
 
 
-def test_a_truncated_log_goes_on_where_it_was_cut_and_that_is_remembered_at_once() -> None:
+def test_a_truncated_log_continues_where_it_was_cut_and_that_is_remembered_at_once() -> None:
     plan = plan_micro_batch(CHECKPOINT, snapshot(9, 7, epoch_ends={A: 3}), Limits())
     assert losses(plan) == [(Loss.LOG_TRUNCATED, [(A, 3, 5)])]
     assert plan.end is not None and (plan.end.offsets[A], plan.end.starts) == (9, {A: 3})

@@ -41,7 +41,7 @@ def reader(kafka: Any, group: str) -> Iterator[Callable[..., KafkaStreamReader]]
         options = {
             "kafka.bootstrap.servers": kafka.bootstrap_servers,
             "kafka.group.id": group,
-            # Part of what processes are told apart by: clusters are shared within one.
+            # Part of what distinguishes processes: clusters are shared within one.
             "kafka.client.id": f"reader-{len(started)}",
             "kafka.session.timeout.ms": str(int(SESSION_S * 1000)),
             "kafka.heartbeat.interval.ms": "200",

@@ -179,7 +179,7 @@ def test_an_initial_offset_never_rewinds_the_group(process: Any, topic: Any, out
     assert outside.committed(group) == {(name, 0): 3}
 
 
-def test_a_group_with_members_refuses_commits_and_the_query_goes_on(process: Any, topic: Any, outside: Any) -> None:
+def test_a_group_with_members_refuses_commits_and_the_query_continues(process: Any, topic: Any, outside: Any) -> None:
     from confluent_kafka import Consumer
 
     name, group = topic(1), f"g-{uuid.uuid4().hex[:8]}"

@@ -103,7 +103,7 @@ def test_before_42_a_finished_batch_0_that_aged_out_since_keeps_no_query_from_go
     assert without_limits(process, name, "earliest", seen=end).latest_without_start() == end
 
 
-def test_before_42_a_topic_made_again_is_told(process: Any, outside: Any) -> None:
+def test_before_42_a_recreated_topic_is_detected(process: Any, outside: Any) -> None:
     name = f"again-{uuid.uuid4().hex[:8]}"
     outside.create(name, 1)
     outside.fill(name, [3])
@@ -119,7 +119,7 @@ def test_before_42_a_topic_made_again_is_told(process: Any, outside: Any) -> Non
     outside.delete(name)
 
 
-def test_before_42_a_log_that_was_cut_is_told(process: Any, topic: Any, outside: Any) -> None:
+def test_before_42_a_log_that_was_cut_is_detected(process: Any, topic: Any, outside: Any) -> None:
     name = topic(1)
     outside.fill(name, [5])
     end = json.loads(without_limits(process, name, "earliest").latest_without_start())

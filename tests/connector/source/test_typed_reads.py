@@ -251,5 +251,5 @@ def test_a_pattern_s_topics_give_the_schema(typed_topic: TypedTopic, spark: Any,
     reader = spark.read.format("pykafka-wire").options(**options, valueFormat="avro")
     found = reader.option("subscribePattern", f"^{typed_topic.name}$").load()
     assert found.schema["value"].dataType.simpleString() == "struct<id:bigint>"
-    with pytest.raises(Exception, match=r"no topic is there from whose subject the value could take its schema"):
+    with pytest.raises(Exception, match=r"there is no topic whose subject could give the schema of the value"):
         reader.option("subscribePattern", "^no such topic$").load()

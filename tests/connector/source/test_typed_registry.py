@@ -136,7 +136,7 @@ def test_protobuf_of_confluents_serializer(spark: Any, kafka: Any, orders: Topic
     assert sorted(map(tuple, rows.collect())) == [(number, f"c{number % 3}") for number in range(6)]
 
 
-def test_a_query_goes_on_after_an_outage_and_loses_nothing(
+def test_a_query_continues_after_an_outage_and_loses_nothing(
     spark: Any, queries: Any, orders: Topic, front: RegistryFront
 ) -> None:
     """Under ``divert``, the policy that would hide the most: an outage diverts nothing, in a worker or in the driver."""

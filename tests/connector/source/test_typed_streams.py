@@ -106,7 +106,7 @@ def test_every_micro_batch_has_the_schema_that_the_query_started_with(
     assert (one.values(later, last), pinned(last)) == ([{"id": 2}], pinned(end))
 
 
-def test_a_restart_goes_on_with_the_checkpoint_s_schema_and_names_what_is_null(
+def test_a_restart_continues_with_the_checkpoint_s_schema_and_names_what_is_null(
     typed_topic: TypedTopic, start_query: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     typed_topic.write([typed_topic.encoded(OLD, {"id": 1})])
@@ -123,8 +123,7 @@ def test_a_restart_goes_on_with_the_checkpoint_s_schema_and_names_what_is_null(
     assert pinned(later) == pinned(end)
     (warning,) = [each.getMessage() for each in caplog.records]
     assert (
-        "which has no value.note: null in this query. To read the micro-batches to come with the schema of subject"
-        in warning
+        "which has no value.note: null in this query. To read later micro-batches with the schema of subject" in warning
     )
     assert "set readerSchema to latest" in warning
 
@@ -215,7 +214,7 @@ def test_a_text_is_pinned_and_a_changed_one_is_taken(typed_topic: TypedTopic, st
     assert (pinned(later)["schema"], other.values(end, later)) == (NEW, [{"id": 2, "note": "n"}])
 
 
-def test_an_idle_query_and_one_that_goes_on_ask_the_registry_for_nothing(kafka: Any, topic: Any, outside: Any) -> None:
+def test_an_idle_query_and_a_running_one_do_not_ask_the_registry(kafka: Any, topic: Any, outside: Any) -> None:
     name = topic(1)
     answers: dict[str, Any] = {}
     with scripted_registry(answers) as url:

@@ -200,7 +200,7 @@ def test_json_schema_goes_both_ways(registry: Registry, confluent: SchemaRegistr
     (ours,) = encoded(writing, pa.array([row], ORDER_JSON_TYPE))
     read = JSONDeserializer(ORDER_JSON, schema_registry_client=confluent)(ours, context(subject))
     assert read == {"id": 3, "at": "2026-03-01T12:30:00.005000Z"}
-    # A rule of the schema that is broken is told by its place, without the value.
+    # The error names the broken rule of the schema by its place, without the value.
     (refused,) = encoded(writing, pa.array([{"id": 0}], ORDER_JSON_TYPE), "divert")
     assert refused == {"value": None, "error": "the schema's rule properties/id/minimum is broken at $.id"}
 
@@ -285,7 +285,7 @@ def test_protobuf_goes_both_ways(registry: Registry, confluent: SchemaRegistryCl
     assert ProtobufDeserializer(cls, settings, confluent)(ours, context(f"{subject}-theirs")) == message
 
 
-def test_a_message_that_the_schema_lacks_is_told_with_those_it_has(registry: Registry, subject: str) -> None:
+def test_a_message_that_the_schema_lacks_is_an_error_with_those_it_has(registry: Registry, subject: str) -> None:
     writer = WriterSchema.of(registry, "PROTOBUF", subject, ORDER_PROTO)
     assert Protobuf(registry=registry, writer=writer, message="Order.Line").message_indexes() == (1, 1)  # after the map
     with pytest.raises(OptionError, match=r"no message Bill \(there are Other, Order\)"):
@@ -295,7 +295,9 @@ def test_a_message_that_the_schema_lacks_is_told_with_those_it_has(registry: Reg
 # --- Poison, and a registry that fails -----------------------------------------------------------------------------------
 
 
-def test_what_is_poison_is_told_row_by_row(registry: Registry, confluent: SchemaRegistryClient, subject: str) -> None:
+def test_what_is_poison_is_reported_row_by_row(
+    registry: Registry, confluent: SchemaRegistryClient, subject: str
+) -> None:
     good = avro_id(confluent, subject, 7)
     of_json = JSONSerializer(ORDER_JSON, confluent)({"id": 3}, context(f"{subject}-json"))
     values = [good, b"plain text", b"", good[:-1], good + b"x", b"\0\x7f\xff\xff\xff.", of_json, None]
@@ -346,13 +348,13 @@ def test_the_next_address_is_asked_where_one_does_not_answer(
     assert decoded(Avro(registry=registry), ID_TYPE, [avro_id(confluent, subject, 1)]) == [{"id": 1}]
 
 
-def test_what_is_no_registry_is_told_as_that(registry_url: str) -> None:
+def test_what_is_no_registry_is_reported_as_that(registry_url: str) -> None:
     elsewhere = Registry(registry_url.partition("/apis/")[0])
     with pytest.raises(RegistryError, match="is it a schema registry"):
         decoded(Avro(registry=elsewhere), ID_TYPE, [b"\0\0\0\0\x01\x02"], "null")
 
 
-def test_a_registry_that_knows_no_guids_is_told_as_that(registry: Registry) -> None:
+def test_a_registry_that_knows_no_guids_is_reported_as_that(registry: Registry) -> None:
     with pytest.raises(RegistryError, match="does not know schemas by GUID"):
         registry.by_guid(uuid.UUID("89791762-2336-4186-9674-299b90a802e2"))
 
