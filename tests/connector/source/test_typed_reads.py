@@ -236,7 +236,8 @@ def test_topics_whose_schemas_differ_are_refused(
     found = load(valueFormat="avro", subscribe=names, valueSubject=f"{other.name}-value")
     assert found.schema["value"].dataType.simpleString() == "struct<id:bigint,country:string>"
     with pytest.raises(
-        Exception, match=r"has no subject .*-key with the schema of the key of topic .* Name the subject with keySubject"
+        Exception,
+        match=r"has no subject .*-key with the schema of the key of topic .* Name the subject with keySubject",
     ):
         load(keyFormat="avro")
     with pytest.raises(Exception, match=r"is AVRO, and valueFormat is protobuf: set valueFormat to avro"):
