@@ -131,6 +131,11 @@ def test_the_conda_recipe_requires_what_the_wheel_requires(wheel: Path) -> None:
     as_conda_forge_names_them = {each.replace("isal>=", "python-isal>=") for each in required}
     run = {each.replace(" ", "") for each in recipe["requirements"]["run"]}
     assert run == as_conda_forge_names_them | {"python>=${{python_min}}"}
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = (name for name in archive.namelist() if name.endswith("/entry_points.txt"))
+        section, *commands = archive.read(path).decode().split("\n")
+    assert section == "[console_scripts]"
+    assert recipe["build"]["python"]["entry_points"] == [each for each in commands if each]
 
 
 def test_the_sdist_holds_the_sources_and_nothing_built(built: Path) -> None:
