@@ -1,10 +1,10 @@
-"""Read a stretch of a Kafka topic once: the last hour, a day, everything, with JSON values as columns.
+"""Read a range of a Kafka topic once: the last hour, a day, everything, with JSON values as columns.
 
     python examples/batch_read.py --bootstrap localhost:9092 --topic orders --since=-1h
     python examples/batch_read.py --bootstrap localhost:9092 --topic orders --since 2026-03-01 --until 2026-03-02
 
-The values are orders as examples/write_topic.py writes them. One that is no such JSON is told with its place and its reason,
-and the others count.
+The values are orders as examples/write_topic.py writes them. A value that is not such JSON is printed
+with its place and the reason; the others are summed up.
 """
 
 from __future__ import annotations

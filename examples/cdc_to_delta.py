@@ -4,7 +4,7 @@
         --key "id BIGINT" --columns "id BIGINT, name STRING, email STRING"
 
 reads Debezium's JSON, with or without schemas.enable. With --registry http://localhost:8081 in place of --key and --columns it
-reads Avro. It applies what is in the topic, then ends; started again, it goes on where it ended.
+reads Avro. It applies what is in the topic, then ends; started again, it continues where it ended.
 
 A row's changes are in one topic-partition, in order, since Debezium's key is the row's primary key. Of a micro-batch the newest
 change of each key is applied, if its offset is above the one that the table has beside the row. So a micro-batch that Spark runs

@@ -2,7 +2,7 @@
 
     python examples/exactly_once.py --bootstrap localhost:9092 --source orders --target orders-copy --checkpoint /tmp/copy
 
-copies what is in the source, then ends; started again, it goes on where it ended. Kill it as often as you like: a reader with
+copies what is in the source, then ends; started again, it continues where it ended. Kill it as often as you like: a reader with
 isolation.level=read_committed finds every record once, in the order of its partition. Both topics must exist, with the same
 number of partitions.
 """

@@ -2,8 +2,8 @@
 
     python examples/protocol_walkthrough.py --bootstrap localhost:9092 --set security.protocol=SASL_PLAINTEXT …
 
-makes a topic of its own on that cluster and deletes it in the end. Without --bootstrap it starts a cluster of two brokers on
-this machine, with an internal listener for the brokers and an external one that demands SASL, and walks in by that.
+creates a topic of its own on that cluster and deletes it at the end. Without --bootstrap it starts a cluster of two brokers on
+this machine, with an internal listener for the brokers and an external one that requires SASL, which the walkthrough uses.
 """
 
 from __future__ import annotations
