@@ -71,7 +71,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("pykafka_wire_client_wait_seconds_total", "counter", PROCESS, "Time spent waiting for brokers: for connections, and for responses to begin", "`waitMs`"),
     Metric("pykafka_wire_client_throttle_seconds_total", "counter", PROCESS, "Time for which brokers have throttled the client because of a quota", "`throttleMs`"),
     Metric(DURATION, "histogram", ("query",), "Duration of a micro-batch, from planning to the commit", _SPARK + "`durationMs.triggerExecution`"),
-    Metric(PHASES, "counter", ("query", "phase"), "Time spent in each phase of micro-batches", _SPARK + "`durationMs`"),
+    Metric(PHASES, "counter", ("query", "phase"), "Time spent in each phase of micro-batches", _SPARK + "`durationMs` without `triggerExecution`"),
     Metric(LAST_BATCH, "gauge", ("query",), "Number of the last micro-batch that was finished", _SPARK + "`batchId`"),
     Metric(LAST_PROGRESS, "gauge", ("query",), "When the query last reported progress, or that it is idle", "the listener's clock"),
     Metric(ACTIVE, "gauge", ("query",), "1 while the query runs, 0 after it has ended", "Spark's events"),

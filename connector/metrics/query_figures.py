@@ -33,6 +33,9 @@ from pykafka_wire.metrics.definitions import (
 #: Queries that have ended and whose counters are kept. A query without a name has a label of its own for each checkpoint.
 _KEPT_QUERIES: Final = 100
 
+#: In a progress' durations, that of the whole micro-batch.
+_WHOLE: Final = "triggerExecution"
+
 #: Label values, in the order of the metric's labels.
 Labels = tuple[str, ...]
 
@@ -140,9 +143,9 @@ class QueryFigures:
             query.gauges[LAST_PROGRESS][(label,)] = time.time()
             for index, report in reports:
                 self._add_source(query, (label, str(index)), progress.sources[index], report)
+            duration = durations.pop(_WHOLE, sum(durations.values()))  # no phase: a sum over all would count it twice
             for phase, seconds in durations.items():
                 query.add(PHASES, (label, phase), seconds)
-            duration = durations.get("triggerExecution", sum(durations.values()))
             query.durations.add(duration)
         return label, duration
 
