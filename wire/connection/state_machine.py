@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-import numpy as np
-
 from pykafka_wire.wire.connection.frames import decode_response, encode_request
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import (
@@ -34,6 +32,7 @@ from pykafka_wire.wire.errors import (
     UnsupportedVersionError,
     broker_error,
 )
+from pykafka_wire.wire.octets import empty_octets
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages import api
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, likely_release
@@ -226,7 +225,7 @@ class StateMachine:
             if not 4 <= size <= limit:
                 raise self._no_frame(size, limit)
             # Not zeroed: every byte is written before one is read, and answers are megabytes.
-            self._frame = np.empty(size, dtype=np.uint8).data
+            self._frame = empty_octets(size).data
             self._filled = 0
             return None
         if self._filled < len(self._frame):

@@ -1,6 +1,6 @@
 """The five codecs of record batches, each with a limit on the decompressed size.
 
-Owns the framings that Kafka uses: xerial's for snappy, frames of independent blocks for lz4. Libraries compress and
+Owns xerial's framing for snappy; lz4's is :mod:`~pykafka_wire.wire.records.lz4_frames`'s. Libraries compress and
 decompress; DESIGN.md (Performance) compares them. Each is loaded by the first use of its codec: a process rarely needs two of
 them. https://kafka.apache.org/documentation/#recordbatch
 """
@@ -13,6 +13,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from pykafka_wire.wire.errors import CorruptBatchError, UnsupportedVersionError
+from pykafka_wire.wire.records.growing_buffer import GrowingBuffer
+from pykafka_wire.wire.records.lz4_frames import Frame, plain_frame
 
 if TYPE_CHECKING:
     import zstandard
@@ -27,6 +29,8 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _INT32: Final = struct.Struct(">i")
 _GZIP_WINDOW: Final = 31
+#: Batches that decompress to more than this many times their size are rare: a buffer grows for them.
+USUAL_RATIO: Final = 8
 #: A byte of an LZ4 block decompresses to at most 255 bytes (the format's limit).
 _LZ4_MAX_RATIO: Final = 255
 #: Input is passed to a library in chunks of this size if its output must be limited: zstd's library has no limit of its own,
@@ -128,32 +132,56 @@ class Decompressor:
         Raises:
             CorruptBatchError: it is damaged, or its decompressed size exceeds ``max_bytes``.
         """
-        max_bytes = self._max_bytes
+        if codec is Codec.SNAPPY or codec is Codec.LZ4:
+            output = GrowingBuffer(USUAL_RATIO * len(data))
+            self.decompress_into(codec, data, output)
+            return output.written().data
         try:
             if codec is Codec.NONE:
                 decompressed: Bytes = data
             elif codec is Codec.GZIP:
-                decompressed = _gunzip(data, max_bytes)
-            elif codec is Codec.SNAPPY:
-                decompressed = _unsnappy(memoryview(data), max_bytes)
-            elif codec is Codec.LZ4:
-                decompressed = _unlz4(data, max_bytes)
+                decompressed = _gunzip(data, self._max_bytes)
             else:
                 if self._zstd is None:
                     import zstandard
 
                     # One context for many batches: making it costs 7 of the 19 us that a 16-KiB batch takes.
                     self._zstd = zstandard.ZstdDecompressor()
-                decompressed = _unzstd(self._zstd, data, max_bytes)
-        except CorruptBatchError:
+                decompressed = _unzstd(self._zstd, data, self._max_bytes)
+        except Exception as error:
+            if _is_about_data(error):
+                raise _corrupt(codec, error) from error
             raise
-        except Exception as error:  # which cramjam's errors derive from
-            if not isinstance(error, _LIBRARY_ERRORS) and type(error).__module__.partition(".")[0] not in _LIBRARIES:
-                raise
-            raise CorruptBatchError(f"{codec.name.lower()} data cannot be decompressed: {error}") from error
-        if len(decompressed) > max_bytes:
-            raise _too_large(codec, max_bytes)
+        if len(decompressed) > self._max_bytes:
+            raise _too_large(codec, self._max_bytes)
         return decompressed
+
+    def decompress_into(self, codec: Codec, data: Bytes, output: GrowingBuffer) -> None:
+        """As :meth:`decompress`, but the decompressed bytes are written next into ``output``. An error leaves that as it was."""
+        before = output.size
+        try:
+            if codec is Codec.SNAPPY:
+                _unsnappy(memoryview(data), output, self._max_bytes)
+            elif codec is Codec.LZ4:
+                _unlz4(memoryview(data), output, self._max_bytes)
+            else:
+                output.append(self.decompress(codec, data))
+        except Exception as error:
+            output.size = before
+            if _is_about_data(error):
+                raise _corrupt(codec, error) from error
+            raise
+
+
+def _is_about_data(error: Exception) -> bool:
+    """Whether a library found damaged data. Of cramjam's errors Exception is the base."""
+    if isinstance(error, CorruptBatchError):
+        return False
+    return isinstance(error, _LIBRARY_ERRORS) or type(error).__module__.partition(".")[0] in _LIBRARIES
+
+
+def _corrupt(codec: Codec, error: Exception) -> CorruptBatchError:
+    return CorruptBatchError(f"{codec.name.lower()} data cannot be decompressed: {error}")
 
 
 def _gunzip(data: Bytes, max_bytes: int) -> bytes:
@@ -168,14 +196,13 @@ def _gunzip(data: Bytes, max_bytes: int) -> bytes:
     )
 
 
-def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
+def _unsnappy(data: memoryview, output: GrowingBuffer, max_bytes: int) -> None:
+    limit = output.size + max_bytes
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _unsnappy_block(data, max_bytes, max_bytes)
+        return _unsnappy_block(data, output, limit, max_bytes)
     if len(data) < len(_XERIAL_HEADER):
         raise CorruptBatchError("snappy data ends inside its header")
-    pieces = []
     position = len(_XERIAL_HEADER)
-    left = max_bytes
     while position < len(data):
         if position + 4 > len(data):
             raise CorruptBatchError("snappy data ends inside a block's length")
@@ -183,14 +210,13 @@ def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
         position += 4
         if not 0 < size <= len(data) - position:
             raise CorruptBatchError(f"a snappy block of {size} bytes, but only {len(data) - position} are left")
-        pieces.append(_unsnappy_block(data[position : position + size], left, max_bytes))
-        left -= len(pieces[-1])
+        _unsnappy_block(data[position : position + size], output, limit, max_bytes)
         position += size
-    return b"".join(pieces)
+    return None
 
 
-def _unsnappy_block(block: memoryview, left: int, max_bytes: int) -> bytes:
-    import snappy
+def _unsnappy_block(block: memoryview, output: GrowingBuffer, limit: int, max_bytes: int) -> None:
+    import cramjam
 
     # A block begins with its decompressed size as a varint: check it before anything is allocated.
     size = shift = 0
@@ -199,12 +225,42 @@ def _unsnappy_block(block: memoryview, left: int, max_bytes: int) -> bytes:
         shift += 7
         if byte < 0x80:
             break
-    if size > left:
+    if output.size + size > limit:
         raise _too_large(Codec.SNAPPY, max_bytes)
-    return bytes(snappy.uncompress(bytes(block)))
+    output.size += cramjam.snappy.decompress_raw_into(block, output.room(size))
 
 
-def _unlz4(data: Bytes, max_bytes: int) -> bytes:
+def _unlz4(data: memoryview, output: GrowingBuffer, max_bytes: int) -> None:
+    before = output.size
+    frame = plain_frame(data)
+    if frame is None or not _unlz4_blocks(frame, output, max_bytes):
+        output.size = before
+        output.append(_unlz4_frames(data, max_bytes))
+
+
+def _unlz4_blocks(frame: Frame, output: GrowingBuffer, max_bytes: int) -> bool:
+    """Whether the blocks were decompressed: if they are damaged, the library has a message for it."""
+    import cramjam
+
+    first = output.size
+    for block, is_compressed in frame.blocks:
+        if is_compressed:
+            most = min(frame.block_bytes, _LZ4_MAX_RATIO * len(block))
+            try:
+                output.size += cramjam.lz4.decompress_block_into(block, output.room(most), output_len=most)
+            except cramjam.DecompressionError:
+                return False
+        elif len(block) > frame.block_bytes:
+            return False
+        else:
+            output.append(block)
+        if output.size - first > max_bytes:
+            raise _too_large(Codec.LZ4, max_bytes)
+    return frame.n_bytes is None or frame.n_bytes == output.size - first
+
+
+def _unlz4_frames(data: memoryview, max_bytes: int) -> bytes:
+    """Frames of any kind."""
     import lz4.frame
 
     if len(data) * _LZ4_MAX_RATIO > max_bytes:
@@ -217,11 +273,10 @@ def _unlz4(data: Bytes, max_bytes: int) -> bytes:
         )
     # The output cannot exceed the limit here; the library's own limit makes a 16-KiB batch five times as slow.
     pieces: list[bytes] = []
-    rest = memoryview(data)
-    while len(rest):
-        piece, used = lz4.frame.decompress(rest, return_bytes_read=True)
+    while len(data):
+        piece, used = lz4.frame.decompress(data, return_bytes_read=True)
         pieces.append(piece)
-        rest = rest[used:]
+        data = data[used:]
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

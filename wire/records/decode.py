@@ -23,19 +23,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.wire.errors import CorruptBatchError, WireError
+from pykafka_wire.wire.errors import CorruptBatchError
 from pykafka_wire.wire.records import batches
 from pykafka_wire.wire.records.batch_framing import FramedBatches, RecordSlice, check_crcs, frame_batches
 from pykafka_wire.wire.records.binary_columns import binary_column, bitmap, value_column
-from pykafka_wire.wire.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor, codec_of
+from pykafka_wire.wire.records.compression import MAX_DECOMPRESSED_BYTES
+from pykafka_wire.wire.records.payloads import MAX_BUFFER_BYTES, payloads
 from pykafka_wire.wire.records.record_fields import FieldReader
-from pykafka_wire.wire.records.record_scanner import MIN_RECORD_BYTES, record_bounds
+from pykafka_wire.wire.records.record_scanner import record_bounds
 from pykafka_wire.wire.records.varints import Ints, Octets, read_varints
 
 _logger = logging.getLogger(__name__)
 
-#: Arrow's binary arrays have int32 offsets; one call decodes at most this much, well below.
-_MAX_BUFFER_BYTES: Final = 2**31 - 2**20
 _ABORT: Final = 0
 _CONTROL_KEY: Final = struct.Struct(">hh")
 
@@ -105,7 +104,7 @@ def decode(
     read_committed: bool,
     check_crc: bool = True,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
-    budget_bytes: int = _MAX_BUFFER_BYTES,
+    budget_bytes: int = MAX_BUFFER_BYTES,
     may_overwrite: bool = False,
 ) -> DecodedRecords:
     """The records of all slices as columns.
@@ -152,7 +151,7 @@ def decode(
     if read_committed:
         wanted &= ~_aborted(framed, slices)
     rows = np.flatnonzero(wanted)
-    buffer, starts, ends = _payloads(framed, rows, max_decompressed_bytes, budget_bytes, may_overwrite=may_overwrite)
+    buffer, starts, ends = payloads(framed, rows, max_decompressed_bytes, budget_bytes, may_overwrite=may_overwrite)
     rows, left = rows[: len(starts)], rows[len(starts) :]
     unfinished, firsts = np.unique(slice_indexes[left], return_index=True)
     next_offsets[unfinished] = np.maximum(base_offsets[left[firsts]], start_offsets[unfinished])
@@ -219,54 +218,6 @@ def _is_abort(records: memoryview, offset: int) -> bool:
         raise CorruptBatchError("a control batch has no valid type", offset=offset)
     _, kind = _CONTROL_KEY.unpack_from(records, int(start[0]))
     return bool(kind == _ABORT)
-
-
-def _payloads(
-    framed: FramedBatches, rows: Ints, max_bytes: int, budget_bytes: int, *, may_overwrite: bool
-) -> tuple[Octets, Ints, Ints]:
-    """``(buffer, starts, ends)``: the decompressed records of the batches ``rows``, or of as many of the first as fit into
-    the budget.
-
-    If all are uncompressed and not copied yet, the buffer is the frame, a view, which is writable if it may be overwritten;
-    otherwise a copy. Old messages are already decompressed, whatever their size.
-
-    Raises:
-        CorruptBatchError: a batch cannot be decompressed, or is too short for its number of records.
-    """
-    headers = framed.headers
-    codecs = (headers["attributes"][rows] & 0x07).tolist()
-    starts, ends = framed.starts[rows] + batches.HEADER_BYTES, framed.ends[rows]
-    if not any(codecs) and not framed.is_copy:
-        buffer = np.frombuffer(framed.frame if may_overwrite else framed.frame.toreadonly(), dtype=np.uint8)
-    else:
-        payloads: list[Any] = []
-        decompressor = Decompressor(max_bytes)
-        for row, codec, start, end in zip(rows.tolist(), codecs, starts.tolist(), ends.tolist(), strict=True):
-            if budget_bytes <= 0:
-                break
-            compressed = framed.frame[start:end]
-            try:
-                payloads.append(compressed if codec == 0 else decompressor.decompress(codec_of(codec), compressed))
-            except WireError as error:
-                error.offset = int(headers["base_offset"][row])
-                raise
-            budget_bytes -= len(payloads[-1])
-        rows = rows[: len(payloads)]
-        buffer = np.frombuffer(bytearray().join(payloads), dtype=np.uint8)
-        sizes = np.array([len(payload) for payload in payloads], dtype=np.int64)
-        ends = np.cumsum(sizes)
-        starts = ends - sizes
-    sizes = ends - starts
-    short = np.flatnonzero(headers["records_count"][rows] * np.int64(MIN_RECORD_BYTES + 1) > sizes)
-    if len(short):
-        header = headers[rows[short[0]]]
-        raise CorruptBatchError(
-            f"a batch claims {header['records_count']} records in {sizes[short[0]]} bytes",
-            offset=int(header["base_offset"]),
-        )
-    if len(buffer) > _MAX_BUFFER_BYTES:
-        raise CorruptBatchError(f"{len(buffer)} bytes of records in one response, more than one call can decode")
-    return buffer, starts, ends
 
 
 def _decode_records(
