@@ -32,7 +32,14 @@ def test_the_errors_page_has_every_code_of_the_connector_the_client_and_kafka() 
     assert DataLossError.code in codes
     for code in codes:
         assert f"### {code}\n" in page
-    assert page.count("**What to do**") >= len(codes)
+    sections = re.split(r"^### ", page.partition("\n## Kafka's error codes")[0], flags=re.MULTILINE)[1:]
+    assert [each.partition("\n")[0] for each in sections if "**What to do**" not in each] == []
+    sources = [
+        path.read_text(encoding="utf-8") for name in ("connector", "wire") for path in (ROOT / name).rglob("*.py")
+    ]
+    written = {code for text in sources for code in re.findall(r"\[(PYKAFKA_WIRE_[A-Z_]+)\]", text)}
+    assert written <= {each.partition("\n")[0] for each in sections}
+    assert "A worker's Python lacks pykafka-wire" in page
     for name in [*(info.name for info in ERRORS.values()), *(loss.name for loss in Loss)]:
         assert f"| `{name}` |" in page
 
@@ -82,3 +89,5 @@ def test_cells_know_their_columns_heading() -> None:
     html = f"<table>{head}<tbody><tr><td><code>x.y</code></td><td>2</td><td>3</td></tr></tbody></table>"
     row = '<tr><td><code>x.<wbr>y</code></td><td data-label="b c">2</td><td>3</td></tr>'
     assert tables.labelled(html) == re.sub("<tr><td>.*</tr>", row, html)
+    documented = html.replace("<tr><td>", '<tr class="doc-section-item"><td>')
+    assert '<td data-label="b c">2</td>' in tables.labelled(documented)

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -21,6 +22,37 @@ from website.roles import plain
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+
+#: What to do about errors of the Kafka client that docs/operations.md does not list one by one.
+_CLIENT_REMEDIES: Final = {
+    "PYKAFKA_WIRE_PROTOCOL": "check that the port is a Kafka listener, and that `security.protocol` matches it. "
+    "If both are right, report a bug with a trace (`kafka.trace=stderr`)",
+    "PYKAFKA_WIRE_CORRUPT_BATCH": "the client has fetched the batch twice, and the text names its place. "
+    "Start after it, or restore it from another replica",
+    "PYKAFKA_WIRE_UNSUPPORTED_VERSION": "upgrade the brokers, or do without the feature that the text names; "
+    "[Brokers](brokers.md) lists what was seen on each release",
+    "PYKAFKA_WIRE_TRANSPORT": "check the network and the broker that the text names; "
+    "[`pykafka-wire doctor`](diagnose.md) checks each step",
+    "PYKAFKA_WIRE_DEADLINE_EXCEEDED": "correct the last cause, which the text has. Raise the time limit "
+    "([settings](settings.md)) only if the brokers are slow and healthy",
+    "PYKAFKA_WIRE_CORRELATION": "repeat the call. If the error comes again, look for a proxy between client and broker",
+    "PYKAFKA_WIRE_SETTINGS": "correct the setting that the text names: [Kafka client settings](settings.md)",
+    "PYKAFKA_WIRE_FORKED_PRODUCER": "create a producer in the child process, or call `reset()` there",
+    "PYKAFKA_WIRE_FORKED_CONSUMER": "create a consumer in the child process",
+    "PYKAFKA_WIRE_RECORDS_NOT_WRITTEN": "call `reset()`, and send again what was not flushed",
+    "PYKAFKA_WIRE_TOPIC_RECREATED": "start the query with a new checkpoint; in a program, seek to an offset of the new topic",
+    "PYKAFKA_WIRE_LOG_END": "the text has the cause: wait until the open transaction has ended, or abort it with "
+    "`kafka-transactions.sh abort`; or check the replicas",
+    "PYKAFKA_WIRE_LOG_TRUNCATED": "start from an offset that exists, or set `failOnDataLoss=false`. "
+    "`unclean.leader.election.enable=false` on the brokers prevents it",
+    "PYKAFKA_WIRE_BROKER": "look for the name in [Kafka's error codes](#kafkas-error-codes)",
+    "PYKAFKA_WIRE_UNKNOWN_TOPIC": "check the name (`pykafka-wire topics`), and the Describe permission",
+    "PYKAFKA_WIRE_RECORD_TOO_LARGE": "raise the topic's `max.message.bytes`, or make the record smaller. "
+    "`onRecordError=divert` lets a write continue without it",
+    "PYKAFKA_WIRE_PRODUCER_FENCED": "give each running producer or query a transactional id of its own. After a timeout "
+    "write less in one transaction, or raise `transaction.timeout.ms`",
+    "PYKAFKA_WIRE_OFFSET_OUT_OF_RANGE": "start from an offset that exists; for a consumer `auto.offset.reset` chooses it",
+}
 
 
 def pages() -> dict[str, str]:
@@ -57,6 +89,11 @@ def errors_page() -> str:
                 f"| `{loss.name}` | {advice.get(loss.name, (loss.value, ''))[0]} |" for loss in connector_errors.Loss
             ]
             lines.append("")
+    classes = {each.code for each in _subclasses(connector_errors.ConnectorError)}
+    client = {each.__new__(each).label for each in _subclasses(wire_errors.WireError)}
+    for code, (means, remedy) in advice.items():
+        if code.startswith("PYKAFKA_WIRE_") and code not in classes | client:
+            lines += [f"### {code}", "", _sentence(means), "", f"**What to do**: {remedy}.", ""]
     lines += [
         "## Errors of the Kafka client",
         "",
@@ -65,11 +102,9 @@ def errors_page() -> str:
     ]
     for wire_error in _subclasses(wire_errors.WireError):
         label = wire_error.__new__(wire_error).label
-        _, remedy = advice.get(label, ("", ""))
+        remedy = _CLIENT_REMEDIES.get(label) or advice[label][1]
         retried = " The same call may succeed when it is repeated." if wire_error.retriable else ""
-        lines += [f"### {label}", "", _first_paragraph(wire_error) + retried, ""]
-        if remedy:
-            lines += [f"**What to do**: {remedy}.", ""]
+        lines += [f"### {label}", "", _first_paragraph(wire_error) + retried, "", f"**What to do**: {remedy}.", ""]
     lines += [
         "## Kafka's error codes",
         "",
@@ -100,10 +135,12 @@ def _subclasses(root: type) -> Iterator[type]:  # type: ignore[type-arg]
 
 
 def _advice() -> dict[str, tuple[str, str]]:
-    """Code or cause -> its meaning and remedy, from the tables of docs/operations.md."""
+    """Code or cause -> its meaning and remedy, from the tables of docs/operations.md, the first one that has it."""
     text = (DOCS / "operations.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([A-Z_]+)` \| ([^|]+) \|(?: ([^|]+) \|)?$", text, re.MULTILINE)
-    return {code: (means.strip(), remedy.strip()) for code, means, remedy in rows}
+    found: dict[str, tuple[str, str]] = {}
+    for code, means, remedy in re.findall(r"^\| `([A-Z_]+)` \| ([^|]+) \|(?: ([^|]+) \|)?$", text, re.MULTILINE):
+        found.setdefault(code, (means.strip(), remedy.strip()))
+    return found
 
 
 def command_line_page() -> str:

@@ -6,7 +6,7 @@ import re
 
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _HEADING = re.compile(r"<th[^>]*>(.*?)</th>", re.DOTALL)
-_ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
+_ROW = re.compile(r"<tr[^>]*>.*?</tr>", re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
 
 

@@ -257,7 +257,9 @@ class LogTruncatedError(WireError):
 
 
 class BrokerError(WireError):
-    """A broker answered with an error code. Made by :func:`broker_error`, which picks the right subclass.
+    """A broker answered with an error code.
+
+    Made by :func:`broker_error`, which picks the right subclass.
 
     Attributes:
         code, name: Kafka's error code and its name, such as 1 and ``OFFSET_OUT_OF_RANGE``.
