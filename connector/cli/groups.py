@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.lag import GENERATED, lag_of_groups
+from pykafka_wire.cli.lag import GENERATED, generated_with, lag_of_groups
 from pykafka_wire.cli.log_ends import require_leaders
 from pykafka_wire.cli.offsets import partitions_of
 from pykafka_wire.cli.times import parse_position
@@ -140,6 +140,8 @@ def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], 
             f"Group {group} is in use: its state is {described.state}{members}. Its commits would overwrite this. Stop its members "
             "first."
         )
+    if described.state == "Dead":
+        _refuse_prefix(cluster, group)
     if not dry_run:
         commit_offsets(cluster, group, {tp: CommittedOffset(offset) for tp, offset in wanted.items()})
     rows = [
@@ -153,3 +155,12 @@ def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], 
     ]
     output().rows(rows)
     output().message("Dry run: nothing was committed." if dry_run else f"Committed to group {group}.")
+
+
+def _refuse_prefix(cluster: Cluster, group: str) -> None:
+    """Raises click.ClickException where ``lag`` takes a name for that of a generated group: a new group would hide it."""
+    generated = generated_with(group, (each.name for each in list_groups(cluster)))
+    if generated:
+        raise click.ClickException(
+            f"There is no group {group}; it is the prefix of {', '.join(generated)}. Name the group that is to be changed."
+        )

@@ -138,7 +138,7 @@ def _generated_group(cluster: Cluster, name: str) -> str:
     names = [group.name for group in list_groups(cluster)]
     if name in names:
         return name
-    generated = [each for each in names if (found := GENERATED.fullmatch(each)) is not None and found["prefix"] == name]
+    generated = generated_with(name, names)
     if len(generated) > 1:
         raise click.UsageError(
             f"{len(generated)} groups were generated with the prefix {name}, one for each checkpoint: {', '.join(generated)}. "
@@ -151,6 +151,11 @@ def _generated_group(cluster: Cluster, name: str) -> str:
     if near:
         click.echo(f"There is no group {name}. Did you mean {' or '.join(near)}?", err=True)
     return name
+
+
+def generated_with(prefix: str, names: Iterable[str]) -> list[str]:
+    """The names of groups that queries have generated with this prefix."""
+    return [name for name in names if (found := GENERATED.fullmatch(name)) is not None and found["prefix"] == prefix]
 
 
 def _lag_problem(group: str, report: LagReport, fail_above: int) -> str:

@@ -69,6 +69,11 @@ def test_groups_and_lag_are_those_of_kafkas_own_tool(
     assert [tuple(row[key] for key in keys) for row in rows] == by_tool == [(name, 0, 5, 7, 2), (name, 1, 3, 3, 0)]
     assert json.loads(command("lag", *at, group, "--json").stdout) == rows
 
+    for arguments in (["reset", prefix, "--topic", name, "--to", "latest"], ["commit", prefix, f"{name}:0=1"]):
+        said = command(arguments[0], *at, *arguments[1:], code=1).stderr
+        assert f"There is no group {prefix}; it is the prefix of {group}. Name the group" in said
+    assert outside.committed(prefix) == {}
+
     other = query(subscribe=name, startingOffsets="earliest", groupIdPrefix=prefix)
     other.latest(other.latest(other.initial()))
     several = command("lag", *at, prefix, code=2).stderr
