@@ -116,6 +116,18 @@ def await_state(
         time.sleep(0.02)
 
 
+def await_in_sync(brokers: LocalCluster, name: str) -> None:
+    """Waits until all replicas of all partitions are in sync, so that any broker may be lost."""
+    observer = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        known = observer.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions.values()
+        if known and all(len(state.replicas) == len(brokers.nodes) == len(state.isrs) for state in known):
+            return
+        assert time.monotonic() < deadline, {state.id: state.isrs for state in known}
+        time.sleep(0.1)
+
+
 @pytest.fixture
 def cluster_of() -> Iterator[ClusterOf]:
     """Makes a client of brokers: ``cluster_of(brokers, transaction_timeout_ms=1000)``."""

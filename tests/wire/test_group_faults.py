@@ -17,6 +17,7 @@ from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
 from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
 from pykafka_wire.wire.groups.member_state import Identity
+from tests.wire.conftest import await_in_sync
 from tests.wire.test_consumer import Reader, await_shares, produce
 
 pytestmark = pytest.mark.broker
@@ -58,6 +59,7 @@ def test_a_group_outlives_its_coordinator(
         for reader in readers:
             reader.start()
         await_shares(readers, everything)
+        await_in_sync(two_brokers, "__consumer_offsets")  # the other broker can take over then
         two_brokers.nodes[coordinator - 1].kill()
         for partition in (0, 1):
             produce(two_brokers, name, partition, [b"%d" % number for number in range(5)])
