@@ -13,7 +13,7 @@ def in_order(items: list[pytest.Item], servers: SharedServers) -> None:
     """Files with Spark first, then those that start servers, then those with brokers: the order of how long they take. Those
     that share servers follow each other."""
     with_spark = {item.path for item in items if item.get_closest_marker("spark")}
-    with_servers = {item.path for item in items if {"java", "kafka_cluster"} & {*fixtures_of(item)}}
+    with_servers = {item.path for item in items if _starts_servers(item)}
     with_brokers = {item.path for item in items if item.get_closest_marker("broker")}
 
     def place(item: pytest.Item) -> tuple[bool, bool, bool, list[str]]:
@@ -21,6 +21,14 @@ def in_order(items: list[pytest.Item], servers: SharedServers) -> None:
         return path not in with_spark, path not in with_servers, path not in with_brokers, sorted(servers.needed(path))
 
     items.sort(key=place)
+
+
+def _starts_servers(item: pytest.Item) -> bool:
+    """Whether a test may start servers of its own: by these fixtures, or without any fixture for brokers."""
+    fixtures = {*fixtures_of(item)}
+    return bool({"java", "kafka_cluster"} & fixtures) or (
+        item.get_closest_marker("broker") is not None and "kafka" not in fixtures
+    )
 
 
 class FromBothEnds(LoadFileScheduling):
