@@ -49,6 +49,7 @@ def test_the_command_line_page_has_every_command() -> None:
     for name in ["pykafka-wire", *commands.commands]:
         assert f"## {name}\n" in page
     assert "--fail-above" in page
+    assert "--client-properties FILE" in page.partition("## cluster\n")[2]
 
 
 def test_links_out_of_docs_lead_to_pages_of_the_site() -> None:

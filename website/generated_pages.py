@@ -15,6 +15,7 @@ import pykafka_wire.values
 import pykafka_wire.wire
 from pykafka_wire import errors as connector_errors
 from pykafka_wire.cli.app import commands
+from pykafka_wire.local.__main__ import argument_parser
 from pykafka_wire.wire import errors as wire_errors
 from pykafka_wire.wire.error_codes import ERRORS
 from website import measurements
@@ -149,7 +150,7 @@ def command_line_page() -> str:
         "# Command line",
         "",
         "`pip install 'pykafka-wire[cli]'` installs the command `pykafka-wire`. "
-        "[Find out what is wrong](diagnose.md) shows it at work.",
+        "[Find out what is wrong](diagnose.md) shows examples.",
         "",
     ]
     context = click.Context(commands, info_name="pykafka-wire", terminal_width=100, max_content_width=100)
@@ -166,7 +167,10 @@ def command_line_page() -> str:
 
 
 def _help(command: click.Command, context: click.Context, title: str, level: int) -> list[str]:
-    return [f"{'#' * level} {title}", "", "```text", command.get_help(context), "```", ""]
+    # The cluster's options are those of python -m pykafka_wire.local, which click does not know.
+    local = command.name == "cluster"
+    text = argument_parser("pykafka-wire cluster").format_help() if local else command.get_help(context)
+    return [f"{'#' * level} {title}", "", "```text", text.rstrip(), "```", ""]
 
 
 def python_api_page() -> str:

@@ -53,7 +53,7 @@ _TOPIC_REFUSED: Final = 29
 def doctor(topics: tuple[str, ...], purpose: str, group: str | None, transactional_id: str | None) -> None:
     """Find out why a connection fails: name, TCP, TLS, SASL, API versions, advertised listeners, leaders, ACLs.
 
-    It changes nothing. Ends with code 1 if a check fails.
+    It changes nothing. Exits with code 1 if a check fails.
     """
     chosen = settings()
     # A temporary failure must not take a minute here.

@@ -28,10 +28,10 @@ _INACTIVE: Final = ("Empty", "Dead")
 @click.argument("text", required=False)
 @click.option("--lag", "with_lag", is_flag=True, help="Also show the lag of each group.")
 def groups(text: str | None, with_lag: bool) -> None:
-    """List the groups that you may describe, of consumers and of streaming queries; with TEXT those that have it in their names.
+    """List the groups that you may describe, of consumers and of streaming queries; with TEXT, those whose names contain it.
 
-    A query without kafka.group.id commits to a group PREFIX-UUID, where PREFIX is its groupIdPrefix. A query is no member of its
-    group, which is therefore Empty, unless it has groupMembership=static.
+    A query without kafka.group.id commits to a group PREFIX-UUID, where PREFIX is its groupIdPrefix. A query is not a member of
+    its group, whose state is therefore Empty, unless it has groupMembership=static.
     """
     with connected() as cluster:
         found = [group for group in list_groups(cluster) if text is None or text in group.name]
@@ -103,7 +103,7 @@ def _parse_place(place: str) -> tuple[TopicPartition, int]:
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be committed, and commit nothing.")
 def reset(group: str, topics: tuple[str, ...], place: str, dry_run: bool) -> None:
-    """Move the offsets of GROUP, which must have no member at work, in every partition of a topic.
+    """Move the offsets of GROUP, which must have no active member, in every partition of a topic.
 
     An offset outside the log becomes its nearer end. A time after the last record becomes the end of the log. As with commit, a
     Spark query continues from its checkpoint.

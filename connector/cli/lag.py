@@ -64,9 +64,7 @@ class LagReport:
 @click.argument("group")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
-@click.option(
-    "--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between repetitions."
-)
+@click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between updates.")
 @click.option("--count", type=click.IntRange(1), help="With --watch: exit after this many updates.")
 @click.option(
     "--fail-above",
@@ -83,7 +81,7 @@ def lag(
     shows when the group will have caught up, at the rates of the last minute. A partition without a leader has an unknown lag.
     """
     if watch and fail_above is not None and count is None:
-        raise click.UsageError("--watch with --fail-above checks the last repetition: give --count, too.")
+        raise click.UsageError("--watch with --fail-above checks the last update: give --count, too.")
     failure = ""
     with connected() as cluster:
         group = _generated_group(cluster, group)

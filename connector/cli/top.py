@@ -79,14 +79,14 @@ _ORDERS: Final[dict[str, Callable[[GroupLook], Any]]] = {
 @click.command(short_help="Show all queries and groups live, with lag, rates and time to catch up.")
 @connection_options
 @click.argument("text", required=False)
-@click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between looks.")
+@click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between updates.")
 @click.option("--once", is_flag=True, help="Sample twice (to compute rates), print once and exit.")
 @click.option("--count", type=click.IntRange(1), help="Exit after this many updates.")
 def top(text: str | None, every: float, once: bool, count: int | None) -> None:
-    """Show the streaming queries and consumer groups that have committed offsets; with TEXT those that have it in their names.
+    """Show the streaming queries and consumer groups that have committed offsets; with TEXT, those whose names contain it.
 
-    Rates are those of the last minute: offsets that a group has committed, and that were written to its topics. Keys: q ends, l, r
-    and n sort by lag, rate and name. With --json each look is a line.
+    Rates are those of the last minute: offsets that a group has committed, and offsets written to its topics. Keys: q quits; l, r
+    and n sort by lag, rate and name. With --json each update is a line.
     """
     if once and count is not None:
         raise click.UsageError("--once samples twice: leave out --count.")

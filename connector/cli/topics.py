@@ -29,14 +29,14 @@ _INVALID_CONFIG: Final = 40
 _BROKERS_DEFAULT: Final = -1
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, short_help="List, describe, create, alter or delete topics.")
 @connection_options
 @click.option("--internal", is_flag=True, help="Include Kafka's internal topics.")
 @click.pass_context
 def topics(context: click.Context, internal: bool) -> None:
-    """List the topics that you may describe; or describe, create, alter or delete topics.
+    """List the topics that you may describe. The commands below describe, create, alter or delete topics.
 
-    Partitions without a leader, and those with a replica out of sync, are counted where there are any.
+    If partitions have no leader, or replicas out of sync, the list shows how many.
     """
     if context.invoked_subcommand is not None:
         return
@@ -121,7 +121,7 @@ def create(
     configs: tuple[str, ...],
     if_not_exists: bool,
 ) -> None:
-    """Create each TOPIC, and wait until it has leaders. One that is refused does not keep the others from being created."""
+    """Create each TOPIC, and wait until it has leaders. If one is rejected, the others are still created."""
     values = _parse_configs(configs)
     made: list[dict[str, Any]] = []
     with connected() as cluster:

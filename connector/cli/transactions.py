@@ -41,7 +41,7 @@ from pykafka_wire.wire.cluster.describe import list_transactions, open_producers
 )
 @click.option("--yes", is_flag=True, help="With --abort: do not ask for confirmation.")
 def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort: bool, yes: bool) -> None:
-    """Show open and hanging transactions. Ends with code 1 if one hangs."""
+    """Show open and hanging transactions. Exits with code 1 if one hangs."""
     if query is None and (abort or yes):
         raise click.UsageError("--abort needs --of ID: it ends the transactions of one query's tasks.")
     if query is not None and (topics or every):

@@ -26,11 +26,13 @@ from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.settings import ClientSettings
 
 
-def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pykafka_wire.local") -> int:
-    """The exit code: 0 after an interruption, 1 with one sentence on standard error when the cluster does not start."""
+def argument_parser(program: str) -> argparse.ArgumentParser:
+    """The options of the command ``program``."""
     parser = argparse.ArgumentParser(prog=program, description="Run a real Kafka on this machine until Ctrl-C.")
     parser.add_argument("--nodes", type=int, choices=(1, 2, 3), default=1, help="brokers (default 1)")
-    parser.add_argument("--version", default=KAFKA_VERSION, help=f"of Apache Kafka (default {KAFKA_VERSION})")
+    parser.add_argument(
+        "--version", default=KAFKA_VERSION, help=f"the version of Apache Kafka (default {KAFKA_VERSION})"
+    )
     parser.add_argument(
         "--property", action="append", default=[], metavar="NAME=VALUE", help="a broker setting; may be repeated"
     )
@@ -40,8 +42,14 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m py
     parser.add_argument("--secured", action="store_true", help="require TLS, a SCRAM user and permissions")
     parser.add_argument(
         "--client-properties", type=Path, metavar="FILE",
-        help="with --secured: where to write the client's settings, until the end (default: the cluster's folder)",
+        help="with --secured: the file for the client's settings, deleted at the end (default: in the cluster's folder)",
     )  # fmt: skip
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pykafka_wire.local") -> int:
+    """The exit code: 0 after an interruption, 1 with one sentence on standard error when the cluster does not start."""
+    parser = argument_parser(program)
     options = parser.parse_args(arguments)
     if options.client_properties and not options.secured:
         parser.error("--client-properties needs --secured")
