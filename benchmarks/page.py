@@ -161,7 +161,8 @@ def summary(results: Results) -> str:
         "![Batch reads, records a second](docs/performance/overview.svg)\n",
         f"Both connectors in one Spark session, in turn, on {cores} cores; the ceiling is a Python source that yields ready-made",
         "Arrow batches.",
-        f"Batch reads run at {spans[0]} the rate of the JVM connector at its defaults, and at {spans[1]} when it is tuned.",
+        f"Batch reads run at {spans[0]} the rate of the JVM connector at its defaults, where it waits for half a second at the",
+        f"end of each partition, and at {spans[1]} when it is tuned.",
     ]
     lines += ["", "| typed topics | million records/s | compared with | ratio |", "|---|---|---|---|"]
     for row in results.kind("typed-rate"):

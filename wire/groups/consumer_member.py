@@ -166,7 +166,7 @@ class ConsumerGroupMember:
 
     def close(self) -> None:
         """Close the member's connection, and end the request of another thread on it. A request to join has a little time for its
-        response before: processed after the request to leave, it would make a member that nobody is."""
+        response before: processed after the request to leave, it would create a member without a client."""
         with self._lock:
             self._is_closing = True
         self._has_joined.wait(_JOIN_MS / 1000)

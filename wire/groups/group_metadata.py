@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadata:
-    """A group, and its member that commits; only the name for a commit from outside, which fences nobody.
+    """A group, and its member that commits; only the name for a commit from outside, which fences no member.
 
     Attributes:
         generation: in the consumer protocol (KIP-848) the member's epoch; -1 from outside.

@@ -21,7 +21,7 @@ from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 
-#: How often to look at what notifies nobody: whether a member that leaves has left, and whether a wait is over.
+#: How often to look at what sends no notification: whether a member that leaves has left, and whether a wait is over.
 _LOOK_S: Final = 0.02
 
 

@@ -1,6 +1,6 @@
 """The assignment strategy ``cooperative-sticky``: balanced, with as few partitions moved as that takes (KIP-429).
 
-Pure functions, as :mod:`~pykafka_wire.wire.groups.assignors`. A partition that changes hands is first assigned to nobody, so
+Pure functions, as :mod:`~pykafka_wire.wire.groups.assignors`. A partition that changes hands is first assigned to no member, so
 that its owner gives it up; the rebalance that follows assigns it. Any balanced assignment serves the members, Java's
 too: they take what the leader assigns, and the result is not the same as Java's in each case.
 """

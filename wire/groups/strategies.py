@@ -72,7 +72,7 @@ def encode_subscription(
 
 
 def decode_subscriber(member: JoinGroupResponseMember) -> Subscriber:
-    """A member and what it told the leader. Raises ProtocolError for malformed bytes."""
+    """A member and what it sent to the leader. Raises ProtocolError for malformed bytes."""
     subscription = decode_versioned(ConsumerProtocolSubscription, member.metadata)
     generation, user_data = subscription.generation_id, subscription.user_data or b""
     if generation < 0 and len(user_data) == _GENERATION.size:

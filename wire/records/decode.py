@@ -113,7 +113,7 @@ def decode(
         max_decompressed_bytes: maximum decompressed size of one batch.
         budget_bytes: decoding stops once batches have this decompressed size: see ``unfinished``. Messages of magic 0 and 1,
             which brokers since 4.0 no longer accept, are decompressed before and do not count.
-        may_overwrite: nobody needs the memory of the slices, and what is between them in the same buffer, once they are decoded.
+        may_overwrite: the memory of the slices, and between them in the same buffer, is not needed after they are decoded.
             After an error it is as it was.
 
     Raises:

@@ -216,45 +216,45 @@ BATCH = (
     Scenario(name="batch: every codec", run=codecs),
     Scenario(name="batch: log append time", run=append_time),
     Scenario(name="batch: subscribe, subscribePattern, assign", run=subscriptions),
-    Scenario(name="batch: a pattern that is found within a topic's name", run=pattern_within_a_name),
+    Scenario(name="batch: a pattern that matches a part of a topic's name", run=pattern_within_a_name),
     Scenario(name="batch: a pattern without a match", run=pattern_without_a_match),
     Scenario(name="batch: offsets as words and by partition", run=offsets),
     Scenario(name="batch: timestamps at either end, for all and by partition", run=timestamps),
-    Scenario(name="batch: which of the options of one end counts", run=precedence),
-    Scenario(name="batch: no record as late as a timestamp", run=no_record_as_late),
+    Scenario(name="batch: which of several options for one end applies", run=precedence),
+    Scenario(name="batch: no record at or after a timestamp", run=no_record_as_late),
     Scenario(name="batch: a start that aged out", run=aged_out),
     Scenario(name="batch: a start after the end", run=backwards),
     Scenario(name="batch: a start beyond the log's end", run=beyond_the_end),
     Scenario(name="batch and stream: aborted transactions", run=transactions),
     Scenario(
-        name="batch: a frame that is run again after more records came",
+        name="batch: a DataFrame that is run again after more records arrived",
         run=late_binding,
-        differs={"rows": "Spark plans a Python source once a `load()`, so ours reads the same offsets again; the JVM "
-                         "connector reads the new records, too"},
+        differs={"rows": "Spark plans a Python source once a `load()`, so pykafka-wire reads the same offsets "
+                         "again; the JVM connector also reads the new records"},
     ),
     Scenario(name="batch: minPartitions and maxRecordsPerPartition", run=splitting),
     Scenario(
         name="batch: maxRecordsPerPartition without minPartitions",
         run=max_records_alone,
-        differs={"tasks": "the JVM connector overlooks it in a batch read; ours keeps to it"},
+        differs={"tasks": "the JVM connector ignores it in a batch read; pykafka-wire applies it"},
     ),
     Scenario(
         name="batch: tasks of small topic-partitions",
         run=packing,
-        differs={"tasks": "ours packs small topic-partitions into one task, because each task costs 30 ms; "
-                          "`minPartitions` undoes it"},
+        differs={"tasks": "pykafka-wire packs small topic-partitions into one task, because each task costs 30 ms; "
+                          "`minPartitions` splits them again"},
     ),
     Scenario(
         name="batch: assign names a partition that the topic does not have",
         run=assigned_but_not_there,
         differs={
-            "refused": "the JVM connector leaves it out silently, ours refuses it with the partitions there are",
+            "refused": "the JVM connector ignores it silently; pykafka-wire rejects it, and names the partitions that exist",
         },
     ),
     Scenario(
         name="batch: timestamps relative to now and as ISO-8601",
         run=relative_times,
-        differs={"refused": "the JVM connector takes milliseconds only"},
+        differs={"refused": "the JVM connector accepts milliseconds only"},
     ),
     Scenario(name="batch: a record whose timestamp Spark cannot hold", run=nanoseconds),
 )  # fmt: skip

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from tests.connector.parity.rig import Both, Scenario
 
 SUBSCRIBED = {"subscribe": "refusals"}
-OURS_SAYS_MORE = "ours refuses a name near one of its own, and says which; the JVM connector ignores it"
+OURS_SAYS_MORE = (
+    "pykafka-wire rejects a name similar to one of its options, and names that option; the JVM connector ignores it"
+)
 
 
 def _both_modes(*options: Mapping[str, str]) -> Callable[[Both], None]:
@@ -39,7 +41,7 @@ def _batches(*options: Mapping[str, str]) -> Callable[[Both], None]:
 
 REFUSALS = (
     Scenario(
-        name="refused: no subscription, an empty one, two of them, a malformed one",
+        name="rejected: no subscription, an empty one, two of them, a malformed one",
         long=True,
         run=_both_modes(
             {},
@@ -52,7 +54,7 @@ REFUSALS = (
         ),
     ),
     Scenario(
-        name="refused: the client settings that break promises",
+        name="rejected: client settings that would break guarantees",
         long=True,
         run=_both_modes(
             *(
@@ -68,14 +70,14 @@ REFUSALS = (
         ),
     ),
     Scenario(
-        name="refused: numbers that are none, or not above zero",
+        name="rejected: invalid numbers, or numbers not above zero",
         run=_batches(
             {"minPartitions": "a"}, {"minPartitions": "1.0"}, {"minPartitions": "0"}, {"minPartitions": "-1"},
             {"maxRecordsPerPartition": "a"}, {"maxRecordsPerPartition": "0"},
         ),
     ),
     Scenario(
-        name="refused: a batch read from latest, or to earliest",
+        name="rejected: a batch read from latest, or to earliest",
         run=_batches(
             {"startingOffsets": "latest"},
             {"startingOffsets": '{"refusals":{"0":-1}}'},
@@ -84,14 +86,14 @@ REFUSALS = (
         ),
     ),
     Scenario(
-        name="refused: malformed offsets, timestamps and strategies",
+        name="rejected: malformed offsets, timestamps and strategies",
         run=_batches(
             {"startingOffsets": "{"}, {"startingOffsets": "lately"}, {"startingTimestamp": "soon"},
             {"startingOffsetsByTimestamp": "{"}, {"startingOffsetsByTimestampStrategy": "maybe"},
         ),
     ),
     Scenario(
-        name="refused: offsets that do not name every partition, or another one",
+        name="rejected: offsets that do not name every partition, or another one",
         run=_batches(
             {"startingOffsets": '{"refusals":{"5":0}}'},
             {"startingOffsets": '{"refusals":{"0":0,"5":0}}'},
@@ -99,27 +101,27 @@ REFUSALS = (
         ),
     ),
     Scenario(
-        name="refused: an end of a stream",
+        name="rejected: an end of a stream",
         run=_streams({"endingOffsets": "latest"}, {"endingOffsetsByTimestamp": '{"refusals":{"0":1000}}'}),
     ),
     Scenario(
-        name="refused: endingTimestamp of a stream",
+        name="rejected: endingTimestamp of a stream",
         run=_streams({"endingTimestamp": "1000"}),
-        differs={"refused": "the JVM connector overlooks it, and reads without an end"},
+        differs={"refused": "the JVM connector ignores it, and reads without an end"},
     ),
     Scenario(
-        name="refused: a minimum above the maximum, malformed limits",
+        name="rejected: a minimum above the maximum, malformed limits",
         run=_streams(
             {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"},
             {"maxOffsetsPerTrigger": "x"},
             {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "soon"},
         ),
     ),
-    Scenario(name="refused: booleans other than true and false", run=_batches({"failOnDataLoss": "yes"})),
+    Scenario(name="rejected: booleans other than true and false", run=_batches({"failOnDataLoss": "yes"})),
     Scenario(
-        name="refused: a mistyped option",
+        name="rejected: a mistyped option",
         run=_batches({"startingOffset": "earliest"}),
         differs={"refused": OURS_SAYS_MORE},
     ),
-    Scenario(name="refused: a topic that is not there", run=_both_modes({"subscribe": "no-such-topic-here"}), long=True),
+    Scenario(name="rejected: a topic that does not exist", run=_both_modes({"subscribe": "no-such-topic-here"}), long=True),
 )  # fmt: skip

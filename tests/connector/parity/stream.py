@@ -191,7 +191,7 @@ def minimum(both: Both) -> None:
 
 STREAM = (
     Scenario(name="stream: a backlog, restarts, a partition added", run=backlog_and_restarts),
-    Scenario(name="stream: maxOffsetsPerTrigger, shared out by lag", run=limits),
+    Scenario(name="stream: maxOffsetsPerTrigger, divided by lag", run=limits),
     Scenario(name="stream: Trigger.Once is above the limits", run=limits_of_once, long=True),
     Scenario(name="stream: offsets behind latest of a limited query", run=behind_latest, long=True),
     Scenario(name="stream: latest is the default start", run=latest_by_default),
@@ -201,13 +201,13 @@ STREAM = (
         name="stream: topics that come and go under a pattern, failOnDataLoss=false", run=topics_of_a_pattern, long=True
     ),
     Scenario(name="stream: a deleted topic fails", run=a_deleted_topic_fails, long=True),
-    Scenario(name="stream: a topic made again, with fewer records", run=recreated_and_shorter, long=True),
+    Scenario(name="stream: a recreated topic with fewer records", run=recreated_and_shorter, long=True),
     Scenario(
-        name="stream: a topic made again, with more records than before",
+        name="stream: a recreated topic with more records than before",
         run=recreated_and_longer,
         differs={
-            "refused": "ours knows the topic by its id and fails with TOPIC_RECREATED; the JVM connector sees offsets "
-            "only, goes on in the middle of the new topic and loses its first records",
+            "refused": "pykafka-wire identifies the topic by its id and fails with TOPIC_RECREATED; the JVM connector "
+            "compares offsets only, continues in the middle of the new topic and loses its first records",
         },
     ),
     Scenario(name="stream: records that aged out before they were read", run=aged_out, long=True),
@@ -216,8 +216,8 @@ STREAM = (
         name="stream: offsets in the consumer group",
         run=the_group,
         differs={
-            "committed offsets": "the JVM connector commits nothing; ours commits what is done with the next look for "
-            "records, for lag tools"
+            "committed offsets": "the JVM connector commits nothing; pykafka-wire commits a finished micro-batch when Spark "
+            "next asks for records, for lag tools"
         },
     ),
 )

@@ -87,7 +87,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     ),
     Scenario(title="no rows", sql="SELECT 'v' AS value WHERE 1 = 0", options=_TO_T),
     Scenario(
-        title="columns that mean nothing to the sink",
+        title="columns that the sink does not use",
         sql="SELECT 1 AS offset, 'v' AS value, 2.5 AS extra",
         options=_TO_T,
     ),
@@ -96,7 +96,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         sql="SELECT 'v' AS value, timestamp_millis(1700000000123) AS timestamp",
         options=_TO_T,
         config={"retention.ms": "-1"},
-        differs="it sets the record's timestamp; the JVM sink leaves it out (SPARK-50160)",
+        differs="it sets the record's timestamp; the JVM sink ignores it (SPARK-50160)",
     ),
     # --- partitions
     Scenario(
@@ -107,21 +107,21 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         partitions=7,
     ),
     Scenario(
-        title="partition column before the key, null leaves it to the key",
+        title="a partition column overrides the key; null leaves the choice to the key",
         suite=_BATCH + "partition column and partitioner priorities",
         sql="SELECT 'same' AS key, IF(id < 4, CAST(id AS INT), NULL) AS partition, CAST(id AS STRING) AS value FROM range(6)",
         options=_TO_T,
         partitions=4,
     ),
     Scenario(
-        title="partition column before a partitioner of one's own",
+        title="a partition column overrides a custom partitioner",
         suite=_BATCH + "partition column and partitioner priorities",
         sql="SELECT CAST(id AS STRING) AS key, 2 AS partition, 'v' AS value FROM range(5)",
         options=_TO_T | {"kafka.partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"},
         partitions=4,
     ),
     Scenario(
-        title="RoundRobinPartitioner deals rows out whatever their key",
+        title="RoundRobinPartitioner distributes rows whatever their key",
         suite=_BATCH + "partition column and partitioner priorities",
         sql="SELECT 'same' AS key, 'v' AS value FROM range(1000)",
         options=_TO_T | {"kafka.partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"},
@@ -149,8 +149,8 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         options=_TO_T
         | {"kafka.batch.size": "8000", "kafka.delivery.timeout.ms": "6000", "kafka.request.timeout.ms": "3000"},
         config={"max.message.bytes": "5000"},
-        differs="written: batches are cut by the topic's limit; Java's producer cuts them down to batch.size and no further, "
-        "until its time is over",
+        differs="written: batches are split down to the topic's limit; Java's producer splits them down to batch.size only, "
+        "and fails at its delivery timeout",
     ),
     # --- refusals
     Scenario(
@@ -264,7 +264,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         title="a record that only compression brings below max.request.size",
         sql="SELECT repeat('x', 9000) AS value",
         options=_TO_T | {"kafka.max.request.size": "5000", "kafka.compression.type": "lz4"},
-        differs="written: the limit is for what is sent; Java's producer looks at the record before compression",
+        differs="written: the limit applies to the compressed batch; Java's producer checks the record before compression",
     ),
     Scenario(title="an unknown acks", sql=_VALUES, options=_TO_T | {"kafka.acks": "2"}, refused="acks is '2'"),
     *(
@@ -280,7 +280,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         title="delivery.timeout.ms below request.timeout.ms",
         sql=_VALUES,
         options=_TO_T | {"kafka.delivery.timeout.ms": "10000", "kafka.request.timeout.ms": "20000"},
-        differs="written: a request then waits no longer than what is left of the delivery timeout; Java refuses the two",
+        differs="written: a request waits no longer than the rest of the delivery timeout; Java rejects the combination",
     ),
     Scenario(
         title="an unknown codec",
@@ -296,7 +296,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         options=_TO_T,
         stream="update",
         refused="Update mode",
-        differs="refused by Spark for every Python sink; append and complete are taken",
+        differs="rejected by Spark for every Python sink; append and complete are accepted",
     ),
     Scenario(
         title="save mode errorifexists, Spark's default",
