@@ -190,7 +190,11 @@ def python_api_page() -> str:
         ("pykafka_wire.metrics.prometheus", ["PrometheusServer"], "What `serve_prometheus` returns."),
         ("pykafka_wire.values", list(pykafka_wire.values.__all__), "Functions for values in columns."),
         ("pykafka_wire.wire", list(pykafka_wire.wire.__all__), "The Kafka client, which needs no Spark."),
-        ("pykafka_wire.local", ["LocalCluster"], "A real Kafka on this machine, for tests."),
+        (
+            "pykafka_wire.local",
+            ["LocalCluster", "delta_jars", "ensure_java", "export_java_home"],
+            "A real Kafka on this machine, and what Spark needs beside it, for tests and demonstrations.",
+        ),
         ("pykafka_wire.errors", ["ConnectorError", "DataLossError", "Loss"], "The errors of the data source."),
     ]
     lines = ["# Python API", "", "The names below are [public](public-api.md). All others may change at any time.", ""]
