@@ -38,7 +38,7 @@ PAGE = (
     *("typed-avro", "typed-json", "typed-protobuf", "typed-avro-nested", "typed-decode-avro", "typed-avro-pruned"),
     *("typed-avro-write", "typed-avro-write-rows"),
     *("typed-memory-avro", "typed-memory-json", "typed-memory-protobuf", "typed-memory-nested-avro"),
-    *("stream-noop", "trickle-4p-uds", "trickle-32p-uds", "cold-start", "small-stream"),
+    *("stream-noop", "trickle-4p-uds", "trickle-32p-uds", "cold-start", "cold-available-now"),
     *("read-none-16k-sum", "read-lz4-16k-sum", "read-none-256k-noop", "read-zstd-16k-noop", "read-zstd-256k-noop"),
     *("read-snappy-16k-noop", "read-gzip-16k-noop", "read-1kib-zstd-16k-noop", "read-headers"),
     *("write-snappy", "write-gzip", "growth-executors-1", "growth-executors-2", "stream-64p"),
@@ -207,7 +207,7 @@ def _latencies(n: int) -> Iterator[Item]:
         seconds=300,
     )
     yield Item(
-        name="small-stream",
+        name="cold-available-now",
         title="AvailableNow over 1,000 records, its start and end",
         unit=Unit.SECONDS,
         work=SmallWork(dataset=Dataset(n_records=1_000), figure="available_now_s"),
