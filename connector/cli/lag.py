@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.lag_rates import LagHistory, Look, outlook
+from pykafka_wire.cli.lag_rates import LagHistory, Look, Rates, outlook
 from pykafka_wire.cli.log_ends import explained, find_ends
 from pykafka_wire.cli.looks import looks
 from pykafka_wire.cli.output import console, sparkline, table_of
@@ -175,6 +175,8 @@ def _print_lines(taken: Iterable[tuple[LagReport, str]]) -> tuple[LagReport, str
             click.echo(failure, err=True)
             continue
         rates = history.add(Look.at(report.known_rows))
+        if report.lag is None:
+            rates = Rates()
         document = {"time_ms": int(time.time() * 1000), "lag": report.lag, **asdict(rates)}
         output().document(document | {"partitions": report.rows})
     return report, failure
@@ -190,7 +192,8 @@ def _watch(taken: Iterable[tuple[LagReport, str]], group: str) -> tuple[LagRepor
         for report, failure in taken:
             if not failure:
                 lags.append(report.known_lag)
-                future = outlook(report.known_lag, history.add(Look.at(report.known_rows))) if report.known_rows else ""
+                rates = history.add(Look.at(report.known_rows))
+                future = "" if report.lag is None else outlook(report.lag, rates)
                 line = Text(f"lag {report.known_lag}  {sparkline(lags)}  {future}".rstrip())
             shown: list[Any] = [table_of(report.rows, title=f"group {group}")] if report.rows else []
             shown.append(line)

@@ -33,6 +33,6 @@ def looks(
         try:
             last = look()
         except (TransportError, BrokerError) as error:
-            failure = f"No look at {datetime.now():%H:%M:%S}: {error}"
+            failure = f"The update at {datetime.now():%H:%M:%S} failed: {error}"
         yield last, failure
         n_looks += 1

@@ -104,7 +104,7 @@ def test_a_look_that_fails_does_not_end_the_others(leaderless: FakeBroker, comma
     leaderless.on[ListGroupsRequest] = second_fails
     done = command("top", "-b", leaderless.address, "--json", "--every", "0.1", "--count", "3")
     assert [len(json.loads(line)["groups"]) for line in done.stdout.splitlines()] == [2, 2]
-    assert done.stderr.startswith("No look at ") and "CLUSTER_AUTHORIZATION_FAILED" in done.stderr
+    assert done.stderr.startswith("The update at ") and "CLUSTER_AUTHORIZATION_FAILED" in done.stderr
 
 
 def test_keys_on_a_terminal(kafka: Any, two_groups: tuple[str, str, Any]) -> None:
