@@ -212,4 +212,4 @@ old-brokers: setup  ## brokers with ZooKeeper: they start, and their specific er
 	$(BIN)/python -m pytest -m long tests/local/test_cluster.py tests/wire/test_produce_faults.py $(PYTEST_ARGS)
 
 clean:  ## remove everything that the targets created here
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis artifacts
+	rm -rf $(VENV) build dist site .cache *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis artifacts

@@ -60,7 +60,7 @@ def warn_of_expiry(cluster: Cluster, transactional_id: str) -> None:
     _log.log(
         level,
         "The marker of %r expires %.1f days after the last micro-batch (%s=%d): a query that is idle for longer fails at its "
-        "next micro-batch. Raise the brokers' setting if yours may be",
+        "next micro-batch. If this query may be idle for so long, raise the brokers' setting",
         transactional_id,
         minutes / (24 * 60),
         _RETENTION,
