@@ -27,14 +27,14 @@ DOCS = ROOT / "docs"
 #: What to do about errors of the Kafka client that docs/operations.md does not list one by one.
 _CLIENT_REMEDIES: Final = {
     "PYKAFKA_WIRE_PROTOCOL": "check that the port is a Kafka listener, and that `security.protocol` matches it. "
-    "If both are right, report a bug with a trace (`kafka.trace=stderr`)",
-    "PYKAFKA_WIRE_CORRUPT_BATCH": "the client has fetched the batch twice, and the text names its place. "
-    "Start after it, or restore it from another replica",
+    "If both are correct, report a bug with a trace (`kafka.trace=stderr`)",
+    "PYKAFKA_WIRE_CORRUPT_BATCH": "start after the batch, whose place the text names, or restore it "
+    "from another replica. The client has fetched it twice",
     "PYKAFKA_WIRE_UNSUPPORTED_VERSION": "upgrade the brokers, or do without the feature that the text names; "
     "[Brokers](brokers.md) lists what was seen on each release",
     "PYKAFKA_WIRE_TRANSPORT": "check the network and the broker that the text names; "
     "[`pykafka-wire doctor`](diagnose.md) checks each step",
-    "PYKAFKA_WIRE_DEADLINE_EXCEEDED": "correct the last cause, which the text has. Raise the time limit "
+    "PYKAFKA_WIRE_DEADLINE_EXCEEDED": "remove the last cause, which the text names. Raise the time limit "
     "([settings](settings.md)) only if the brokers are slow and healthy",
     "PYKAFKA_WIRE_CORRELATION": "repeat the call. If the error comes again, look for a proxy between client and broker",
     "PYKAFKA_WIRE_SETTINGS": "correct the setting that the text names: [Kafka client settings](settings.md)",
@@ -42,7 +42,7 @@ _CLIENT_REMEDIES: Final = {
     "PYKAFKA_WIRE_FORKED_CONSUMER": "create a consumer in the child process",
     "PYKAFKA_WIRE_RECORDS_NOT_WRITTEN": "call `reset()`, and send again what was not flushed",
     "PYKAFKA_WIRE_TOPIC_RECREATED": "start the query with a new checkpoint; in a program, seek to an offset of the new topic",
-    "PYKAFKA_WIRE_LOG_END": "the text has the cause: wait until the open transaction has ended, or abort it with "
+    "PYKAFKA_WIRE_LOG_END": "the text names the cause: wait until the open transaction has ended, or abort it with "
     "`kafka-transactions.sh abort`; or check the replicas",
     "PYKAFKA_WIRE_LOG_TRUNCATED": "start from an offset that exists, or set `failOnDataLoss=false`. "
     "`unclean.leader.election.enable=false` on the brokers prevents it",

@@ -45,11 +45,10 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Names in the list of sections may break after an underscore. Pages with diagrams load Mermaid's library from the site;
-    without it, the theme loads it from a CDN."""
-    output = re.sub(
-        r"(?<=\n)(\s*[A-Z]+(?:_[A-Z]+)+\s*)(?=\n\s*</span>)", lambda name: name[1].replace("_", "_<wbr>"), output
-    )
+    """Names in headings and in the list of sections may break after an underscore. Pages with diagrams load Mermaid's library
+    from the site; without it, the theme loads it from a CDN."""
+    name = r"(?<=[\n>])(\s*[A-Z]+(?:_[A-Z]+)+\s*)(?=\n\s*</span>|<a class=.headerlink)"
+    output = re.sub(name, lambda found: found[1].replace("_", "_<wbr>"), output)
     if 'class="mermaid"' not in output or not mermaid_library.library():
         return output
     urls = [get_relative_url(name, page.url) for name in (MERMAID, MERMAID_THEME)]

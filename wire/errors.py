@@ -90,7 +90,7 @@ def _rebuild(cls: type[WireError], args: tuple[object, ...], attributes: dict[st
 
 
 class ProtocolError(WireError):
-    """Bytes or a sequence of messages that break the protocol: the peer's fault on decode, the caller's on encode."""
+    """Bytes or a sequence of messages that violate the protocol. In decoding it is the peer's fault, in encoding the caller's."""
 
 
 class CorruptBatchError(WireError):

@@ -228,8 +228,8 @@ def table(scenarios: Sequence[Scenario]) -> str:
     """The scenarios as a Markdown table, counted."""
     n_differ = sum(bool(scenario.differs) for scenario in scenarios)
     lines = [
-        f"{len(scenarios)} scenarios: {len(scenarios) - n_differ} the same, {n_differ} different by design, none "
-        "different otherwise.",
+        f"{len(scenarios)} scenarios: {len(scenarios) - n_differ} the same, {n_differ} different by design, no "
+        "other difference.",
         "",
         "| Scenario | Both connectors |",
         "|---|---|",

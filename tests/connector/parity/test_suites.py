@@ -1,4 +1,4 @@
-"""Every test of the JVM connector's own suites has a row in docs/parity.md, which names what holds its behaviour here."""
+"""Every test of the JVM connector's own suites has a row in docs/parity.md, which names what covers its behaviour here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PARITY = "parity: "
 def rows() -> list[tuple[str, str, str]]:
     """(suite, its test, what holds it) of each row of the table."""
     text = PARITY.read_text(encoding="utf-8")
-    table = text[text.index("| Suite | Its test | Held by |") :].split("\n\n")[0]
+    table = text[text.index("| Suite | Its test | Covered by |") :].split("\n\n")[0]
     cells = [line.strip("|").split(" | ") for line in table.splitlines()[2:]]
     return [(suite.strip(), name.strip(), held.strip()) for suite, name, held in cells]
 
