@@ -118,7 +118,7 @@ class DriverReceiver:
         """The figures of a datagram; None for one that is no task's of this query."""
         token = self.token.encode()
         if not hmac.compare_digest(datagram[: len(token)], token):
-            return None  # anybody's: it is not parsed
+            return None  # not from a task of this query: it is not parsed
         try:
             values = json.loads(datagram[len(token) :])
         except ValueError:

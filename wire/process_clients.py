@@ -45,7 +45,7 @@ def shared_producer(settings: ClientSettings) -> Iterator[Producer]:
     On leaving, one that failed or still holds batches (the task failed) is reset: it goes on under a new producer id.
     """
     from pykafka_wire.wire.produce.producer import (
-        Producer,  # whoever only reads does without: importing it takes a while
+        Producer,  # imported on first use: processes that only read do not need it
     )
 
     with _lock:

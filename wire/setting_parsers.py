@@ -100,7 +100,7 @@ def addresses(value: str) -> tuple[Address, ...]:
     addresses = []
     for part in comma_separated(value):
         host, colon, port = part.rpartition(":")
-        # A listener's name in front, as Kafka's own listeners setting has it, is a slip that Java forgives.
+        # Java's client also accepts a listener's name in front, as in Kafka's setting listeners.
         host = host.rpartition("://")[2].removeprefix("[").removesuffix("]")
         if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
             raise ValueError(f"{part!r} is no host:port; write for example broker1:9092,broker2:9092.")

@@ -15,7 +15,7 @@ from rich.text import Text
 _BARS: Final = "▁▂▃▄▅▆▇█"
 #: Columns of the console where standard output is no terminal: no line is broken for want of room.
 _UNLIMITED_WIDTH: Final = 400
-#: Columns whose cells are of no use over two lines: a terminal's other columns make room for them.
+#: Columns whose cells must not wrap: the other columns of the table become narrower instead.
 _UNBROKEN: Final = ("id", "partition", "micro-batch", "state", "producer id")
 
 

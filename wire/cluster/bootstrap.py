@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
 
 class MetadataSource:
-    """Asks for metadata wherever it can be had."""
+    """Asks for metadata: known brokers first, then the bootstrap servers."""
 
     def __init__(self, settings: ClientSettings, connections: ConnectionPool, backoff: Backoff) -> None:
         self._settings = settings

@@ -132,8 +132,8 @@ class Connection(Transport):
                 self._handshake(deadline)
                 return
             except TransportError as error:
-                # A broker that dies does this, and so does one that refuses credentials without a word, with GSSAPI or a
-                # token that it cannot read. A second try tells one from the other; more would lock an account.
+                # A broker that dies does this, and so does one that rejects credentials without a response, with GSSAPI
+                # or a token that it cannot read. A second attempt distinguishes the two; more would lock an account.
                 if not self.state_machine.cut_off:
                     raise
                 if is_last:

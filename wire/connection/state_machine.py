@@ -105,7 +105,7 @@ class StateMachine:
         #: API key -> (lowest, highest) version that the broker declares.
         self.broker_versions: dict[int, tuple[int, int]] = {}
         self.finalized_features: dict[str, int] = {}
-        #: Milliseconds after which the broker wants us to authenticate anew, 0 for never (KIP-368).
+        #: Milliseconds after which the broker requires a new authentication, 0 for never (KIP-368).
         self.session_lifetime_ms = 0
         #: Whether the peer closed the connection instead of saying what it thinks of our credentials.
         self.cut_off = False

@@ -339,7 +339,7 @@ class ResponseHandler:
         """Puts a range off for a while, or raises when `error` leaves no hope or its time is over."""
         # An answer that breaks the protocol has ended its connection; another one may do better, once.
         if not error.retriable and not (isinstance(error, ProtocolError) and not progress.failures):
-            if error.topic is None:  # said by a connection, which does not know what was asked for
+            if error.topic is None:  # raised by a connection, which does not know the partition
                 error.topic, error.partition, error.offset = *progress.topic_partition, progress.position
             raise error
         now = self.clock.now()

@@ -14,7 +14,7 @@ from pykafka_wire.wire.fetch.positions import scan_batches
 from pykafka_wire.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
-#: Four batches of Java's default batch.size tell enough; the first batch of all comes whole, whatever its size (KIP-74).
+#: Four batches of Java's default batch.size are a large enough sample; the first batch is complete whatever its size (KIP-74).
 _SAMPLE_BYTES: Final = 65_536
 #: Where a range holds nothing yet, its leader is not to wait for it.
 _MAX_WAIT_MS: Final = 10

@@ -133,7 +133,7 @@ class ConsumerGroupMember:
             )  # fmt: skip
 
     def assigned(self, known: Mapping[TopicPartition, Place]) -> dict[TopicPartition, Place]:
-        """What the coordinator assigns, without topics whose names are not to be had yet.
+        """What the coordinator assigns, without topics whose names are not known yet.
 
         Args:
             known: partitions whose names are known already.

@@ -97,7 +97,7 @@ def prune_ranges(
     if pruning.timestamp_ms is None:
         return kept
     asked = {r.topic_partition: pruning.timestamp_ms for r in kept if r.n_offsets}
-    # Asked for after the ends: no record as late as that means none below the end.
+    # Asked for after the ends: if no record is at or after the timestamp, there is none below the end.
     found = list_offsets(cluster, asked, isolation_level=options.client.isolation_level)
     starts = {tp: first.offset for tp, first in found.items()}
     return [

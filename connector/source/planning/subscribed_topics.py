@@ -30,7 +30,7 @@ _METADATA_AGE_MS = 1_000
 _METADATA_COST_FACTOR = 20
 #: So many brokers are asked, at random, before a topic counts as lost: two of them have not given the first answer.
 _N_BROKERS: Final = 3
-#: So many of them must answer, where the cluster has as many, unless the others stay silent.
+#: How many of them must answer, if the cluster has as many, unless the others do not respond.
 _N_ANSWERS: Final = 2
 #: How long they may take, each.
 _BROKER_MS: Final = 2_000

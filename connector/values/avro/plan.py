@@ -52,7 +52,7 @@ class Plan:
         made = self._step(node, wanted, path, inside)
         if made is not None:
             return made
-        if not isinstance(node, resolution.Mismatch):  # which no way of reading can read
+        if not isinstance(node, resolution.Mismatch):  # a mismatch cannot be read row by row, either
             self.left.append(path or "the value")
         return scalar_steps.Unreadable(pa.null() if wanted is None else wanted)
 

@@ -121,7 +121,7 @@ def _pool(pid: int, context: ssl.SSLContext, timeout_s: float, proxy: str | None
         status_forcelist=(429, 500, 502, 503, 504),
         allowed_methods=None,
         raise_on_status=False,
-        respect_retry_after_header=False,  # it may name an hour
+        respect_retry_after_header=False,  # a server may ask for an hour
     )
     settings = {
         "ssl_context": context,

@@ -42,7 +42,7 @@ class Google:
         return BEARER
 
     def token(self, host: str) -> Token:
-        with self._lock:  # google-auth's credentials are not made for threads
+        with self._lock:  # google-auth's credentials are not thread-safe
             self._refresh()
             access, ends = self.credentials.token, self.credentials.expiry
         subject = self._subject()
