@@ -127,7 +127,7 @@ def test_a_restarted_query_takes_its_place_and_the_one_before_commits_no_more(
         late = zombie.latestOffset(late, ReadAllAvailable())  # reads on, and commits nothing
     assert outside.committed(group) == {(name, 0): 7}
     assert counts(zombie) == (1, 1)
-    said = [r.getMessage() for r in caplog.records if "nothing is committed any more" in r.getMessage()]
+    said = [r.getMessage() for r in caplog.records if "the query continues without commits" in r.getMessage()]
     assert len(said) == 1 and "FENCED_INSTANCE_ID" in said[0] and group in said[0]
     zombie.stop()
     assert len(members(outside, group)) == 1  # which was not its place to give up
