@@ -176,6 +176,16 @@ compat: setup  ## the essential tests on Spark 4.0 to 4.3, classic and Connect, 
 deployments: setup  ## the ways of docs/deployment.md: sent, packed and installed on a standalone cluster, pipelines, Sail, Databricks' bundle
 	$(BIN)/python -m pytest -m "long or not long" tests/connector/deployments -s $(PYTEST_ARGS)
 
+# Against the packages that the wheel needs only: those of the extras and of the tests are the newest.
+.PHONY: lowest-versions
+lowest-versions:  ## the unit tests with the oldest NumPy, pyarrow and codecs that pyproject.toml allows, in an environment of their own
+	test -x $(VENV)-lowest/bin/python || $(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install -qq '.[dev,pkcs12]'
+	$(PYTHON) tests/release/lowest_versions.py > $(VENV)-lowest/versions.txt
+	$(VENV)-lowest/bin/python -m pip install -qq --no-deps -r $(VENV)-lowest/versions.txt
+	$(VENV)-lowest/bin/python -m pip install -qq --no-deps --force-reinstall .
+	$(VENV)-lowest/bin/python -m pytest -m unit $(UNIT_PARALLEL) $(PYTEST_ARGS)
+
 release-check: setup  ## sdist and wheel, installed into empty environments
 	$(BIN)/python -m pytest -m long tests/release -s $(PYTEST_ARGS)
 

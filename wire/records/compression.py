@@ -57,9 +57,10 @@ class Codec(IntEnum):
 
 Bytes = bytes | bytearray | memoryview
 
-#: The libraries' errors for damaged data: Python's own, and what these packages define (cramjam is in snappy, igzip_lib in isal).
+#: The libraries' errors for damaged data: Python's own, and what these modules define (igzip_lib is in isal; zstandard's error was
+#: zstd's before 0.25).
 _LIBRARY_ERRORS: Final = (RuntimeError, ValueError, EOFError, OSError, MemoryError)
-_LIBRARIES: Final = ("cramjam", "igzip_lib", "snappy", "zstandard")
+_LIBRARIES: Final = ("cramjam", "igzip_lib", "snappy", "zstandard", "zstd")
 
 
 def codec_of(attributes: int) -> Codec:

@@ -37,9 +37,12 @@ _BROKER_MS: Final = 2_000
 #: How long to wait for brokers to agree: KRaft's brokers fetch metadata at least every 0.5 s (broker.heartbeat and
 #: metadata.max.idle.interval.ms), so that one which is alive has caught up by then.
 _AGREEMENT_MS: Final = 5_000
+#: How long to wait for a second answer: a broker that is silent for longer is no longer alive for the cluster
+#: (broker.session.timeout.ms, 9 s by default), but a slow one may be the only one that does not lag behind.
+_SILENCE_MS: Final = 15_000
 _PAUSE_S: Final = 0.25
-#: How long the other brokers' answers replace the first one. Longer where they still disagreed after the wait: the next wait would
-#: hold the query up again.
+#: How long the other brokers' answers replace the first one. Longer where they still disagreed after the wait, or stayed silent:
+#: the next wait would hold the query up again.
 _VERDICT_S: Final = 1.0
 _DISPUTED_VERDICT_S: Final = 60.0
 #: The error of a topic that may not be described, or read.
@@ -175,7 +178,7 @@ class SubscribedTopics:
         Raises:
             TransportError: no broker answers for as long as any other request may take.
         """
-        agreement = Deadline.after_ms(_AGREEMENT_MS)
+        agreement, silence = Deadline.after_ms(_AGREEMENT_MS), Deadline.after_ms(_SILENCE_MS)
         patience = Deadline.after_ms(self._cluster.settings.default_api_timeout_ms)
         while True:
             node_ids = list(self._cluster.brokers())
@@ -197,7 +200,8 @@ class SubscribedTopics:
                 for name, partitions in doubtful.items()
             }
             enough = len(answers) >= min(_N_ANSWERS, len(asked))
-            if agreement.expired or (enough and all(len(each) in (0, len(answers)) for each in agreeing.values())):
+            agreed = all(len(each) in (0, len(answers)) for each in agreeing.values())
+            if silence.expired or (enough and (agreed or agreement.expired)):
                 break
             time.sleep(_PAUSE_S)
         now = time.monotonic()
@@ -215,7 +219,7 @@ class SubscribedTopics:
                 self._set_hidden(name, denied[0])
             until = float("inf")
             if topic is not None or hidden:
-                until = now + (_DISPUTED_VERDICT_S if 0 < len(kept) < len(answers) else _VERDICT_S)
+                until = now + (_DISPUTED_VERDICT_S if 0 < len(kept) < len(answers) or not enough else _VERDICT_S)
             self._verdicts[name] = _Verdict(_identity(topics.get(name)), topic, hidden, until)
             _log.debug("%s: %d of %d brokers agree with the checkpoint", name, len(kept), len(answers))
 

@@ -151,13 +151,11 @@ class Block:
         begin = int(self.edges[first])
         text = pa.py_buffer(self.octets[begin : int(self.edges[last]) - 1])
         try:
-            batches = list(
-                pj.open_json(
-                    pa.BufferReader(text),
-                    # One block, so that the parser sees all of the text at once, whatever line breaks it holds.
-                    read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
-                    parse_options=pj.ParseOptions(explicit_schema=read_schema, unexpected_field_behavior="ignore"),
-                )
+            batches = _read(
+                pa.BufferReader(text),
+                # One block, so that the parser sees all of the text at once, whatever line breaks it holds.
+                pj.ReadOptions(use_threads=False, block_size=text.size + 1),
+                pj.ParseOptions(explicit_schema=read_schema, unexpected_field_behavior="ignore"),
             )
         except pa.ArrowException as error:
             found = _ROW.search(str(error))
@@ -165,6 +163,13 @@ class Block:
         if len(batches) != 1 or batches[0].num_rows != last - first:
             raise BlockError("a value holds more than one document")
         return batches[0]
+
+
+def _read(text: Any, read_options: Any, parse_options: Any) -> list[Any]:
+    """All record batches of ``text``."""
+    if hasattr(pj, "open_json"):
+        return list(pj.open_json(text, read_options=read_options, parse_options=parse_options))
+    return pj.read_json(text, read_options, parse_options).to_batches()  # type: ignore[no-any-return]  # before pyarrow 20
 
 
 def _joined(documents: Any, sizes: Ints, whole: Flags) -> tuple[_Octets, Ints]:
