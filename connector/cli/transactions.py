@@ -1,24 +1,50 @@
 """``transactions``: open transactions, since when they are open, and which of them hang.
 
 A transaction hangs if it is open in a partition and unknown to every coordinator. No timeout ends it, and read_committed
-consumers wait for it for ever (KIP-664).
+consumers wait for it for ever (KIP-664). A coordinator is the leader of a partition of ``__transaction_state``: while one has no
+leader, its transactions are unknown, too, and they do not hang.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
 
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.exactly_once import show_own
+from pykafka_wire.cli.log_ends import explained, find_leaders
 from pykafka_wire.cli.offsets import partitions_of
 from pykafka_wire.cli.times import format_timestamp
 from pykafka_wire.wire.cluster.admin import list_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.describe import list_transactions, open_producers
+from pykafka_wire.wire.cluster.describe import DescribedTransaction, OpenProducer, list_transactions, open_producers
+from pykafka_wire.wire.topic_partitions import TopicPartition
+
+#: The topic whose partitions' leaders are the coordinators of transactions.
+_STATE_TOPIC: Final = "__transaction_state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Transactions of a cluster.
+
+    Attributes:
+        known: those that coordinators know.
+        uncoordinated: those that are open in a partition, and that no coordinator knows.
+        without_leader: the partitions of ``__transaction_state`` that have no leader, such as ``__transaction_state-3 (no
+            leader)``. If there are any, whether the uncoordinated transactions hang is unknown.
+        not_searched: the partitions that were not searched for transactions, such as ``orders-1 (no leader)``.
+    """
+
+    known: list[DescribedTransaction]
+    uncoordinated: list[OpenProducer]
+    without_leader: list[str]
+    not_searched: list[str]
 
 
 @click.command()
@@ -41,7 +67,11 @@ from pykafka_wire.wire.cluster.describe import list_transactions, open_producers
 )
 @click.option("--yes", is_flag=True, help="With --abort: do not ask for confirmation.")
 def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort: bool, yes: bool) -> None:
-    """Show open and hanging transactions. Exits with code 1 if one hangs."""
+    """Show open and hanging transactions. Exits with code 1 if one hangs, or may hang.
+
+    A transaction hangs if no coordinator knows it. While a partition of __transaction_state has no leader, the
+    state of such a transaction is UNKNOWN.
+    """
     if query is None and (abort or yes):
         raise click.UsageError("--abort needs --of ID: it ends the transactions of one query's tasks.")
     if query is not None and (topics or every):
@@ -51,27 +81,66 @@ def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort:
             show_own(cluster, query, abort=abort, yes=yes)
         return
     with connected() as cluster:
-        rows = _rows(cluster, topics)
+        found = _find(cluster, topics)
+    rows = _rows(found)
     shown = [row for row in rows if every or row["state"] not in ("Empty", "CompleteCommit", "CompleteAbort")]
     output().rows(shown, empty="No transaction is open.", only_if_wide=("producer id", "epoch", "since"))
-    hung = [row for row in shown if row["state"] == "HUNG"]
-    if hung:
-        output().message(
-            "To end a hanging transaction: kafka-transactions.sh abort --topic TOPIC --partition N --start-offset OFFSET."
+    if found.not_searched:
+        click.echo(f"Not searched for hanging transactions: {', '.join(found.not_searched)}.", err=True)
+    if not found.uncoordinated:
+        return
+    if found.without_leader:
+        click.echo(
+            "Whether transactions in state UNKNOWN hang cannot be determined. Transactions are coordinated by the leaders of "
+            f"{_STATE_TOPIC}, and these partitions have none: {', '.join(found.without_leader)}. Abort nothing. Check the brokers "
+            f"that have their replicas (pykafka-wire topics describe {_STATE_TOPIC} names them), then run this again.",
+            err=True,
         )
-        sys.exit(1)
+    else:
+        output().message(
+            "To end a hanging transaction: kafka-transactions.sh abort --topic TOPIC --partition N --start-offset OFFSET. Before "
+            "that, make sure that you may describe all transactional ids: transactions of the others look as if they hung."
+        )
+    sys.exit(1)
 
 
-def _rows(cluster: Cluster, topics: tuple[str, ...]) -> list[dict[str, Any]]:
-    partitions = [tp for topic in topics or list_topics(cluster) for tp in partitions_of(cluster, topic)]
+def _find(cluster: Cluster, topics: tuple[str, ...]) -> _Found:
+    chosen = [tp for topic in topics or list_topics(cluster) for tp in partitions_of(cluster, topic)]
+    partitions, unknown = find_leaders(cluster, chosen)
+    not_searched = explained(unknown)
     # Partitions, coordinators, partitions again: a transaction that begins or ends meanwhile must not count as hanging.
     in_partitions = open_producers(cluster, partitions) if partitions else []
     known = list_transactions(cluster)
-    coordinated = {each.producer_id for each in known if each.is_open}
-    suspects = [each for each in in_partitions if each.producer_id not in coordinated]
+    suspects = _unknown_to(known, in_partitions)
+    if not suspects:
+        return _Found(known=known, uncoordinated=[], without_leader=[], not_searched=not_searched)
+    without_leader = _coordinators_without_leader(cluster)
+    # Again after that wait for elections: a coordinator that had no leader in the first list has one now.
+    again = list_transactions(cluster, sorted({each.producer_id for each in suspects}))
+    known = list({each.transactional_id: each for each in (*known, *again)}.values())
+    suspects = _unknown_to(known, suspects)
     still = open_producers(cluster, {each.topic_partition for each in suspects}) if suspects else []
     places = {(each.topic_partition, each.producer_id, each.start_offset) for each in still}
-    hung = [each for each in suspects if (each.topic_partition, each.producer_id, each.start_offset) in places]
+    uncoordinated = [each for each in suspects if (each.topic_partition, each.producer_id, each.start_offset) in places]
+    return _Found(known=known, uncoordinated=uncoordinated, without_leader=without_leader, not_searched=not_searched)
+
+
+def _unknown_to(known: Iterable[DescribedTransaction], producers: Iterable[OpenProducer]) -> list[OpenProducer]:
+    """The producers that have no open transaction in ``known``."""
+    coordinated = {each.producer_id for each in known if each.is_open}
+    return [each for each in producers if each.producer_id not in coordinated]
+
+
+def _coordinators_without_leader(cluster: Cluster) -> list[str]:
+    """The partitions of ``__transaction_state`` that have no leader after the time of an election; none of a hidden topic."""
+    topic = cluster.topics(None).get(_STATE_TOPIC)
+    if topic is None:
+        return []
+    _, unknown = find_leaders(cluster, [TopicPartition(_STATE_TOPIC, number) for number in topic.partitions])
+    return explained(unknown)
+
+
+def _rows(found: _Found) -> list[dict[str, Any]]:
     now_ms = int(time.time() * 1000)
     rows: list[dict[str, Any]] = [
         {
@@ -84,12 +153,12 @@ def _rows(cluster: Cluster, topics: tuple[str, ...]) -> list[dict[str, Any]]:
             "timeout s": each.timeout_ms // 1000,
             "partitions": [str(tp) for tp in each.partitions],
         }
-        for each in known
+        for each in found.known
     ]
     rows += [
         {
             "transactional id": None,
-            "state": "HUNG",
+            "state": "UNKNOWN" if found.without_leader else "HUNG",
             "producer id": each.producer_id,
             "epoch": each.producer_epoch,
             "since": format_timestamp(each.last_timestamp_ms),
@@ -97,6 +166,6 @@ def _rows(cluster: Cluster, topics: tuple[str, ...]) -> list[dict[str, Any]]:
             "timeout s": None,
             "partitions": [f"{each.topic_partition} from offset {each.start_offset}"],
         }
-        for each in hung
+        for each in found.uncoordinated
     ]
     return rows
