@@ -96,6 +96,16 @@ def test_a_block_of_more_than_the_headers_size_is_an_error() -> None:
             decompress(Codec.LZ4, framed(block))
 
 
+def test_a_frame_of_very_many_blocks_is_left_to_the_library() -> None:
+    # An empty block takes four bytes, and a list of a million of them would take 240 MB.
+    empty = struct.pack("<I", 1 << 31)
+    header = bytes(frame(b""))[:7]
+    assert plain_frame(memoryview(header + 4096 * empty + bytes(4))) is not None
+    packed = header + 4097 * empty + bytes(4)
+    assert plain_frame(memoryview(packed)) is None
+    assert bytes(decompress(Codec.LZ4, packed)) == b""
+
+
 @pytest.mark.parametrize("n_blocks", [1, 40])
 def test_blocks_that_decompress_to_too_much_are_refused_at_the_limit(n_blocks: int) -> None:
     compressed = lz4.block.compress(bytes(65_536), store_size=False)

@@ -20,6 +20,8 @@ _INT64: Final = struct.Struct("<Q")
 _UNCOMPRESSED: Final = 1 << 31
 #: By the header's byte: 64 KiB, 256 KiB, 1 MiB and 4 MiB.
 _BLOCK_BYTES: Final = {code << 4: 1 << (8 + 2 * code) for code in (4, 5, 6, 7)}
+#: Frames of more blocks are not for a loop in Python: damaged data may have a block, and an object of 240 bytes, in four bytes.
+_MAX_BLOCKS: Final = 4096
 
 
 class Frame(NamedTuple):
@@ -36,7 +38,7 @@ class Frame(NamedTuple):
 
 
 def plain_frame(data: memoryview) -> Frame | None:
-    """The frame that ``data`` is: None if it is another kind of frame, several, incomplete or damaged."""
+    """The frame that ``data`` is: None if it is another kind of frame, several, one of too many blocks, incomplete or damaged."""
     if len(data) < _HEADER.size + 1:
         return None
     magic, flags, code = _HEADER.unpack_from(data)
@@ -50,9 +52,11 @@ def plain_frame(data: memoryview) -> Frame | None:
         if len(data) < at:
             return None
         (n_bytes,) = _INT64.unpack_from(data, _HEADER.size)
-    blocks = []
+    blocks: list[tuple[memoryview, bool]] = []
     last = len(data) - _INT32.size
     while at < last:
+        if len(blocks) == _MAX_BLOCKS:
+            return None
         (size,) = _INT32.unpack_from(data, at)
         is_compressed = size < _UNCOMPRESSED
         at += _INT32.size
