@@ -87,7 +87,10 @@ def framed(*blocks: bytes) -> bytes:
 def test_a_block_of_more_than_the_headers_size_is_an_error() -> None:
     compressed = lz4.block.compress(bytes(65_537), store_size=False)
     plain = os.urandom(65_537)
+    longer = lz4.block.compress(plain[:65_536], store_size=False)
+    assert len(longer) > 65_536
     for block in (
+        struct.pack("<I", len(longer)) + longer,
         struct.pack("<I", len(compressed)) + compressed,
         struct.pack("<I", len(plain) | 1 << 31) + plain,
     ):

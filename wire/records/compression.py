@@ -245,14 +245,14 @@ def _unlz4_blocks(frame: Frame, output: GrowingBuffer, max_bytes: int) -> bool:
 
     first = output.size
     for block, is_compressed in frame.blocks:
+        if len(block) > frame.block_bytes:
+            return False
         if is_compressed:
             most = min(frame.block_bytes, _LZ4_MAX_RATIO * len(block))
             try:
                 output.size += cramjam.lz4.decompress_block_into(block, output.room(most), output_len=most)
             except cramjam.DecompressionError:
                 return False
-        elif len(block) > frame.block_bytes:
-            return False
         else:
             output.append(block)
         if output.size - first > max_bytes:
