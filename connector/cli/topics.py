@@ -198,18 +198,18 @@ def delete(names: tuple[str, ...], yes: bool) -> None:
     _raise_last(failures)
 
 
-def _failures(act: Callable[[str], None], names: Iterable[str]) -> list[BrokerError]:
-    """Do it for each topic; what brokers have refused."""
-    found = []
+def _failures(act: Callable[[str], None], names: Iterable[str]) -> list[Exception]:
+    """Do it for each topic; what brokers have refused, each text once: a config is unknown for all topics."""
+    found: dict[str, Exception] = {}
     for name in dict.fromkeys(names):
         try:
             act(name)
-        except BrokerError as error:
-            found.append(error)
-    return found
+        except (BrokerError, click.UsageError) as error:
+            found[str(error)] = error
+    return list(found.values())
 
 
-def _raise_last(failures: Sequence[BrokerError]) -> None:
+def _raise_last(failures: Sequence[Exception]) -> None:
     """Raise the last one, after the others' text."""
     for error in failures[:-1]:
         click.echo(f"Error: {error}", err=True)

@@ -80,6 +80,10 @@ def test_topics_are_created_and_deleted_though_one_is_refused(
     done = command("topics", "create", *at, "wrong name", name, other, "-p", "2", code=1)
     assert done.stdout == f"{other} has 2 partitions.\n"
     assert "INVALID_TOPIC_EXCEPTION" in done.stderr and "TOPIC_ALREADY_EXISTS" in done.stderr
+    unknown_config = ["--set", "retention.m=5", "--if-not-exists", "--json"]
+    done = command("topics", "create", *at, "wrong name", name, f"{name}-a", f"{name}-b", *unknown_config, code=2)
+    assert [row["topic"] for row in json.loads(done.stdout)] == [name]
+    assert "INVALID_TOPIC_EXCEPTION" in done.stderr and done.stderr.count("Topics have no config retention.m.") == 1
     assert command("topics", "delete", *at, name, other, "--yes").stdout == f"Deleted {name}.\nDeleted {other}.\n"
     until(lambda: not {name, other} & outside.admin.list_topics(timeout=30).topics.keys(), what="the end of both")
 
