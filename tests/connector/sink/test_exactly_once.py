@@ -146,7 +146,7 @@ def test_a_micro_batch_beyond_the_cap_writes_nothing_and_names_the_remedy(
     source, target = topic(1), topic(1)
     outside.fill(source, [500])
     copy = Copy(queries, source, COPY, topic=target, maxTransactionBytes="2000")
-    with pytest.raises(StreamingQueryException, match=r"may take 2000\. Set maxOffsetsPerTrigger"):
+    with pytest.raises(StreamingQueryException, match=r"accepts 2000\. Set maxOffsetsPerTrigger"):
         copy.run()
     assert outside.consume(target) == []
 
@@ -254,7 +254,7 @@ def test_a_driver_that_crashed_in_micro_batch_0_writes_it(commit: Committer) -> 
 
 
 def test_tasks_together_beyond_the_cap(commit: Committer) -> None:
-    with pytest.raises(ExactlyOnceError, match=r"it has 1200 bytes or more.*maxOffsetsPerTrigger"):
+    with pytest.raises(ExactlyOnceError, match=r"it has at least 1200 bytes.*maxOffsetsPerTrigger"):
         commit(message(0, n_bytes=600), message(1, n_bytes=600))
 
 
