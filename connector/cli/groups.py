@@ -83,7 +83,7 @@ def commit(group: str, places: tuple[str, ...], dry_run: bool) -> None:
 def _parse_place(place: str) -> tuple[TopicPartition, int]:
     where, _, offset = place.rpartition("=")
     topic, _, partition = where.rpartition(":")
-    if not topic or not partition.isdigit() or not offset.isdigit():
+    if not topic or not partition.isdecimal() or not offset.isdecimal():
         raise click.UsageError(f"{place} is not TOPIC:PARTITION=OFFSET, as in orders:0=42.")
     return TopicPartition(topic, int(partition)), int(offset)
 

@@ -24,9 +24,9 @@ def parse_position(text: str) -> tuple[str, int]:
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return "time", EARLIEST if word == "earliest" else LATEST
-    if word.isdigit():
+    if word.isdecimal():
         return "offset", int(word)
-    if word[:1] in "+-" and word[1:].isdigit():
+    if word[:1] in "+-" and word[1:].isdecimal():
         return "shift", int(word)
     try:
         return "time", parse_time(text)
