@@ -25,7 +25,8 @@ _MAX_BLOCKS: Final = 4096
 
 
 class Frame(NamedTuple):
-    """
+    """What is in a frame.
+
     Attributes:
         block_bytes: the maximum decompressed size of a block.
         n_bytes: the decompressed size of all, None if the frame does not contain it.

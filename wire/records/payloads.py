@@ -5,6 +5,7 @@ Owns that buffer: how large it is made, and which batches are in it. It does not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -39,7 +40,7 @@ def payloads(
     if not any(codecs) and not framed.is_copy:
         buffer = np.frombuffer(framed.frame if may_overwrite else framed.frame.toreadonly(), dtype=np.uint8)
     else:
-        buffer, ends = _decompressed(framed, rows, codecs, max_bytes, budget_bytes)
+        buffer, ends = _decompressed(framed, rows, codecs, starts, ends, max_bytes, budget_bytes)
         rows = rows[: len(ends)]
         starts = np.append(0, ends[:-1]) if len(ends) else ends
     sizes = ends - starts
@@ -56,11 +57,17 @@ def payloads(
 
 
 def _decompressed(
-    framed: FramedBatches, rows: Ints, codecs: list[int], max_bytes: int, budget_bytes: int
+    framed: FramedBatches,
+    rows: Ints,
+    codecs: Sequence[int],
+    starts: Ints,
+    ends: Ints,
+    max_bytes: int,
+    budget_bytes: int,
 ) -> tuple[Octets, Ints]:
-    """``(buffer, ends)`` of the first batches. Each is decompressed into its place in the buffer. When they were joined at the
-    end, they took twice the memory, new for each answer, and much of the time went into page faults."""
-    starts, ends = framed.starts[rows] + batches.HEADER_BYTES, framed.ends[rows]
+    """``(buffer, ends)`` of the first of the batches, which lie in the frame from ``starts`` to ``ends``. Each is decompressed into its
+    place in the buffer. When they were joined at the end, they took twice the memory, new for each answer, and much of the time
+    went into page faults."""
     sizes = ends - starts
     usual = USUAL_RATIO * int(sizes.sum())
     buffer = GrowingBuffer(min(budget_bytes, usual) + USUAL_RATIO * int(sizes.max(initial=0)))
