@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from pykafka_wire.local import LocalCluster
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -103,29 +103,37 @@ def await_state(
     observer: AdminClient, name: str, leaders: Mapping[int, int] | None, *, replicas: list[int] | None = None
 ) -> None:
     """Waits until every partition has these leaders, and these replicas in this order, all in sync."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        known = observer.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions
+
+    def is_there(known: Mapping[int, PartitionMetadata]) -> bool:
         led = leaders is None or {partition: state.leader for partition, state in known.items()} == leaders
-        placed = replicas is None or all(
-            state.replicas == replicas and set(state.isrs) == set(replicas) for state in known.values()
+        return led and (
+            replicas is None
+            or all(state.replicas == replicas and set(state.isrs) == set(replicas) for state in known.values())
         )
-        if led and placed:
-            return
-        assert time.monotonic() < deadline, f"{name} did not get there"
-        time.sleep(0.02)
+
+    _await_partitions(observer, name, is_there)
 
 
 def await_in_sync(brokers: LocalCluster, name: str) -> None:
-    """Waits until all replicas of all partitions are in sync, so that any broker may be lost."""
-    observer = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+    """Waits until each partition has a replica on every broker, all in sync, so that any broker may be lost."""
+    n_brokers = len(brokers.nodes)
+    _await_partitions(
+        AdminClient({"bootstrap.servers": brokers.bootstrap_servers}),
+        name,
+        lambda known: (
+            bool(known) and all(len(state.replicas) == n_brokers == len(state.isrs) for state in known.values())
+        ),
+    )
+
+
+def _await_partitions(
+    observer: AdminClient, name: str, is_there: Callable[[Mapping[int, PartitionMetadata]], bool]
+) -> None:
     deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        known = observer.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions.values()
-        if known and all(len(state.replicas) == len(brokers.nodes) == len(state.isrs) for state in known):
-            return
-        assert time.monotonic() < deadline, {state.id: state.isrs for state in known}
-        time.sleep(0.1)
+    while not is_there(known := observer.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions):
+        states = {partition: (state.leader, state.replicas, state.isrs) for partition, state in known.items()}
+        assert time.monotonic() < deadline, f"{name} did not get there: {states}"
+        time.sleep(0.02)
 
 
 @pytest.fixture
