@@ -20,9 +20,13 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 #: An election takes less. A partition has no leader for longer while all of its replicas that are in sync are down.
 ELECTION_MS: Final = 3_000
 _PAUSE_S: Final = 0.2
-_LEADER_NOT_AVAILABLE: Final = 5
-#: Why a partition's offsets are unknown, by the error code of its look-up.
-_REASONS: Final = {3: "does not exist", _LEADER_NOT_AVAILABLE: "no leader", 29: "you may not describe it"}
+_NO_LEADER: Final = "LEADER_NOT_AVAILABLE"
+#: Why a partition's offsets are unknown, by the name of its look-up's error.
+_REASONS: Final = {
+    "UNKNOWN_TOPIC_OR_PARTITION": "does not exist",
+    _NO_LEADER: "no leader",
+    "TOPIC_AUTHORIZATION_FAILED": "you may not describe it",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,7 @@ def find_leaders(
     for tp, error in lookup.errors.items():
         if not isinstance(error, BrokerError):
             raise error
-        unknown[tp] = _REASONS.get(error.code, error.name)
+        unknown[tp] = _REASONS.get(error.name, error.name)
     return [tp for tp in wanted if tp in lookup.leaders], unknown
 
 
@@ -87,4 +91,4 @@ def explained(unknown: Mapping[TopicPartition, str]) -> list[str]:
 
 
 def _may_be_elected(error: Exception) -> bool:
-    return isinstance(error, BrokerError) and error.code == _LEADER_NOT_AVAILABLE
+    return isinstance(error, BrokerError) and error.name == _NO_LEADER
