@@ -11,13 +11,14 @@ the format is a promise. Version 1::
      "starts":    {"orders": {"0": 0}},                resolved starts of partitions that begin with this batch
      "dropped":   [{"topic": "old", "id": "…", "offsets": {"0": 7}}],   topics that were lost, in the order of that; absent if none
      "reader_schemas": {"value": {"format": "avro", "id": 17, "subject": "orders-value"}},   of typed columns, absent if none
+     "record_sizes": {"orders": 118},                  bytes per offset, absent where the tasks do not depend on it
      "initial": true}                                  only in the offset before batch 0
 
 ``starts`` makes the replay of a first batch read the same range: Spark logs only the ends of batches, and would ask a
 new process for the start of batch 0 once more, when ``latest`` has moved on. ``dropped`` makes a topic that is back under
 the same id go on where it was, in place of being read twice. ``reader_schemas`` makes a replay decode as the first run did:
-the registry's id, or the text that the options gave (``schema``), and a Protobuf message's name (``message``). An older version of
-this package ignores both.
+the registry's id, or the text that the options gave (``schema``), and a Protobuf message's name (``message``). ``record_sizes``
+makes a replay divide its ranges among tasks as the first run did. An older version of this package ignores these three.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class QueryOffsets:
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     dropped: tuple[DroppedTopic, ...] = ()
     reader_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as values.reader_schema makes them
+    record_sizes: Mapping[str, int] = field(default_factory=dict)
     query: str = ""
     group: str = ""
     initial: bool = False
@@ -81,6 +83,8 @@ class QueryOffsets:
             ]
         if self.reader_schemas:
             found["reader_schemas"] = {name: dict(self.reader_schemas[name]) for name in sorted(self.reader_schemas)}
+        if self.record_sizes:
+            found["record_sizes"] = {topic: self.record_sizes[topic] for topic in sorted(self.record_sizes)}
         if self.initial:
             found["initial"] = True
         return found
@@ -118,6 +122,7 @@ class QueryOffsets:
                     for each in found.get("dropped", ())
                 ),
                 reader_schemas={str(name): dict(each) for name, each in found.get("reader_schemas", {}).items()},
+                record_sizes={str(topic): int(size) for topic, size in found.get("record_sizes", {}).items()},
                 query=str(found.get("query", "")),
                 group=str(found.get("group", "")),
                 initial=bool(found.get("initial", False)),

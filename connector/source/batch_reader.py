@@ -67,14 +67,15 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         from pykafka_wire.source.planning.batch_ranges import (
             plan_ranges,  # the tasks load this module, and need none of these
         )
-        from pykafka_wire.source.planning.batch_tasks import plan_input_partitions
+        from pykafka_wire.source.planning.batch_tasks import find_record_sizes, plan_input_partitions
         from pykafka_wire.source.planning.record_size_estimates import RecordSizes
 
         options = self._options
         reader_schemas = self._find_reader_schemas()
         cluster = shared_cluster(options.client)
         ranges = plan_ranges(cluster, options, self.pruning)
-        return plan_input_partitions(cluster, options, ranges, RecordSizes(cluster), reader_schemas=reader_schemas)
+        record_sizes = find_record_sizes(options, ranges, RecordSizes(cluster))
+        return plan_input_partitions(cluster, options, ranges, record_sizes, reader_schemas=reader_schemas)
 
     def _find_reader_schemas(self) -> dict[str, Any]:
         """What the tasks need of the typed columns' schemas."""

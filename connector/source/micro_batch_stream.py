@@ -21,7 +21,7 @@ from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.planning.aged_out_ranges import skip_aged_out
-from pykafka_wire.source.planning.batch_tasks import plan_input_partitions
+from pykafka_wire.source.planning.batch_tasks import find_record_sizes, plan_input_partitions
 from pykafka_wire.source.planning.log_snapshot import LogSnapshots
 from pykafka_wire.source.planning.micro_batch import LogSnapshot, MicroBatchPlan, plan_micro_batch
 from pykafka_wire.source.planning.offset_lookups import resolve_offsets
@@ -125,6 +125,9 @@ class MicroBatchStream:
         self._committer.join_group(start)
         self.commit(start)
         end = self._plan_next(start, limit)
+        if end is not None:
+            found = find_record_sizes(self._options, _ranges_between(start, end), self._sizes)
+            end = replace(end, record_sizes=found)
         if end is None and start.initial:
             # Spark runs batch 0 even over nothing, and logs this offset: its replay must find its start in it, too.
             end = replace(start, starts=start.offsets, initial=False)
@@ -153,30 +156,18 @@ class MicroBatchStream:
             return []
         self._reached = end_json
         start, end = QueryOffsets.from_json(start_json), QueryOffsets.from_json(end_json)
-        starts = end.starts
-        ranges, shrunk = [], []
-        for tp, end_offset in end.offsets.items():
-            start_offset = starts.get(tp, start.offsets.get(tp, 0))
-            if start_offset > end_offset:
-                shrunk.append((tp, end_offset, start_offset))
-                continue
-            ranges.append(
-                OffsetRange(
-                    topic=tp.topic,
-                    partition=tp.partition,
-                    start_offset=start_offset,
-                    end_offset=end_offset,
-                    leader_epoch=end.epochs.get(tp, -1),
-                    topic_id=end.topic_ids.get(tp.topic, ZERO_UUID),
-                )
-            )
+        every = _ranges_between(start, end)
+        ranges = [r for r in every if r.start_offset <= r.end_offset]
+        shrunk = [(r.topic_partition, r.end_offset, r.start_offset) for r in every if r.start_offset > r.end_offset]
         self._losses.report(Loss.OFFSETS_CHANGED, shrunk, query=end.query, topic_ids=end.topic_ids)
         try:
             ranges = skip_aged_out(self._cluster, ranges, self._losses, query=end.query)
         except (UnknownTopicError, TransportError) as error:
             _log.debug("Expired records could not be looked up while planning, so tasks detect them: %s", error)
         readers = self._pinned_schemas.for_planned(end.reader_schemas) if self._pinned_schemas is not None else None
-        planned = plan_input_partitions(self._cluster, self._options, ranges, self._sizes, end.query, readers)
+        # An end without them was logged by an earlier version, or was too small to need them.
+        record_sizes = end.record_sizes or find_record_sizes(self._options, ranges, self._sizes)
+        planned = plan_input_partitions(self._cluster, self._options, ranges, record_sizes, end.query, readers)
         if self._task_figures is not None:
             for each in planned:
                 each.receiver = self._task_figures.address
@@ -272,3 +263,18 @@ class MicroBatchStream:
             max_offsets=getattr(limit, "max_rows", None),
             fit_bytes=None if max_bytes is None else partial(fit_bytes, self._sizes, max_bytes=max_bytes),
         )
+
+
+def _ranges_between(start: QueryOffsets, end: QueryOffsets) -> list[OffsetRange]:
+    """What a micro-batch reads of each topic-partition; a log that was shortened has an end before its start."""
+    return [
+        OffsetRange(
+            topic=tp.topic,
+            partition=tp.partition,
+            start_offset=end.starts.get(tp, start.offsets.get(tp, 0)),
+            end_offset=end_offset,
+            leader_epoch=end.epochs.get(tp, -1),
+            topic_id=end.topic_ids.get(tp.topic, ZERO_UUID),
+        )
+        for tp, end_offset in end.offsets.items()
+    ]

@@ -40,6 +40,7 @@ query_offsets = st.builds(
         st.sampled_from(["key", "value"]),
         st.dictionaries(st.sampled_from(["format", "id", "schema"]), st.text() | st.integers(), min_size=1),
     ),
+    record_sizes=st.dictionaries(topics, st.integers(1, 2**40), max_size=3),
     query=st.text(max_size=10),
     group=st.text(max_size=10),
     initial=st.booleans(),
@@ -62,6 +63,7 @@ def test_equal_offsets_have_equal_text_whatever_the_order_of_their_partitions(of
         starts=dict(reversed(offsets.starts.items())),
         dropped=tuple(replace(each, offsets=dict(reversed(each.offsets.items()))) for each in offsets.dropped),
         reader_schemas=dict(reversed(offsets.reader_schemas.items())),
+        record_sizes=dict(reversed(offsets.record_sizes.items())),
         query=offsets.query,
         group=offsets.group,
         initial=offsets.initial,
@@ -92,6 +94,7 @@ def test_golden_checkpoint_offsets_still_load(path: Path) -> None:
     )
     value = {"format": "avro", "id": 17, "subject": "orders-value"}
     assert offsets.reader_schemas == ({"value": value} if path.stem.endswith("typed") else {})
+    assert offsets.record_sizes == ({"orders": 118} if path.stem.endswith("record-sizes") else {})
     assert json.dumps(offsets.to_json()) == text
 
 
@@ -126,6 +129,7 @@ def test_offsets_of_another_source_are_refused(found: Any) -> None:
         {"offsets": {}, "dropped": {"t": 1}},
         {"offsets": {}, "reader_schemas": ["value"]},
         {"offsets": {}, "reader_schemas": {"value": 17}},
+        {"offsets": {}, "record_sizes": {"t": "large"}},
         {"offsets": {}, "dropped": [{"topic": "t"}]},
         {"offsets": {}, "dropped": [{"topic": "t", "id": "AAAAAAAAAAAAAAAAAAAAAQ", "offsets": {"0": "x"}}]},
     ],

@@ -1,7 +1,8 @@
 """Estimates how many bytes of the log one offset takes, so that planning tells a small range from a large one.
 
 The number of offsets is no measure of bytes: 1,000 of them may be 100 kB or 1 GB. Where it matters, one small Fetch per topic
-samples the first batches of a range. An estimate affects only how work is shared out, never what is read.
+samples the first batches of a range. An estimate affects only how work is shared out, never what is read. That of a micro-batch is
+logged with its end, so that a replay shares it out in the same way.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ class RecordSizes:
         self._known: dict[str, tuple[float, float]] = {}
 
     def estimate(self, ranges: Sequence[OffsetRange]) -> dict[str, float]:
-        """Estimated bytes per offset for each topic in ``ranges``, for sharing out work."""
-        if len(ranges) > 1 and sum(r.n_offsets for r in ranges) > _MIN_OFFSETS_TO_SAMPLE:
-            self.sample(ranges)
+        """Estimated bytes per offset for each topic in ``ranges``, for sharing out work; empty where there is too little of it."""
+        if len(ranges) < 2 or sum(r.n_offsets for r in ranges) <= _MIN_OFFSETS_TO_SAMPLE:
+            return {}
+        self.sample(ranges)
         return {r.topic: self.known(r.topic) or ASSUMED_BYTES for r in ranges}
 
     def known(self, topic: str) -> float | None:

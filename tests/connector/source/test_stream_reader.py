@@ -116,6 +116,37 @@ def test_an_empty_batch_0_is_replayed_too(process: Any, topic: Any, outside: Any
     assert "starts" not in json.loads(onward)
 
 
+def test_a_replay_divides_a_micro_batch_into_the_same_tasks_though_its_records_have_another_size(
+    kafka: Any, process: Any, topic: Any
+) -> None:
+    name = topic(5)
+
+    def fill(sizes: dict[int, int], n_records: int) -> None:
+        with RecordProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+            for partition in range(5):
+                for _ in range(n_records + (partition == 0)):
+                    producer.send(name, b"x" * sizes.get(partition, 100), partition=partition)
+
+    def tasks(reader: KafkaStreamReader, start: str, end: str) -> list[tuple[str, ...]]:
+        planned = reader.partitions(json.loads(start), json.loads(end))
+        return sorted(tuple(sorted(map(str, each.ranges))) for each in planned)
+
+    fill({}, 20)
+    one = process(subscribe=name, startingOffsets="earliest")
+    start = one.latest(one.initial())  # what it has seen of the records is small
+    fill({0: 20_000}, 500)
+    end = one.latest(start)
+    assert json.loads(end)["record_sizes"].keys() == {name}
+    first = tasks(one.reader, start, end)
+    # A process that has not seen them samples a large one.
+    two = process(subscribe=name, startingOffsets="earliest")
+    assert tasks(two.reader, start, end) == first
+    # An end that an earlier version has logged still works.
+    old = json.loads(end)
+    del old["record_sizes"]
+    assert len(tasks(process(subscribe=name).reader, start, json.dumps(old))) > len(first)
+
+
 def test_a_limited_batch_0_is_replayed_too(process: Any, topic: Any, outside: Any) -> None:
     name = topic(2)
     outside.fill(name, [30, 10])
