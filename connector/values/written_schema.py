@@ -48,6 +48,7 @@ class WantedSchema:
 
         Raises:
             OptionError: it cannot be named: the topic or the record is unknown, or the strategy.
+            PoisonError: the given schema is not valid.
         """
         record = self._record_name()
         subject = subject_of(strategy, topic or "", self.column, record_name=record)
@@ -145,15 +146,18 @@ class WantedSchema:
         """The full name of the record or message of the given schema."""
         if self.text is None:
             return None
-        return _record_name(self.text) if self.format == "avro" else self.message
+        if self.format == "avro":
+            return _record_name(self.text)
+        return self._protobuf(WriterSchema(schema_id=None, schema=self._schema(self.text))).message_name()
 
     def _writer(self, schema: WriterSchema, column_type: pa.DataType) -> ColumnWriter:
-        value_format: Format
+        value_format: Format = self._protobuf(schema)
         if self.format == "avro":
             value_format = Avro(registry=self.registry, writer=schema)
-        else:
-            value_format = Protobuf(registry=self.registry, writer=schema, message=self.message)
         return column_writer(value_format, column_type)
+
+    def _protobuf(self, schema: WriterSchema) -> Protobuf:
+        return Protobuf(registry=self.registry, writer=schema, message=self.message)
 
 
 def _record_name(schema: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from pykafka_wire.column_selection import WHOLE, Selection
-from pykafka_wire.errors import OptionError, PoisonError, RegistryError
+from pykafka_wire.errors import PoisonError, RegistryError
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader
 from pykafka_wire.values.protobuf.types import arrow_type
@@ -25,6 +25,7 @@ from pykafka_wire.values.registry.wire_format import encode_message_indexes
 
 if TYPE_CHECKING:
     from pykafka_wire.values.protobuf.column_writer import ColumnWriter
+    from pykafka_wire.values.protobuf.linker import LinkedFile
 
 #: The name of a schema's own file; a reference under this name would not be looked at.
 _ROOT: Final = "the schema"
@@ -59,8 +60,7 @@ class Protobuf:
             PoisonError: the schema is not valid, or refers to one that the registry does not have.
         """
         assert self.reader_schema is not None
-        message = _message_class(self.registry, self.reader_schema, self.message_indexes())
-        return arrow_type(message.DESCRIPTOR, selection)
+        return arrow_type(_message(self.registry, self.reader_schema, self.message_indexes()), selection)
 
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> MessageReader:
         if self.registry is None or schema_id is None:
@@ -69,9 +69,9 @@ class Protobuf:
         schema, indexes = schema_of(self.registry, schema_id, "PROTOBUF"), schema_id.message_indexes
         try:
             if self.reader_schema is not None:
-                written = _message_class(self.registry, schema, indexes).DESCRIPTOR.full_name
+                written = _message(self.registry, schema, indexes).full_name
                 schema, indexes = self.reader_schema, self.message_indexes()
-                wanted = _message_class(self.registry, schema, indexes).DESCRIPTOR.full_name
+                wanted = _message(self.registry, schema, indexes).full_name
                 if written != wanted:
                     raise PoisonError(f"it is a message {written}, and {wanted} is read")
             return _reader(self.registry, schema, indexes, column_type)
@@ -83,51 +83,46 @@ class Protobuf:
 
         assert self.writer is not None
         indexes = self.message_indexes()
-        descriptor = _message_class(self.registry, self.writer.schema, indexes).DESCRIPTOR
+        descriptor = _message(self.registry, self.writer.schema, indexes)
         return ColumnWriter(descriptor, column_type, self.writer.frame(encode_message_indexes(indexes)))
 
     def message_indexes(self) -> tuple[int, ...]:
-        """The indexes of the message to read or write, from the outermost on. A map field counts as a message, as in descriptors.
+        """The indexes of the message to read or write, from the outermost on.
 
         Raises:
             OptionError: the schema has no message of that name.
+            PoisonError: the schema is not valid.
         """
         if self.message is None:
             return (0,)
+        return _file(self.registry, self._schema()).message_indexes(self.message)
+
+    def message_name(self) -> str:
+        """The full name of the message to read or write, with its package. Raises as :meth:`message_indexes`."""
+        found: str = _message(self.registry, self._schema(), self.message_indexes()).full_name
+        return found
+
+    def _schema(self) -> Schema:
         schema = self.reader_schema if self.writer is None else self.writer.schema
         assert schema is not None
-        file = _file_descriptor(self.registry, schema)
-        level, indexes = list(file.message_types_by_name.values()), []
-        package = f"{file.package}." if file.package else ""
-        for name in self.message.removeprefix(package).split("."):
-            names = [each.name for each in level]
-            if name not in names:
-                raise OptionError(f"the schema has no message {self.message} (there are {', '.join(names) or 'none'}).")
-            indexes.append(names.index(name))
-            level = list(level[indexes[-1]].nested_types)
-        return tuple(indexes)
+        return schema
 
 
 @cached
 def _reader(
     registry: Registry | None, schema: Schema, indexes: tuple[int, ...], column_type: pa.DataType
 ) -> MessageReader:
-    return message_reader(_message_class(registry, schema, indexes).DESCRIPTOR, column_type)
+    return message_reader(_message(registry, schema, indexes), column_type)
+
+
+def _message(registry: Registry | None, schema: Schema, indexes: tuple[int, ...]) -> Any:
+    """Raises IndexError."""
+    return _file(registry, schema).message(indexes)
 
 
 @cached
-def _message_class(registry: Registry | None, schema: Schema, indexes: tuple[int, ...]) -> Any:
-    from google.protobuf.message_factory import GetMessageClass
-
-    found = list(_file_descriptor(registry, schema).message_types_by_name.values())[indexes[0]]
-    for number in indexes[1:]:
-        found = found.nested_types[number]
-    return GetMessageClass(found)
-
-
-@cached
-def _file_descriptor(registry: Registry | None, schema: Schema) -> Any:
-    """The descriptor of a schema's file, in a pool of its own: two versions of a message have the same name."""
+def _file(registry: Registry | None, schema: Schema) -> LinkedFile:
+    """A schema's file, in a pool of its own: two versions of a message have the same name."""
     library("google.protobuf", "Protobuf")
     from pykafka_wire.values.protobuf.linker import link
 

@@ -7,13 +7,15 @@ are looked for among installed modules.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from pykafka_wire.values.protobuf.parser import parse
+from pykafka_wire.errors import OptionError
+from pykafka_wire.values.protobuf.parser import ParsedFile, parse
 from pykafka_wire.values.protobuf.tokens import InvalidProtoError
 
 #: Files that schemas import without the registry having them, by what comes with the package protobuf.
@@ -38,10 +40,54 @@ _CONFLUENT: Final = {
         message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }""",
 }
 _MAX_FILES: Final = 1_000
+#: Of a type's full name, and of a package's: each prefix of a package is a name, too, and each type's begins with its package.
+_MAX_NAME: Final = 1_000
+#: Characters of the full names by which fields refer to types. In the text, names are relative, and may be of one letter.
+_MAX_REFERRED: Final = 16 << 20
 
 
-def link(root: str, texts: dict[str, str | bytes]) -> Any:
-    """The FileDescriptor of ``root`` in a pool of its own.
+@dataclass(frozen=True, slots=True)
+class LinkedFile:
+    """A schema's file, and the numbers by which frames name its messages.
+
+    Confluent's serializers count the messages that the schema declares. In a text these are the messages as written, without
+    those that ``map<>`` and groups stand for; in a descriptor all nested types.
+
+    Attributes:
+        descriptor: google.protobuf's FileDescriptor, in a pool of its own.
+        implied: the messages that indexes do not count, by their names without the package.
+    """
+
+    descriptor: Any
+    implied: frozenset[str] = frozenset()
+
+    def message(self, indexes: tuple[int, ...]) -> Any:
+        """The Descriptor of a message by its indexes, from the outermost on. Raises IndexError."""
+        level, found = self._declared(self.descriptor.message_types_by_name.values()), None
+        for number in indexes:
+            found = level[number]
+            level = self._declared(found.nested_types)
+        return found
+
+    def message_indexes(self, name: str) -> tuple[int, ...]:
+        """The indexes of a message by its name, with or without the package. Raises OptionError."""
+        package = f"{self.descriptor.package}." if self.descriptor.package else ""
+        level, indexes = self._declared(self.descriptor.message_types_by_name.values()), []
+        for part in name.removeprefix(package).split("."):
+            names = [each.name for each in level]
+            if part not in names:
+                raise OptionError(f"the schema has no message {name} (there are {', '.join(names) or 'none'}).")
+            indexes.append(names.index(part))
+            level = self._declared(level[indexes[-1]].nested_types)
+        return tuple(indexes)
+
+    def _declared(self, messages: Iterable[Any]) -> list[Any]:
+        n_package = len(self.descriptor.package) + 1 if self.descriptor.package else 0
+        return [each for each in messages if each.full_name[n_package:] not in self.implied]
+
+
+def link(root: str, texts: dict[str, str | bytes]) -> LinkedFile:
+    """The file ``root``, with all that it imports.
 
     Args:
         texts: each file by the name under which others import it: its text, or its serialized FileDescriptorProto.
@@ -53,7 +99,7 @@ def link(root: str, texts: dict[str, str | bytes]) -> Any:
     known: dict[str, FileDescriptorProto] = {}
     # Depth first, without recursion: a file is added after all that it imports.
     waiting: list[tuple[str, bool]] = [(root, False)]
-    opened: dict[str, FileDescriptorProto] = {}
+    opened: dict[str, ParsedFile] = {}
     while waiting:
         name, is_ready = waiting.pop()
         if name in known:
@@ -65,24 +111,25 @@ def link(root: str, texts: dict[str, str | bytes]) -> Any:
                 raise InvalidProtoError(f"more than {_MAX_FILES} files are imported")
             opened[name] = _file(name, texts)
             waiting.append((name, True))
-            waiting += [(each, False) for each in reversed(opened[name].dependency) if each not in known]
+            dependencies = opened[name].descriptor.dependency
+            waiting += [(each, False) for each in reversed(dependencies) if each not in known]
             continue
-        file = opened[name]
+        file = opened[name].descriptor
         resolve(file, known)
         try:
             pool.Add(file)
         except (TypeError, KeyError, ValueError) as error:
             raise InvalidProtoError(f"{name[:80]!r}: {error}") from error
         known[name] = file
-    return pool.FindFileByName(root)
+    return LinkedFile(pool.FindFileByName(root), opened[root].implied)
 
 
-def _file(name: str, texts: dict[str, str | bytes]) -> FileDescriptorProto:
+def _file(name: str, texts: dict[str, str | bytes]) -> ParsedFile:
     text = None if name.startswith("google/protobuf/") and name in _MODULES else texts.get(name)
     if isinstance(text, bytes):
         file = FileDescriptorProto.FromString(text)
         file.name = name
-        return file
+        return ParsedFile(file, frozenset())
     if text is None and name in _MODULES:
         try:
             module = importlib.import_module(_MODULES[name])
@@ -90,7 +137,7 @@ def _file(name: str, texts: dict[str, str | bytes]) -> FileDescriptorProto:
             raise InvalidProtoError(
                 f"{name!r} is imported, and neither the registry nor this Python has it (pip install googleapis-common-protos)"
             ) from None
-        return FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+        return ParsedFile(FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb), frozenset())
     if text is None:
         text = _CONFLUENT.get(name)
     if text is None:
@@ -111,8 +158,12 @@ def resolve(file: FileDescriptorProto, known: dict[str, FileDescriptorProto]) ->
     for scope, message in _messages(file):
         for field in (*message.field, *message.extension):
             symbols.resolve_field(field, scope)
+        for enum in message.enum_type:
+            _check_enum(enum)
     for field in file.extension:
         symbols.resolve_field(field, file.package)
+    for enum in file.enum_type:
+        _check_enum(enum)
     for service in file.service:
         scope = _joined(file.package, service.name)
         for method in service.method:
@@ -126,6 +177,7 @@ class _Symbols:
     def __init__(self, file: FileDescriptorProto, known: dict[str, FileDescriptorProto]) -> None:
         #: Full name to message, enum or package.
         self._kinds: dict[str, str] = {}
+        self._n_referred = 0
         visible, waiting = set(), list(file.dependency)
         self._add(file)
         while waiting:
@@ -136,6 +188,7 @@ class _Symbols:
                 waiting += [known[name].dependency[index] for index in known[name].public_dependency]
 
     def _add(self, file: FileDescriptorProto) -> None:
+        _check_length(file.package)
         package = ""
         for part in file.package.split(".") if file.package else ():
             package = _joined(package, part)
@@ -146,6 +199,7 @@ class _Symbols:
         self._kinds |= {_joined(file.package, enum.name): "enum" for enum in file.enum_type}
 
     def resolve_field(self, field: FieldDescriptorProto, scope: str) -> None:
+        _check_length(field.name)
         if field.extendee:
             field.extendee = self.find(field.extendee, scope, "message")
         if not field.type_name:
@@ -166,6 +220,9 @@ class _Symbols:
             raise InvalidProtoError(f"{name[:80]} is not a type that {scope[:80] or 'the file'} knows")
         if kind is not None and self._kinds[found] != kind:
             raise InvalidProtoError(f"{name[:80]} is not a message")
+        self._n_referred += len(found)
+        if self._n_referred > _MAX_REFERRED:
+            raise InvalidProtoError(f"the names of its fields' types have more than {_MAX_REFERRED} characters")
         return f".{found}"
 
     def _from(self, name: str, scope: str) -> str | None:
@@ -187,8 +244,19 @@ def _messages(file: FileDescriptorProto) -> Iterator[tuple[str, Any]]:
     waiting = [(_joined(file.package, each.name), each) for each in file.message_type]
     while waiting:
         scope, message = waiting.pop()
+        _check_length(scope)
         yield scope, message
         waiting += [(_joined(scope, each.name), each) for each in message.nested_type]
+
+
+def _check_enum(enum: EnumDescriptorProto) -> None:
+    for value in enum.value:
+        _check_length(value.name)  # which each value of a column repeats
+
+
+def _check_length(name: str) -> None:
+    if len(name) > _MAX_NAME:
+        raise InvalidProtoError(f"the name {name[:80]}… has more than {_MAX_NAME} characters")
 
 
 def _joined(scope: str, name: str) -> str:

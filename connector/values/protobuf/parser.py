@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
@@ -43,8 +43,20 @@ _LABELS: Final = {
 }
 
 
-def parse(name: str, text: str) -> Any:
-    """The FileDescriptorProto of a file's text, under the name given; type names in it are not resolved yet.
+class ParsedFile(NamedTuple):
+    """A file's text as a descriptor.
+
+    Attributes:
+        descriptor: a FileDescriptorProto; type names in it are not resolved yet.
+        implied: the names, without the package, of messages that the text does not declare: entries of maps, and groups.
+    """
+
+    descriptor: Any
+    implied: frozenset[str]
+
+
+def parse(name: str, text: str) -> ParsedFile:
+    """The descriptor of a file's text, under the name given.
 
     Raises:
         InvalidProtoError: the text is not a .proto file, or one of an edition.
@@ -56,7 +68,7 @@ def parse(name: str, text: str) -> Any:
         raise
     except (ValueError, TypeError, OverflowError) as error:  # what a descriptor's field does not take
         raise InvalidProtoError(f"line {parser.line()}: {error}") from error
-    return parser.found
+    return ParsedFile(parser.found, frozenset(parser.implied))
 
 
 class _Parser(OptionsCursor):
@@ -65,7 +77,9 @@ class _Parser(OptionsCursor):
     def __init__(self, name: str, text: str) -> None:
         super().__init__(text)
         self.found = FileDescriptorProto(name=name)
-        self._depth = 0
+        self.implied: set[str] = set()
+        #: The names of the messages around the next token.
+        self._path: list[str] = []
         self._imports: set[str] = set()
 
     # --- File ---------------------------------------------------------------------------------------------------------
@@ -136,13 +150,13 @@ class _Parser(OptionsCursor):
         self._message_body(message)
 
     def _message_body(self, message: DescriptorProto) -> None:
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
+        self._path.append(message.name)
+        if len(self._path) > _MAX_DEPTH:
             raise self._invalid(f"messages are nested more than {_MAX_DEPTH} deep")
         self._expect("{")
         while not self._accept("}"):
             self._message_statement(message)
-        self._depth -= 1
+        self._path.pop()
         for extension_range in message.extension_range:
             if message.options.message_set_wire_format and extension_range.end == _MAX_FIELD_NUMBER + 1:
                 extension_range.end = _MAX_INT32
@@ -215,6 +229,7 @@ class _Parser(OptionsCursor):
         group.name = self._name()
         if not group.name[0].isupper():
             raise self._invalid("a group's name begins with a capital letter")
+        self._imply(group)
         field.type = FieldDescriptorProto.TYPE_GROUP
         field.type_name = group.name
         field.name = group.name.lower()
@@ -233,6 +248,7 @@ class _Parser(OptionsCursor):
         field.name = self._name()
         entry = nested.add(name=map_entry_name(field.name))
         entry.options.map_entry = True
+        self._imply(entry)
         for number, (name, type_name) in enumerate((("key", key_type), ("value", value_type)), 1):
             _set_type(
                 entry.field.add(name=name, number=number, json_name=name, label=_LABELS["optional"]),
@@ -242,6 +258,9 @@ class _Parser(OptionsCursor):
         field.type_name = entry.name
         self._number_and_options(field)
         self._expect(";")
+
+    def _imply(self, message: DescriptorProto) -> None:
+        self.implied.add(".".join((*self._path, message.name)))
 
     def _oneof(self, message: DescriptorProto) -> None:
         self._next()

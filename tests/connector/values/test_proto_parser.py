@@ -45,7 +45,7 @@ def of_ours(texts: dict[str, str]) -> dict[str, FileDescriptorProto]:
 
     def load(name: str) -> None:
         if name not in known:
-            file = parse(name, texts[name])
+            file = parse(name, texts[name]).descriptor
             for each in file.dependency:
                 load(each)
             resolve(file, known)
@@ -90,8 +90,8 @@ def test_every_feature_of_proto2_and_proto3_becomes_protocs_descriptor(tmp_path:
     registered: dict[str, str | bytes] = {
         name: text for name, text in texts.items() if not name.startswith(("google/", "confluent/"))
     }
-    assert link("no_package.proto", registered).message_types_by_name["Order"].fields_by_name["price"].message_type
-    three = link("proto3_everything.proto", registered).message_types_by_name["Everything"]
+    assert link("no_package.proto", registered).descriptor.message_types_by_name["Order"].fields_by_name["price"].message_type
+    three = link("proto3_everything.proto", registered).descriptor.message_types_by_name["Everything"]
     assert three.fields_by_name["public_one"].message_type.full_name == "corpus.shared.Shared"
 
 
@@ -231,7 +231,7 @@ def test_many_files_that_import_each_other_are_read_once() -> None:
         f"f{n}.proto": f'import "f{n + 1}.proto"; import "f{n + 2}.proto";' for n in range(60)
     }
     texts |= {"f60.proto": 'import "f61.proto";', "f61.proto": "message M {}"}
-    assert link("f0.proto", texts).name == "f0.proto"
+    assert link("f0.proto", texts).descriptor.name == "f0.proto"
     with pytest.raises(InvalidProtoError, match="more than 1000 files"):
         link("f0.proto", {f"f{n}.proto": f'import "f{n + 1}.proto";' for n in range(2000)})
 
@@ -275,4 +275,4 @@ def test_a_number_in_any_of_the_reserved_ranges_is_refused(ranges: str, number: 
         with pytest.raises(InvalidProtoError, match="reserved"):
             parse("x.proto", text)
     else:
-        assert parse("x.proto", text).message_type[0].field[0].number == number
+        assert parse("x.proto", text).descriptor.message_type[0].field[0].number == number

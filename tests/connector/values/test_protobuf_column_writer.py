@@ -30,7 +30,7 @@ import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto
 
 def message_type(fields: str, syntax: str = "proto3", rest: str = "") -> Any:
     text = f'syntax = "{syntax}"; {HEAD} message M {{ {fields} }} {rest}'
-    return link("file", {"file": text}).message_types_by_name["M"]
+    return link("file", {"file": text}).descriptor.message_types_by_name["M"]
 
 
 def written(descriptor: Any, rows: list[Any], column_type: pa.DataType) -> list[Any]:
@@ -47,7 +47,7 @@ def test_random_messages_are_written_as_google_protobuf_does() -> None:
     for number in range(N_SCHEMAS):
         rng = random.Random(SEED + number)
         text = samples.random_file(rng)
-        descriptor = link("file", {"file": text}).message_types_by_name["M0"]
+        descriptor = link("file", {"file": text}).descriptor.message_types_by_name["M0"]
         try:
             wanted = arrow_type(descriptor)
         except SchemaError:

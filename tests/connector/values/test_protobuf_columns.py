@@ -27,7 +27,7 @@ def test_random_messages_have_the_values_of_google_protobuf() -> None:
     for number in range(N_SCHEMAS):
         rng = random.Random(SEED + number)
         text = samples.random_file(rng)
-        descriptor = link("file", {"file": text}).message_types_by_name["M0"]
+        descriptor = link("file", {"file": text}).descriptor.message_types_by_name["M0"]
         try:
             wanted = arrow_type(descriptor)
         except SchemaError:

@@ -35,7 +35,7 @@ ORDER = pa.struct(
 
 
 def test_a_message_of_a_column_holds_it() -> None:
-    descriptor = next(iter(link("file", {"file": derived_schema(ORDER)}).message_types_by_name.values()))
+    descriptor = next(iter(link("file", {"file": derived_schema(ORDER)}).descriptor.message_types_by_name.values()))
     assert descriptor.name == "TopLevelRecord"
     item = {"price": 1.5, "Inner": {"n": 7}}
     row: dict[str, Any] = {
@@ -70,7 +70,7 @@ def test_a_message_of_a_column_holds_it() -> None:
 
 def test_the_type_of_a_derived_message_is_the_columns() -> None:
     column = pa.struct([("id", pa.int64()), ("name", pa.string()), ("inner", pa.struct([("x", pa.float32())]))])
-    descriptor = link("file", {"file": derived_schema(column)}).message_types_by_name["TopLevelRecord"]
+    descriptor = link("file", {"file": derived_schema(column)}).descriptor.message_types_by_name["TopLevelRecord"]
     assert arrow_type(descriptor) == column
 
 

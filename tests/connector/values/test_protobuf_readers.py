@@ -85,6 +85,39 @@ def test_without_a_registry_values_have_no_frame() -> None:
         Protobuf(registry=None, reader_schema=schema(NEW), message="Bill").column_type()
 
 
+@pytest.mark.parametrize(
+    ("text", "indexes"),
+    [
+        ("message M { map<string, int32> counts = 1; message Line { int32 n = 1; } message Next {} }", (0, 0)),
+        ("message M { map<string, int32> a = 1; map<string, M> b = 2; message N {} message Line { int32 n = 1; } }", (0, 1)),
+        # As Confluent's registry shows what came to it as a descriptor: the entries are written out, and counted.
+        (
+            "message M { repeated AEntry a = 1; message AEntry { option map_entry = true; string key = 1; int32 value = 2; } "
+            "message Line { int32 n = 1; } }",
+            (0, 1),
+        ),
+    ],
+)
+def test_message_indexes_count_what_the_text_declares(text: str, indexes: tuple[int, ...]) -> None:
+    written = schema(f'syntax = "proto3"; {text}')
+    assert Protobuf(registry=None, reader_schema=written, message="M.Line").message_indexes() == indexes
+    with scripted_registry({"/schemas/ids/1": {"schemaType": "PROTOBUF", "schema": written.text}}) as url:
+        value_format = Protobuf(registry=Registry(url))
+        beyond = (0, 7)
+        rows = pa.array([framed(1, indexes, b"\x08\x03"), framed(1, beyond, b"\x08\x03")], pa.binary())
+        found = read_column(value_format, pa.struct([("n", pa.int32())]), rows)
+    assert found.column.to_pylist() == [{"n": 3}, None]
+    assert found.reasons == {1: "its schema has no message with the indexes (0, 7)"}
+
+
+def test_message_indexes_do_not_count_groups_of_a_text() -> None:
+    text = "message M { optional group G = 1 { message Inner {} } message Line { optional int32 n = 1; } } message N {}"
+    text += " message O { extensions 9; } extend O { optional group Far = 9 {} } message P {}"
+    for message, indexes in (("M.Line", (0, 0)), ("P", (3,))):
+        value_format = Protobuf(registry=None, reader_schema=schema(f'syntax = "proto2"; {text}'), message=message)
+        assert value_format.message_indexes() == indexes
+
+
 def test_values_are_written_behind_the_frame_and_read_again(registry: Registry) -> None:
     rows = pa.array([{"id": 1, "country": "FR", "lines": [{"n": 1, "price": 2}], "discount": 0.0}, None], ORDER)
     writer = WriterSchema(schema_id=2, schema=schema(NEW))

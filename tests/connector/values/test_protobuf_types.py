@@ -25,7 +25,7 @@ message Timestamp { int64 seconds = 1; int32 nanos = 2; }
 
 
 def descriptor(text: str, message: str = "M") -> Any:
-    return link("file", {"file": text}).message_types_by_name[message]
+    return link("file", {"file": text}).descriptor.message_types_by_name[message]
 
 
 @pytest.mark.parametrize(

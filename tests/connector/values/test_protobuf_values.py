@@ -155,7 +155,7 @@ def test_a_float_is_widened_in_a_double_and_shortest_in_text(registry: Registry)
 def test_random_messages_are_what_the_json_mapping_makes_of_them(registry: Registry) -> None:
     print(f"PROTO_SEED={SEED}")
     rng = random.Random(SEED)
-    descriptor = link("kinds", {"kinds": KINDS}).message_types_by_name["M"]
+    descriptor = link("kinds", {"kinds": KINDS}).descriptor.message_types_by_name["M"]
     cls = GetMessageClass(descriptor)
     n_read = 0
     for _ in range(N_MESSAGES):

@@ -26,7 +26,8 @@ from pykafka_wire.values import OnError, Registry, Schema
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, Format
 from pykafka_wire.values.json.format import JsonSchema
-from pykafka_wire.values.protobuf.format import Protobuf, _file_descriptor
+from pykafka_wire.values.protobuf.format import Protobuf
+from pykafka_wire.values.protobuf.linker import link
 from pykafka_wire.values.registry import client as registry_module
 from pykafka_wire.values.registry.client import Reference
 from pykafka_wire.values.registry.schemas import WriterSchema
@@ -272,9 +273,7 @@ def test_protobuf_goes_both_ways(registry: Registry, confluent: SchemaRegistryCl
     assert empty["id"] == 0 and empty["state"] == "NEW" and empty["note"] is None and empty["at"] is None
 
     # Confluent's client registers a descriptor, which this registry keeps as it is, and reads no other form from it.
-    cls = GetMessageClass(
-        _file_descriptor(registry, Schema(kind="PROTOBUF", text=ORDER_PROTO)).message_types_by_name["Order"]
-    )
+    cls = GetMessageClass(link("order", {"order": ORDER_PROTO}).message((1,)))
     settings = {"use.deprecated.format": False}
     message = cls.FromString(of_text[7:])
     theirs = ProtobufSerializer(cls, confluent, settings)(message, context(f"{subject}-theirs"))
@@ -285,9 +284,35 @@ def test_protobuf_goes_both_ways(registry: Registry, confluent: SchemaRegistryCl
     assert ProtobufDeserializer(cls, settings, confluent)(ours, context(f"{subject}-theirs")) == message
 
 
+def test_a_message_after_a_map_has_the_index_that_confluents_serializers_give_it(
+    registry: Registry, confluent: SchemaRegistryClient, subject: str
+) -> None:
+    """In a text, Confluent counts the messages as written; in a descriptor, as its Python client registers it, all of them."""
+    from google.protobuf.message_factory import GetMessageClass
+
+    line_type, row = ORDER_PROTO_TYPE.field("line").type, {"pieces": 3}
+    of_text = WriterSchema.of(registry, "PROTOBUF", subject, ORDER_PROTO)
+    (ours,) = encoded(
+        Protobuf(registry=registry, writer=of_text, message="shop.Order.Line"), pa.array([row], line_type)
+    )
+    assert ours[5:] == b"\x04\x02\x00\x08\x03"  # two indexes: 1, 0
+    assert decoded(Protobuf(registry=registry), line_type, [ours]) == [row]
+
+    line = GetMessageClass(link("order", {"order": ORDER_PROTO}).message((1, 0)))
+    settings = {"use.deprecated.format": False}
+    theirs = ProtobufSerializer(line, confluent, settings)(line(pieces=3), context(f"{subject}-theirs"))
+    assert theirs[5:] == b"\x04\x02\x02\x08\x03"  # 1, 1: the map's entries are the first
+    assert decoded(Protobuf(registry=registry), line_type, [theirs]) == [row]
+    of_descriptor = WriterSchema.of(registry, "PROTOBUF", f"{subject}-theirs-value", None)
+    (ours,) = encoded(
+        Protobuf(registry=registry, writer=of_descriptor, message="Order.Line"), pa.array([row], line_type)
+    )
+    assert ours == theirs
+    assert ProtobufDeserializer(line, settings, confluent)(ours, context(f"{subject}-theirs")) == line(pieces=3)
+
+
 def test_a_message_that_the_schema_lacks_is_an_error_with_those_it_has(registry: Registry, subject: str) -> None:
     writer = WriterSchema.of(registry, "PROTOBUF", subject, ORDER_PROTO)
-    assert Protobuf(registry=registry, writer=writer, message="Order.Line").message_indexes() == (1, 1)  # after the map
     with pytest.raises(OptionError, match=r"no message Bill \(there are Other, Order\)"):
         Protobuf(registry=registry, writer=writer, message="Bill").message_indexes()
 

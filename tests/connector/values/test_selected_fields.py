@@ -78,7 +78,7 @@ def json_documents(seed: int) -> int:
 def protobuf(seed: int) -> int:
     rng = random.Random(seed)
     text = protobuf_samples.random_file(rng)
-    new_message = GetMessageClass(link("file", {"file": text}).message_types_by_name["M0"])
+    new_message = GetMessageClass(link("file", {"file": text}).descriptor.message_types_by_name["M0"])
     messages = [new_message() for _ in range(8)]
     for message in messages:
         protobuf_samples.fill(rng, message, rng.random())

@@ -15,6 +15,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.values.registry.subjects import subject_of
+from pykafka_wire.values.written_schema import WantedSchema
 
 JAVA = "io.confluent.kafka.serializers.subject."
 
@@ -52,3 +53,23 @@ def test_an_unknown_strategy_is_refused_with_those_there_are(name: str) -> None:
         OptionError, match=r"use TopicNameStrategy, RecordNameStrategy, TopicRecordNameStrategy, or name"
     ):
         subject_of(name, "orders", "value")
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        (None, "shop.eu.Order"),
+        ("Order", "shop.eu.Order"),
+        ("shop.eu.Order", "shop.eu.Order"),
+        ("Bill.Line", "shop.eu.Bill.Line"),
+    ],
+)
+def test_a_written_protobuf_messages_subject_has_its_full_name(message: str | None, name: str) -> None:
+    text = 'syntax = "proto3"; package shop.eu; message Order { int64 id = 1; } message Bill { message Line { int32 n = 1; } }'
+    wanted = WantedSchema(
+        column="value", format="protobuf", text=text, message=message, registry=None, auto_register=False
+    )
+    context = SerializationContext("orders", MessageField.VALUE)
+    assert wanted.subject("RecordNameStrategy", "orders") == record_subject_name_strategy(context, name) == name
+    assert wanted.subject("TopicRecordNameStrategy", "orders") == topic_record_subject_name_strategy(context, name)
+    assert wanted.subject("RecordNameStrategy", None) == name
