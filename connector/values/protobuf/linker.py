@@ -40,6 +40,8 @@ _CONFLUENT: Final = {
         message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }""",
 }
 _MAX_FILES: Final = 1_000
+#: Of all files together; their descriptors take some 150 times as much memory. A registry of Confluent's keeps 1 MB at most by default.
+_MAX_TEXT: Final = 4 << 20
 #: Of a type's full name, and of a package's: each prefix of a package is a name, too, and each type's begins with its package.
 _MAX_NAME: Final = 1_000
 #: Characters of the full names by which fields refer to types. In the text, names are relative, and may be of one letter.
@@ -95,6 +97,8 @@ def link(root: str, texts: dict[str, str | bytes]) -> LinkedFile:
     Raises:
         InvalidProtoError: a file is not valid, or needs one that is not there.
     """
+    if sum(map(len, texts.values())) > _MAX_TEXT:
+        raise InvalidProtoError(f"it and the schemas that it refers to have more than {_MAX_TEXT >> 20} MiB")
     pool = DescriptorPool()
     known: dict[str, FileDescriptorProto] = {}
     # Depth first, without recursion: a file is added after all that it imports.

@@ -26,6 +26,7 @@ from tests.connector.values.scripted_registry import scripted_registry
 TYPE = pa.struct([("id", pa.int64())])
 PROTO = 'syntax = "proto3"; message M { int64 id = 1; }'
 DEEP = 100_000
+MAX_GROWTH_BYTES = 64 << 20
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,10 @@ registry.count = 0  # type: ignore[attr-defined]
 
 def schema(kind: str, text: str, references: Any = ()) -> dict[str, Any]:
     return {"schemaType": kind, "schema": text, "references": references}
+
+
+def memory_bytes(field: str) -> int:
+    return int(Path("/proc/self/status").read_text("ascii").partition(f"{field}:")[2].split()[0]) * 1024
 
 
 def reference(name: str, subject: str = "other") -> dict[str, Any]:
@@ -104,6 +109,11 @@ def descriptor(**changes: Any) -> str:
 BAD = {
     "protobuf that is not text of a schema": schema("PROTOBUF", "\0\1\2"),
     "protobuf nested too deep": schema("PROTOBUF", 'syntax = "proto3";' + "message M {" * DEEP),
+    "a package of deep names": schema("PROTOBUF", f'syntax = "proto3"; package {".".join("a" * 40_000)}; message M {{}}'),
+    "an enum's long names": schema(
+        "PROTOBUF", f'syntax = "proto3"; enum E {{ {"A" * 100_000} = 0; }} message M {{ E e = 1; }}'
+    ),
+    "more text than a schema has": schema("PROTOBUF", 'syntax = "proto3"; ' + "message M {} " * 400_000),
     "an option nested deep": schema("PROTOBUF", f'syntax = "proto3"; option (x) = {"{" * DEEP}'),
     "many strings": schema("PROTOBUF", "option x = " + '""' * DEEP),
     "a descriptor without fields' types": schema("PROTOBUF", descriptor(message_type=[{"field": [{"name": "a"}]}])),
@@ -149,6 +159,8 @@ def test_a_bad_schema_is_a_reason_to_divert(bad: dict[str, Any], registry: Regis
     value_format: Format = {"AVRO": Avro, "JSON": JsonSchema, "PROTOBUF": Protobuf}[bad["schemaType"]](
         registry=registry
     )
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = memory_bytes("VmRSS")
     payload = (
         b'"x"' if bad["schemaType"] == "JSON" else b"\0\x08\x07" if bad["schemaType"] == "PROTOBUF" else b"\x02\x07"
     )
@@ -158,6 +170,7 @@ def test_a_bad_schema_is_a_reason_to_divert(bad: dict[str, Any], registry: Regis
         ]
     else:
         assert "an unexpected" not in error_of(value_format, payload)
+    assert memory_bytes("VmHWM") - before < MAX_GROWTH_BYTES
 
 
 @pytest.mark.parametrize("around", ["{}", '{{"type":"array","items":{}}}'])
