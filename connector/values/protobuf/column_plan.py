@@ -137,7 +137,10 @@ class _Plan:
             inner = self._unwanted_message(field.message_type)
             if field.is_repeated:
                 return Repeated(inner, field.number, pa.list_(inner.type))
-            return SingleMessage(inner, field.number)
+            # An entry of a map without a value has an empty one, in which required fields are missing.
+            is_value = field.containing_type.GetOptions().map_entry
+            needs_fields = is_value and any(each.is_required for each in field.message_type.fields)
+            return SingleMessage(inner, field.number, is_always_set=bool(needs_fields))
         scalar = self._scalar(field, scalar_type(field), field.name)
         if field.is_repeated and (field.type == field.TYPE_STRING or _is_packable(field)):
             return Repeated(scalar, field.number, pa.list_(scalar.type))

@@ -14,14 +14,16 @@ from pykafka_wire.errors import PoisonError
 from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to
 from pykafka_wire.values.protobuf.input_limits import Budget
 from pykafka_wire.values.protobuf.json_mapping import WELL_KNOWN, JsonMapping, is_map, is_wrapper, map_key
+from pykafka_wire.values.protobuf.map_entries import WithoutMaps, pairs
 
 #: From a message, or a field's value, to one that ``pa.array`` takes. Structs are tuples, a tenth of a dict's size.
 Conversion = Callable[[Any, Budget], Any]
 
-#: Estimates: a tuple with its place in a list; a field in it and in the column; an item of an array.
+#: Estimates: a tuple with its place in a list; a field in it and in the column; an item of an array; an entry of a map.
 _STRUCT_BYTES: Final = 64
 _FIELD_BYTES: Final = 16
 _ITEM_BYTES: Final = 32
+_ENTRY_BYTES: Final = 128
 #: The field that tells a well-known message's own fields from those of its JSON mapping.
 _PLAIN: Final = {
     "google.protobuf.Any": "type_url",
@@ -31,9 +33,14 @@ _PLAIN: Final = {
 }
 
 
-def message_conversion(descriptor: Any, wanted: pa.DataType) -> Conversion:
-    """What turns parsed messages of one type into values of ``wanted``; a field that the type lacks is null."""
-    return _Compiler(JsonMapping(descriptor.file.pool)).message(descriptor, wanted)
+def message_conversion(descriptor: Any, wanted: pa.DataType, lists: WithoutMaps | None) -> Conversion:
+    """What turns parsed messages of one type into values of ``wanted``; a field that the type lacks is null.
+
+    Args:
+        lists: what the messages are parsed by in place of the file of ``descriptor``, if that has maps.
+    """
+    mapping = JsonMapping(descriptor.file.pool) if lists is None else JsonMapping(lists.pool, lists.entries)
+    return _Compiler(mapping).message(descriptor, wanted)
 
 
 def is_plain_struct(descriptor: Any, wanted: pa.DataType) -> bool:
@@ -191,13 +198,13 @@ def _list(convert: Conversion | None) -> Conversion:
 
 
 def _map(key: Callable[[Any], Any] | None, item: Conversion | None) -> Conversion:
-    def convert_map(value: Any, budget: Budget) -> Any:
-        budget.spend(_ITEM_BYTES * len(value))
+    def convert_map(entries: Any, budget: Budget) -> Any:
+        budget.spend(_ENTRY_BYTES * len(entries))
         # As arrow_conversion: the last of several keys that are one in the wanted type.
         return list(
             {
                 name if key is None else key(name): each if item is None else item(each, budget)
-                for name, each in value.items()
+                for name, each in pairs(entries).items()
             }.items()
         )
 

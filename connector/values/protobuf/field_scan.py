@@ -65,6 +65,7 @@ def scan(lanes: Lanes, tags: Iterable[int], *, fail_unknown: bool = False) -> di
                 at, end = position.take(index), lanes.end.take(index)
         n_rounds += 1
         is_left = len(at) * _ROUNDS_PER_LANE < n_rounds or (fail_unknown and tag not in found)
+        is_left = is_left or not lanes.data.is_worth_a_round(len(at))
         value = None if is_left else _value(lanes, tag, at)
         if value is None:
             lanes.failed[slice(None) if index is None else index] = True

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pykafka_wire.errors import PoisonError
 from pykafka_wire.values.protobuf.input_limits import Budget, Layout, layout_of
+from pykafka_wire.values.protobuf.map_entries import pairs
 
 #: The full names of the types that are not written field by field.
 WELL_KNOWN: Final = frozenset(
@@ -33,10 +34,15 @@ def is_wrapper(descriptor: Any) -> bool:
 
 
 class JsonMapping:
-    """The mapping for the messages of one pool of descriptors, which are kept as they are met."""
+    """The mapping for the messages of one pool of descriptors, which are kept as they are met.
 
-    def __init__(self, pool: Any) -> None:
+    Args:
+        entries: the full names of the messages that are entries of maps, whose fields are lists in this pool.
+    """
+
+    def __init__(self, pool: Any, entries: frozenset[str] = frozenset()) -> None:
         self._pool = pool
+        self._entries = entries
         self._defaults: dict[str, tuple[dict[str, Any], int]] = {}
         self._layouts: dict[str, Layout] = {}
 
@@ -51,16 +57,14 @@ class JsonMapping:
             return self._any(message, budget)
         if descriptor.name in ("Duration", "FieldMask", "Timestamp"):
             return message.ToJsonString()
-        from google.protobuf.json_format import MessageToDict
-
-        return MessageToDict(message)
+        return self._json_value(message, budget)
 
     def field(self, field: Any, value: Any, budget: Budget) -> Any:
         """The value of a field, of any kind."""
-        if is_map(field):
+        if self._is_map(field):
             inner = field.message_type.fields_by_name["value"]
             budget.spend(_ENTRY_BYTES * len(value))
-            return {map_key(key): self._single(inner, value[key], budget) for key in value}
+            return {map_key(key): self._single(inner, each, budget) for key, each in pairs(value).items()}
         if field.is_repeated:
             budget.spend(_ITEM_BYTES * len(value))
             return [self._single(field, each, budget) for each in value]
@@ -90,6 +94,23 @@ class JsonMapping:
     def _single(self, field: Any, value: Any, budget: Budget) -> Any:
         return self.scalar(field, value) if field.message_type is None else self.message(value, budget)
 
+    def _is_map(self, field: Any) -> bool:
+        return field.message_type is not None and field.message_type.full_name in self._entries
+
+    def _json_value(self, message: Any, budget: Budget) -> Any:
+        """JSON as ``google.protobuf.Struct``, ``Value`` and ``ListValue`` hold it."""
+        if message.DESCRIPTOR.name == "Struct":
+            return self.field(message.DESCRIPTOR.fields_by_name["fields"], message.fields, budget)
+        if message.DESCRIPTOR.name == "ListValue":
+            return self.field(message.DESCRIPTOR.fields_by_name["values"], message.values, budget)
+        kind = message.WhichOneof("kind")
+        if kind is None:
+            return None
+        found = getattr(message, kind)
+        if kind == "number_value" and not math.isfinite(found):
+            raise PoisonError("a google.protobuf.Value is a number that JSON does not have")
+        return self._single(message.DESCRIPTOR.fields_by_name[kind], found, budget)
+
     def _regular(self, message: Any, budget: Budget) -> dict[str, Any]:
         defaults, size = self._defaults_of(message.DESCRIPTOR)
         fields = type(message).ListFields(message)
@@ -109,7 +130,7 @@ class JsonMapping:
         if known is None:
             found = {
                 field.name: {}
-                if is_map(field)
+                if self._is_map(field)
                 else []
                 if field.is_repeated
                 else self.scalar(field, field.default_value)

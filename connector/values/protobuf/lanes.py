@@ -27,6 +27,9 @@ _HIGH_BITS: Final = np.uint64(0x8080_8080_8080_8080)
 _SEVEN: Final = np.uint64(0x007F_007F_007F_007F)
 _FOURTEEN: Final = np.uint64(0x0000_3FFF_0000_3FFF)
 _TWENTY_EIGHT: Final = np.uint64(0x0000_0000_0FFF_FFFF)
+#: A round takes some 50 µs, and a field that is read one by one some 0.2 µs: reading in columns takes a few times as long at most.
+_LANES_OF_A_ROUND: Final = 64
+_FREE_ROUNDS: Final = 500
 _ONE, _TWO, _FOUR, _U8, _U16, _U32, _U56, _U63 = (np.uint64(each) for each in (1, 2, 4, 8, 16, 32, 56, 63))
 _HIGH_BITS_OF_SHORT, _ONE_OF_SHORT = np.uint32(0x8080_8080), np.uint32(1)
 _SEVEN_OF_SHORT, _FOURTEEN_OF_SHORT = np.uint32(0x007F_007F), np.uint32(0x0000_3FFF)
@@ -41,16 +44,29 @@ class Data:
         octets: uint8[…].
         size: without the padding.
         room: bytes of memory that items of arrays may still take, beyond what is in proportion to the size of their message.
+        work: how many lanes' fields may still be found in rounds of few lanes; see :meth:`is_worth_a_round`.
+        unchecked: by what checks them, the starts, ends and rows of messages that no one wants.
     """
 
-    __slots__ = ("octets", "room", "size")
+    __slots__ = ("octets", "room", "size", "unchecked", "work")
 
     def __init__(self, octets: Octets) -> None:
         self.size = len(octets)
         self.room = FREE_BYTES
+        self.work = _FREE_ROUNDS * _LANES_OF_A_ROUND
+        self.unchecked: dict[Any, list[tuple[Ints, Ints, Ints]]] = {}
         self.octets: Octets = np.empty(len(octets) + _PADDING, dtype=np.uint8)
         self.octets[: len(octets)] = octets
         self.octets[len(octets) :] = 0
+
+    def is_worth_a_round(self, n_lanes: int) -> bool:
+        """Whether to find a field of so many lanes; False where too many rounds found those of a few, and more would follow.
+
+        A round takes as long as many fields that are read one by one. Messages that hold themselves have lanes that become fewer
+        with each level, while there are more and more ways to them.
+        """
+        self.work += n_lanes - _LANES_OF_A_ROUND
+        return self.work >= 0
 
     def at(self, dtype: str) -> npt.NDArray[Any]:
         """A number of any width at each position, aligned or not; a view, to be indexed: ``take`` would copy all of it."""
@@ -120,19 +136,29 @@ class Lanes:
         end: int64[n], exclusive; never after the next start.
         failed: bool[n].
         depth: how many messages are around these.
+        rows: int64[n], the row of each message; None where each message is a row's.
     """
 
-    __slots__ = ("data", "depth", "end", "failed", "start")
+    __slots__ = ("data", "depth", "end", "failed", "rows", "start")
 
-    def __init__(self, data: Data, start: Ints, end: Ints, depth: int = 0) -> None:
+    def __init__(self, data: Data, start: Ints, end: Ints, depth: int = 0, rows: Ints | None = None) -> None:
         self.data = data
         self.start = start
         self.end = end
         self.depth = depth
+        self.rows = rows
         self.failed: Flags = np.zeros(len(start), dtype=np.bool_)
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def rows_of(self, index: Ints) -> Ints:
+        """The rows of the lanes at ``index``."""
+        return index if self.rows is None else self.rows[index]
+
+    def check_later(self, messages: Any, index: Ints, starts: Ints, ends: Ints) -> None:
+        """Keep messages within the lanes at ``index``, which no one wants, to be checked with all others of their type."""
+        self.data.unchecked.setdefault(messages, []).append((starts, ends, self.rows_of(index)))
 
     def spend(self, owner: Ints, item_bytes: int) -> Flags | None:
         """bool[n]: the lanes that have too many items for their size; None where all items have room.

@@ -40,7 +40,7 @@ _CONFLUENT: Final = {
         message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }""",
 }
 _MAX_FILES: Final = 1_000
-#: Of all files together; their descriptors take some 150 times as much memory. A registry of Confluent's keeps 1 MB at most by default.
+#: Of all files together; descriptors take up to 150 times as much memory. Confluent's registry keeps 1 MB at most by default.
 _MAX_TEXT: Final = 4 << 20
 #: Of a type's full name, and of a package's: each prefix of a package is a name, too, and each type's begins with its package.
 _MAX_NAME: Final = 1_000

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -37,10 +38,15 @@ class Field(ABC):
 
     tags: tuple[int, ...]
     row_bytes: int
+    is_always_set: bool = False
 
     @abstractmethod
     def read(self, lanes: Lanes, found: Found) -> Any:
         """pa.Array, one element for each lane."""
+
+    def check(self, lanes: Lanes, found: Found) -> None:
+        """Fails the lanes in which the field, which no one wants, is not valid: now, or in :func:`check_unwanted`."""
+        self.read(lanes, found)
 
 
 class Messages(ABC):
@@ -93,8 +99,8 @@ class Struct(Messages):
                 lanes.failed |= _counts(found, each, len(lanes)) == 0
         children = [each.read(lanes, found) for each in self.fields]
         for unwanted in self.checked:
-            if any(found[tag] for tag in unwanted.tags):
-                unwanted.read(lanes, found)
+            if unwanted.is_always_set or any(found[tag] for tag in unwanted.tags):
+                unwanted.check(lanes, found)
         for child, field in zip(children, self.type, strict=True):
             if not field.nullable and child.null_count:
                 lanes.failed |= _are_null(child)
@@ -218,27 +224,38 @@ class SingleMessage(Field):
 
     def __init__(self, messages: Messages, number: int, *, is_always_set: bool = False) -> None:
         self._messages = messages
-        self._is_always_set = is_always_set
+        self.is_always_set = is_always_set
         self.tags = (number << 3 | LENGTH,)
         self.row_bytes = messages.row_bytes
 
     def read(self, lanes: Lanes, found: Found) -> Any:
-        n, pieces = len(lanes), found[self.tags[0]]
-        if not pieces and not self._is_always_set:
-            return pa.nulls(n, self._messages.type)
+        pieces = found[self.tags[0]]
+        if not pieces and not self.is_always_set:
+            return pa.nulls(len(lanes), self._messages.type)
+        starts, ends, valid = self._parts(lanes, pieces)
+        inner = _within(lanes, starts, ends, lanes.rows)
+        is_given = None if self.is_always_set or valid.all() else valid
+        column = self._messages.read(inner, is_given)
+        lanes.failed |= inner.failed if is_given is None else inner.failed & valid
+        return column
+
+    def check(self, lanes: Lanes, found: Found) -> None:
+        starts, ends, valid = self._parts(lanes, found[self.tags[0]])
+        index = np.arange(len(lanes)) if self.is_always_set else np.flatnonzero(valid)
+        lanes.check_later(self._messages, index, starts[index], ends[index])
+
+    @staticmethod
+    def _parts(lanes: Lanes, pieces: list[Piece]) -> tuple[Ints, Ints, Flags]:
+        """Where each lane's message starts and ends, empty where it has none; and which lanes have one."""
         starts, ends = lanes.start.copy(), lanes.start.copy()
-        valid = np.zeros(n, dtype=np.bool_)
+        valid = np.zeros(len(lanes), dtype=np.bool_)
         for piece in pieces:
             index = slice(None) if piece.lanes is None else piece.lanes
             lanes.failed[index] |= valid[index]  # a second part of the message
             valid[index] = True
             starts[index] = piece.starts
             ends[index] = piece.starts + piece.words
-        inner = _within(lanes, starts, ends)
-        is_given = None if self._is_always_set or valid.all() else valid
-        column = self._messages.read(inner, is_given)
-        lanes.failed |= inner.failed if is_given is None else inner.failed & valid
-        return column
+        return starts, ends, valid
 
 
 class Repeated(Field):
@@ -259,14 +276,24 @@ class Repeated(Field):
             owner, values = self._scalars(lanes, found, items)
         else:
             owner, starts, sizes = self._kept(lanes, *_joined(found[self.tags[0]], len(lanes)), items.row_bytes)
-            inner = _within(lanes, starts, starts + sizes)
-            values = items.read(inner, None)
-            lanes.failed[owner[inner.failed]] = True
+            values = pa.nulls(0, items.type)
+            if len(owner):
+                inner = _within(lanes, starts, starts + sizes, lanes.rows_of(owner))
+                values = items.read(inner, None)
+                lanes.failed[owner[inner.failed]] = True
         offsets = np.zeros(len(lanes) + 1, dtype=np.int32)
         np.cumsum(np.bincount(owner, minlength=len(lanes)), out=offsets[1:])
         if self._is_map:
             self._check_keys(lanes, owner, values.field(0))
         return pa.Array.from_buffers(self._type, len(lanes), [None, pa.py_buffer(offsets)], children=[values])
+
+    def check(self, lanes: Lanes, found: Found) -> None:
+        items = self._items
+        if isinstance(items, Scalar):
+            self.read(lanes, found)
+            return
+        owner, starts, sizes = self._kept(lanes, *_joined(found[self.tags[0]], len(lanes)), items.row_bytes)
+        lanes.check_later(items, owner, starts, starts + sizes)
 
     def _scalars(self, lanes: Lanes, found: Found, items: Scalar) -> tuple[Ints, Any]:
         data: Data = lanes.data
@@ -304,8 +331,34 @@ class Repeated(Field):
         lanes.failed[pairs[1:][pairs[1:] == pairs[:-1]] // n_keys] = True
 
 
-def _within(lanes: Lanes, starts: Ints, ends: Ints) -> Lanes:
-    inner = Lanes(lanes.data, starts, ends, lanes.depth + 1)
+def check_unwanted(lanes: Lanes) -> None:
+    """Fails the rows in which a message that no one wants is not valid. ``lanes`` are the rows, and have been read.
+
+    All messages of a type are checked together, level by level, however many ways lead to them: messages that hold themselves in
+    several fields would else have a way for each combination of these.
+    """
+    for depth in count(1):
+        waiting, lanes.data.unchecked = lanes.data.unchecked, {}
+        if not waiting:
+            return
+        for messages, parts in waiting.items():
+            starts, ends, rows = (np.concatenate(each) for each in zip(*parts, strict=True))
+            if depth > _MAX_DEPTH:
+                lanes.failed[rows] = True
+                continue
+            if len(parts) > 1:
+                order = np.argsort(starts, kind="stable")
+                starts, ends, rows = starts[order], ends[order], rows[order]
+            if lanes.failed.any():
+                left = ~lanes.failed[rows]
+                starts, ends, rows = starts[left], ends[left], rows[left]
+            inner = Lanes(lanes.data, starts, ends, rows=rows)
+            messages.read(inner, None)
+            lanes.failed[rows[inner.failed]] = True
+
+
+def _within(lanes: Lanes, starts: Ints, ends: Ints, rows: Ints | None) -> Lanes:
+    inner = Lanes(lanes.data, starts, ends, lanes.depth + 1, rows)
     if inner.depth > _MAX_DEPTH:
         inner.failed[:] = True
         inner.end = inner.start

@@ -1,6 +1,9 @@
 """Reads the Protobuf messages of one type: in columns as far as that goes, else one by one.
 
 One by one, google.protobuf parses and the fields that are wanted are converted. That is the reference for what is read in columns.
+
+The library's maps are in an order that differs from process to process, and a replay must give the same rows. So what has maps is
+parsed twice: by its own type, which decides whether it is valid, and by one with lists of entries, in the order of the bytes.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from pykafka_wire.values.protobuf.column_reader import read_messages
 from pykafka_wire.values.protobuf.conversion import Conversion, message_conversion
 from pykafka_wire.values.protobuf.input_limits import Budget, Layout, layout_of
 from pykafka_wire.values.protobuf.json_mapping import is_map
+from pykafka_wire.values.protobuf.map_entries import without_maps
 from pykafka_wire.values.protobuf.message_columns import Messages
 
 #: Of required fields that are missing.
@@ -33,11 +37,14 @@ class MessageReader:
 
     Attributes:
         plan: reads them in columns; None if none can be read so.
+        parse: the message by its own type.
+        parse_lists: the message with lists of entries in place of maps; None where no message has maps.
     """
 
     column_type: pa.DataType
     plan: Messages | None
     parse: Callable[[bytes], Any]
+    parse_lists: Callable[[bytes], Any] | None
     layout: Layout
     convert: Conversion
     has_proto2: bool
@@ -60,6 +67,9 @@ class MessageReader:
                     raise PoisonError(f"required fields are missing: {missing}")
                 if not content.isascii():
                     _check_texts(message)
+            if self.parse_lists is not None:
+                del message
+                message = self.parse_lists(content)
             return self.convert(message, budget)
         except PoisonError:
             raise
@@ -71,12 +81,14 @@ def message_reader(descriptor: Any, wanted: pa.DataType) -> MessageReader:
     """What reads messages of a descriptor as ``wanted``."""
     from google.protobuf.message_factory import GetMessageClass
 
+    lists = without_maps(descriptor.file)
     return MessageReader(
         column_type=wanted,
         plan=column_plan(descriptor, wanted),
         parse=GetMessageClass(descriptor).FromString,
+        parse_lists=None if lists is None else lists.message_class(descriptor).FromString,
         layout=layout_of(descriptor),
-        convert=message_conversion(descriptor, wanted),
+        convert=message_conversion(descriptor, wanted, lists),
         has_proto2=_has_proto2(descriptor.file),
     )
 

@@ -291,6 +291,15 @@ def damaged(rng: random.Random, content: bytes) -> bytes:
     return bytes(found)
 
 
+def length_delimited(number: int, content: bytes) -> bytes:
+    """A field of bytes, a text or a message."""
+    size, length = len(content), bytearray()
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + content
+
+
 def top_fields(content: bytes) -> list[bytes]:
     """The fields of a valid message as their bytes."""
     found, at = [], 0

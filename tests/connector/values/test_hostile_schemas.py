@@ -109,7 +109,9 @@ def descriptor(**changes: Any) -> str:
 BAD = {
     "protobuf that is not text of a schema": schema("PROTOBUF", "\0\1\2"),
     "protobuf nested too deep": schema("PROTOBUF", 'syntax = "proto3";' + "message M {" * DEEP),
-    "a package of deep names": schema("PROTOBUF", f'syntax = "proto3"; package {".".join("a" * 40_000)}; message M {{}}'),
+    "a package of deep names": schema(
+        "PROTOBUF", f'syntax = "proto3"; package {".".join("a" * 40_000)}; message M {{}}'
+    ),
     "an enum's long names": schema(
         "PROTOBUF", f'syntax = "proto3"; enum E {{ {"A" * 100_000} = 0; }} message M {{ E e = 1; }}'
     ),

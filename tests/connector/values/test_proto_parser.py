@@ -90,7 +90,12 @@ def test_every_feature_of_proto2_and_proto3_becomes_protocs_descriptor(tmp_path:
     registered: dict[str, str | bytes] = {
         name: text for name, text in texts.items() if not name.startswith(("google/", "confluent/"))
     }
-    assert link("no_package.proto", registered).descriptor.message_types_by_name["Order"].fields_by_name["price"].message_type
+    assert (
+        link("no_package.proto", registered)
+        .descriptor.message_types_by_name["Order"]
+        .fields_by_name["price"]
+        .message_type
+    )
     three = link("proto3_everything.proto", registered).descriptor.message_types_by_name["Everything"]
     assert three.fields_by_name["public_one"].message_type.full_name == "corpus.shared.Shared"
 

@@ -89,7 +89,10 @@ def test_without_a_registry_values_have_no_frame() -> None:
     ("text", "indexes"),
     [
         ("message M { map<string, int32> counts = 1; message Line { int32 n = 1; } message Next {} }", (0, 0)),
-        ("message M { map<string, int32> a = 1; map<string, M> b = 2; message N {} message Line { int32 n = 1; } }", (0, 1)),
+        (
+            "message M { map<string, int32> a = 1; map<string, M> b = 2; message N {} message Line { int32 n = 1; } }",
+            (0, 1),
+        ),
         # As Confluent's registry shows what came to it as a descriptor: the entries are written out, and counted.
         (
             "message M { repeated AEntry a = 1; message AEntry { option map_entry = true; string key = 1; int32 value = 2; } "

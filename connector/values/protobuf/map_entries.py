@@ -1,0 +1,73 @@
+"""Maps as lists of their entries, in the order of the bytes.
+
+google.protobuf keeps a map as a hash table, whose order differs from process to process. The same file whose entries are messages
+like all others gives them in their order. What parsers do with a map is done here: the last entry of a key counts, in the place of
+the first, and an entry with unknown fields does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutMaps:
+    """A file and all that it imports, in a pool of its own, whose maps are repeated fields.
+
+    Attributes:
+        entries: the full names of the messages that are entries of maps.
+    """
+
+    pool: Any
+    entries: frozenset[str]
+
+    def message_class(self, descriptor: Any) -> Any:
+        """The class of the message that has the same name as ``descriptor``."""
+        from google.protobuf.message_factory import GetMessageClass
+
+        return GetMessageClass(self.pool.FindMessageTypeByName(descriptor.full_name))
+
+
+@lru_cache(maxsize=1_000)
+def without_maps(file: Any) -> WithoutMaps | None:
+    """None where neither the file nor any that it imports has a map."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pool import DescriptorPool
+
+    pool, entries, known = DescriptorPool(), set[str](), set[str]()
+    # Depth first, without recursion: a file is added after all that it imports.
+    waiting = [(file, False)]
+    while waiting:
+        each, is_ready = waiting.pop()
+        if each.name in known:
+            continue
+        if not is_ready:
+            waiting += [(each, True), *((inner, False) for inner in each.dependencies)]
+            continue
+        known.add(each.name)
+        found = FileDescriptorProto()
+        each.CopyToProto(found)
+        _turn_to_lists(found, entries)
+        pool.Add(found)
+    return WithoutMaps(pool, frozenset(entries)) if entries else None
+
+
+def _turn_to_lists(file: Any, entries: set[str]) -> None:
+    waiting = [(f"{file.package}." if file.package else "", each) for each in file.message_type]
+    while waiting:
+        scope, message = waiting.pop()
+        name = scope + message.name
+        if message.options.map_entry:
+            message.options.ClearField("map_entry")
+            entries.add(name)
+        waiting += [(f"{name}.", each) for each in message.nested_type]
+
+
+def pairs(entries: Iterable[Any]) -> dict[Any, Any]:
+    """The keys and values of a map's entries."""
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    return {each.key: each.value for each in entries if not len(UnknownFieldSet(each))}
