@@ -106,7 +106,7 @@ def ranges_of(log: QueryLog, reference: CheckpointReference, is_wanted: IsWanted
     assert reference.batch_id is not None, "the option was checked"
     batch = log.micro_batch(reference.batch_id)
     ends = _kafka_sources(log, batch, reference)
-    starts = _starts(log, batch, reference)
+    starts = _starts(log, batch, ends, reference)
     by_source: dict[str, dict[str, list[OffsetRange]]] = {}
     for source, end in ends.items():
         start, ranges = starts[source], by_source.setdefault(source, {})
@@ -127,11 +127,13 @@ def ranges_of(log: QueryLog, reference: CheckpointReference, is_wanted: IsWanted
     return [r for topic, source in sorted(chosen.items()) for r in by_source[source][topic]]
 
 
-def _starts(log: QueryLog, batch: MicroBatch, reference: CheckpointReference) -> dict[str, QueryOffsets]:
-    """Where each source was before a micro-batch."""
+def _starts(
+    log: QueryLog, batch: MicroBatch, ends: Mapping[str, QueryOffsets], reference: CheckpointReference
+) -> dict[str, QueryOffsets]:
+    """Where each source was before a micro-batch, at whose end it is at ``ends``."""
     number = batch.batch_id
     if number == 0:
-        return _query_start(log, reference)
+        return {source: _source_start(log, batch, source) for source in ends}
     earlier = [each for each in log.planned if each < number]
     if not earlier:
         raise OffsetsError(
@@ -145,9 +147,9 @@ def _starts(log: QueryLog, batch: MicroBatch, reference: CheckpointReference) ->
             f"asyncProgressTrackingEnabled. Read those after {earlier[-1]} together: startingOffsets=checkpoint:"
             f"{reference.with_fragment(earlier[-1], reference.source)} and endingOffsets=checkpoint:{reference}."
         )
-    found = _kafka_sources(log, log.micro_batch(number - 1), reference)
-    new = [source for source in batch.sources if source not in found]
-    return found | {source: QueryOffsets(offsets={}) for source in new}
+    before = {source: each.offsets for source, each in log.micro_batch(number - 1).sources.items()}
+    # A source without an offset before was added, or had not begun.
+    return {source: before.get(source) or _source_start(log, batch, source) for source in ends}
 
 
 def _query_start(log: QueryLog, reference: CheckpointReference) -> dict[str, QueryOffsets]:
@@ -162,12 +164,20 @@ def _query_start(log: QueryLog, reference: CheckpointReference) -> dict[str, Que
             )
         )
     batch = log.micro_batch(0)
-    found = {}
-    for source, end in _kafka_sources(log, batch, reference).items():
-        if batch.sources[source].connector == "pykafka-wire":
-            found[source] = replace(end, offsets=end.starts, epochs={}, dropped=())
-        else:
-            found[source] = log.started_at(source) or QueryOffsets(offsets={})
+    return {source: _source_start(log, batch, source) for source in _kafka_sources(log, batch, reference)}
+
+
+def _source_start(log: QueryLog, first: MicroBatch, source: str) -> QueryOffsets:
+    """Where a Kafka source started; ``first`` is its first micro-batch."""
+    own = first.sources[source]
+    if own.connector == "pykafka-wire" and own.offsets is not None:
+        return replace(own.offsets, offsets=own.offsets.starts, epochs={}, dropped=())
+    found = log.started_at(source)
+    if found is None:
+        raise OffsetsError(
+            f"the checkpoint {log.shown} has no sources/{source}/0, where source {source} started: copy the whole folder, or read "
+            "the offsets that you know by startingOffsets and endingOffsets."
+        )
     return found
 
 
@@ -211,16 +221,21 @@ def _merged(found: Mapping[str, QueryOffsets], chosen: Mapping[str, str], is_wan
         },
         dropped=tuple(
             replace(each, offsets=kept)
-            for offsets in found.values()
+            for source, offsets in found.items()
             for each in offsets.dropped
-            if (kept := {p: o for p, o in each.offsets.items() if is_wanted(TopicPartition(each.topic, p))})
+            if chosen.get(each.topic) == source
+            and (kept := {p: o for p, o in each.offsets.items() if is_wanted(TopicPartition(each.topic, p))})
         ),
     )
 
 
 def _by_topic(offsets: QueryOffsets, is_wanted: IsWanted) -> dict[str, dict[int, int]]:
+    """The wanted offsets, those of dropped topics among them."""
     found: dict[str, dict[int, int]] = {}
-    for tp, offset in offsets.offsets.items():
+    dropped = [
+        (TopicPartition(each.topic, p), offset) for each in offsets.dropped for p, offset in each.offsets.items()
+    ]
+    for tp, offset in (*dropped, *offsets.offsets.items()):
         if is_wanted(tp):
             found.setdefault(tp.topic, {})[tp.partition] = offset
     return found

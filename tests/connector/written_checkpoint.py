@@ -16,7 +16,7 @@ def write_checkpoint(
     micro_batches: Mapping[int, Sequence[Any] | Mapping[str, Any]],
     *,
     committed: int = -1,
-    started_at: Mapping[int, Any] | None = None,
+    started_at: Mapping[int, Any] | Mapping[str, Any] | None = None,
 ) -> Path:
     """A checkpoint with these offsets of each micro-batch's sources, by name (version 2 of the log) or in order; those up to
     ``committed`` are committed, and ``started_at`` is where sources of the JVM connector started."""

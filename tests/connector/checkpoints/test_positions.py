@@ -128,6 +128,38 @@ def test_sources_with_names_are_read(tmp_path: Path) -> None:
     assert ranges(f"{path}#2/orders") == ["t-0 [1, 2)"]
 
 
+def test_a_source_of_the_jvm_connector_that_was_added_is_read_from_its_start(tmp_path: Path) -> None:
+    batches: dict[int, dict[str, Any]] = {0: {"orders": {"t": {"0": 4}}}, 1: {"orders": {"t": {"0": 6}}}}
+    batches[1]["returns"] = {"u": {"0": 9, "1": 5}}  # a partition was added after its start, too
+    started_at = {"orders": {"t": {"0": 1}}, "returns": {"u": {"0": 7}}}
+    path = write_checkpoint(tmp_path / "named", batches, started_at=started_at)
+    assert ranges(f"{path}#1") == ["t-0 [4, 6)", "u-0 [7, 9)", "u-1 [0, 5)"]
+    # In version 1 of the log, too, a source may have no offset in the first micro-batches.
+    unnamed = {0: [{"t": {"0": 4}}, "-"], 1: [{"t": {"0": 4}}, {"u": {"0": 9}}]}
+    path = write_checkpoint(tmp_path / "unnamed", unnamed, started_at={0: {"t": {"0": 1}}, 1: {"u": {"0": 7}}})
+    assert ranges(f"{path}#1") == ["t-0 [4, 4)", "u-0 [7, 9)"]
+
+
+def test_a_start_that_the_checkpoint_lacks_is_not_taken_for_offset_zero(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, {0: ["-"], 1: [{"u": {"0": 9}}]}, committed=1)
+    with pytest.raises(OffsetsError, match=r"has no sources/0/0, where source 0 started"):
+        ranges(f"{path}#1")
+
+
+def test_sources_that_dropped_a_topic_at_different_offsets_are_told_apart(tmp_path: Path) -> None:
+    def dropped(offset: int) -> dict[str, Any]:
+        gone = {"topic": "gone", "id": "u8lFmrR3SRiXzcHcDpYZ2w", "offsets": {"0": offset}}
+        return ours({"t": {"0": 1}}, dropped=[gone])
+
+    path = write_checkpoint(tmp_path / "c", {0: [dropped(5), dropped(7)]}, committed=0)
+    with pytest.raises(OffsetsError, match="different offsets of topic gone in its sources 0, 1"):
+        stands(str(path))
+    (only,) = position(f"{path}#/1").offsets.dropped
+    assert only.offsets == {0: 7}
+    same = write_checkpoint(tmp_path / "same", {0: [dropped(5), dropped(5)]}, committed=0)
+    assert len(position(str(same)).offsets.dropped) == 1
+
+
 def test_a_topic_named_like_a_field_of_ours_is_the_jvm_connectors(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path, {0: [{"version": {"0": 1}, "offsets": {"0": 2}}]}, committed=0)
     assert stands(str(path)) == {"offsets": {"0": 2}, "version": {"0": 1}}

@@ -65,3 +65,34 @@ def test_sources_are_added_and_removed_under_one_checkpoint(
     # Another query may begin where one of them ends.
     at_its_end = {**brokers, "subscribe": topics["orders"], "startingOffsets": f"checkpoint:{checkpoint}#/orders"}
     assert evolving.read.format("pykafka-wire").options(**at_its_end).load().count() == 2
+
+
+def test_a_source_that_the_jvm_connector_added_is_read_from_its_start(
+    evolving: Any, kafka: Any, topic: Any, outside: Any, tmp_path: Path
+) -> None:
+    orders, returns = topic(1), topic(1)
+    brokers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    checkpoint = str(tmp_path / "checkpoint")
+
+    def run(**started: str) -> None:
+        names = {orders: "orders", returns: "returns"}
+        frames = [
+            evolving.readStream.format("kafka")
+            .name(names[each])
+            .options(**brokers, subscribe=each, startingOffsets=start)
+            .load()
+            for each, start in started.items()
+        ]
+        union = functools.reduce(lambda one, other: one.union(other), frames)
+        writer = union.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        assert writer.trigger(availableNow=True).start().awaitTermination(120)
+
+    outside.fill(orders, [3])
+    outside.fill(returns, [5])
+    run(**{orders: "earliest"})
+    outside.fill(orders, [1])
+    run(**{orders: "earliest", returns: f'{{"{returns}":{{"0":2}}}}'})
+
+    micro_batch = evolving.read.format("pykafka-wire").options(**brokers, microBatch=f"{checkpoint}#1").load()
+    rows = sorted((row.topic, row.offset) for row in micro_batch.collect())
+    assert rows == sorted([(orders, 3), (returns, 2), (returns, 3), (returns, 4)])
