@@ -1,8 +1,8 @@
 """Reads that start, end or take place where another query's checkpoint says.
 
-A topic or topic-partition that the checkpoint lacks starts at its first offset, as one that a query finds later. Owns what
-brokers are asked for that, and which of a checkpoint's offsets are lost; a streaming query finds losses when it plans its first
-micro-batch.
+A topic or topic-partition that the checkpoint lacks starts at its first offset, as one that a query finds later; a dropped topic
+that is back under its id goes on where it was dropped. Owns what brokers are asked for that, and which of a checkpoint's offsets
+are lost; a streaming query finds losses when it plans its first micro-batch.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import Subscription
+from pykafka_wire.source.planning.micro_batch import known_offsets
 from pykafka_wire.source.planning.offset_lookups import earliest_offsets, find_topics, latest_offsets
 from pykafka_wire.source.planning.subscribed_topics import topic_ids_of
 from pykafka_wire.source.progress.data_loss import DataLossReporter, LostRange
@@ -77,7 +78,9 @@ def start_at_checkpoint(
 ) -> QueryOffsets:
     """Where a new query starts: at a checkpoint's offsets, with its leader epochs and topic ids, by which losses are detected.
 
-    Topic-partitions that are new in a topic of the checkpoint are left out: the first micro-batch finds them.
+    A topic-partition that the checkpoint lacks in one of its topics is left out, and the first micro-batch finds it, unless its
+    first records are gone. These are lost only if the checkpoint's query read all partitions of the topic, and that is not in the
+    checkpoint: so such a topic-partition starts at its first offset, with a warning.
 
     Raises:
         OptionError, OffsetsError: as :func:`find_position`.
@@ -86,10 +89,24 @@ def start_at_checkpoint(
     ids = topic_ids_of(topics)
     known = {tp.topic for tp in found.offsets}
     known |= {each.topic for each in found.dropped if ids.get(each.topic) == each.topic_id}
-    added = earliest_offsets(cluster, (tp for tp in partitions if tp.topic not in known))
-    if added:
+    remembered = known_offsets(found, ids).keys() | found.offsets.keys()
+    recreated = {topic for topic, known_id in found.topic_ids.items() if ids.get(topic, known_id) != known_id}
+    earliest = earliest_offsets(
+        cluster, (tp for tp in partitions if tp not in remembered and tp.topic not in recreated)
+    )
+    added = {tp: offset for tp, offset in earliest.items() if tp.topic not in known or offset > 0}
+    aged = [f"{tp} at {offset}" for tp, offset in added.items() if tp.topic in known]
+    if aged:
+        _log.warning(
+            "startingOffsets: the checkpoint %s does not have these topic-partitions, which start at their first records that are "
+            "left: %s. Earlier records were deleted. If the checkpoint's query read all partitions, these were added later and "
+            "what was deleted is lost.",
+            reference, ", ".join(aged[:20]),
+        )  # fmt: skip
+    if len(added) > len(aged):
         _log.info(
-            "startingOffsets: not in the checkpoint, read from their first offsets: %s", ", ".join(map(str, added))
+            "startingOffsets: not in the checkpoint, read from their first offsets: %s",
+            ", ".join(str(tp) for tp in added if tp.topic not in known),
         )
     return replace(found, offsets={**found.offsets, **added}, topic_ids=ids | dict(found.topic_ids))
 
@@ -110,12 +127,19 @@ def resolve_at_checkpoint(
         DataLossError: one no longer exists, or its log ends before that offset, and ``failOnDataLoss`` is true.
     """
     stands = find_position(reference, subscription, topics, option=option).offsets
+    ids = topic_ids_of(topics)
+    places = [
+        (TopicPartition(each.topic, partition), offset, each.topic_id)
+        for each in stands.dropped
+        if ids.get(each.topic) == each.topic_id
+        for partition, offset in each.offsets.items()
+    ]
+    places += [(tp, offset, stands.topic_ids.get(tp.topic, ZERO_UUID)) for tp, offset in sorted(stands.offsets.items())]
     ranges = [
         OffsetRange(
-            topic=tp.topic, partition=tp.partition, start_offset=offset, end_offset=offset,
-            topic_id=stands.topic_ids.get(tp.topic, ZERO_UUID),
+            topic=tp.topic, partition=tp.partition, start_offset=offset, end_offset=offset, topic_id=topic_id
         )
-        for tp, offset in sorted(stands.offsets.items())
+        for tp, offset, topic_id in places
     ]  # fmt: skip
     return {r.topic_partition: r.end_offset for r in keep_existing(cluster, ranges, topics, losses)}
 
@@ -153,11 +177,14 @@ def keep_existing(
         DataLossError: one is lost or cut, and ``failOnDataLoss`` is true.
     """
     ids = topic_ids_of(topics)
-    recreated = {
-        r.topic for r in ranges if r.topic_id not in (ZERO_UUID, ids.get(r.topic, ZERO_UUID)) and r.topic in ids
-    }
-    deleted = [r for r in ranges if r.topic not in topics or r.partition not in topics[r.topic].partitions]
-    there = [r for r in ranges if r.topic not in recreated and r not in deleted]
+    recreated, deleted, there = list[OffsetRange](), list[OffsetRange](), list[OffsetRange]()
+    for r in ranges:
+        if r.topic in ids and r.topic_id not in (ZERO_UUID, ids[r.topic]):
+            recreated.append(r)
+        elif r.topic not in topics or r.partition not in topics[r.topic].partitions:
+            deleted.append(r)
+        else:
+            there.append(r)
     # What a transaction holds back is not lost: the end of the log counts, not its last stable offset.
     latest = latest_offsets(cluster, (r.topic_partition for r in there), "read_uncommitted")
     kept = [replace(r, end_offset=min(r.end_offset, latest[r.topic_partition].offset)) for r in there]
@@ -167,9 +194,8 @@ def keep_existing(
         if new.end_offset < old.end_offset
     ]
     topic_ids = {r.topic: r.topic_id for r in ranges}
-    losses.report(Loss.TOPIC_RECREATED, [_lost(r) for r in ranges if r.topic in recreated], topic_ids=topic_ids)
-    gone = [_lost(r) for r in deleted if r.topic not in recreated]
-    losses.report(Loss.PARTITIONS_DELETED, gone, topic_ids=topic_ids)
+    losses.report(Loss.TOPIC_RECREATED, list(map(_lost, recreated)), topic_ids=topic_ids)
+    losses.report(Loss.PARTITIONS_DELETED, list(map(_lost, deleted)), topic_ids=topic_ids)
     losses.report(Loss.OFFSETS_CHANGED, cut, topic_ids=topic_ids)
     return [replace(r, start_offset=min(r.start_offset, r.end_offset)) for r in kept]
 

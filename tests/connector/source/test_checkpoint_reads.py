@@ -125,6 +125,53 @@ def test_a_batch_read_lies_between_two_places_of_a_checkpoint(
         batch_rows(**every, startingOffsets=f"checkpoint:{path}#1", endingOffsets=f"checkpoint:{path}#0")
 
 
+def test_a_dropped_topic_that_is_back_is_read_on_from_where_it_was_dropped(
+    batch_rows: Any, topic: Any, outside: Any, tmp_path: Path, topic_id: Callable[[str], str]
+) -> None:
+    name, other = topic(2), topic(1)
+    outside.fill(name, [5, 5])
+    outside.fill(other, [2])
+
+    def place(folder: str, topic_id: str, **more: Any) -> str:
+        dropped = [{"topic": name, "id": topic_id, "offsets": {"0": 3, "1": 4}}]
+        offset = ours({other: {"0": 2}, **more.pop("offsets", {})}, dropped=dropped, **more)
+        return f"checkpoint:{write_checkpoint(tmp_path / folder, {0: [offset]}, committed=0)}"
+
+    both = {"subscribe": f"{name},{other}"}
+    back = place("back", topic_id(name))
+    assert batch_rows(**both, startingOffsets=back) == [(0, 3), (0, 4), (1, 4)]
+    before = [(0, 0), (0, 0), (0, 1), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3)]
+    assert batch_rows(**both, endingOffsets=back) == before
+    assert batch_rows(**both, startingOffsets=back, endingOffsets=back) == []
+    # Under another id it is another topic: the query reads that from its first offset on.
+    another = place("another", OTHER_ID)
+    assert len(batch_rows(**both, startingOffsets=another)) == 10
+    assert batch_rows(**both, endingOffsets=another) == [(0, 0), (0, 1)]
+    # The id that was read last is gone, the one that was dropped before is back.
+    of_two = {"offsets": {name: {"0": 1}}, "topic_ids": {name: OTHER_ID}}
+    of_two_ids = place("of-two-ids", topic_id(name), **of_two)
+    with pytest.raises(DataLossError) as raised:
+        batch_rows(**both, startingOffsets=of_two_ids)
+    assert raised.value.loss == Loss.TOPIC_RECREATED
+    assert batch_rows(**both, startingOffsets=of_two_ids, failOnDataLoss="false") == [(0, 3), (0, 4), (1, 4)]
+
+
+def test_a_partition_that_the_other_query_never_read_is_no_loss(
+    process: Any, topic: Any, outside: Any, tmp_path: Path, caplog: Any
+) -> None:
+    name = topic(3)
+    outside.fill(name, [5, 5, 5])
+    outside.age_out(name, 0, 2)
+    outside.age_out(name, 2, 3)
+    for read, rows in [({"1": 2}, [(0, 2), (1, 2), (2, 3)]), ({"0": 2}, [(0, 2), (1, 0), (2, 3)])]:
+        caplog.clear()
+        path = write_checkpoint(tmp_path, {0: [{name: read}]}, committed=0)  # as of a query that had `assign`
+        one = process(subscribe=name, startingOffsets=f"checkpoint:{path}")
+        start = one.initial()
+        assert one.rows(start, one.latest(start)) == [(p, o) for p, first in rows for o in range(first, 5)]
+        assert f"{name}-2 at 3" in caplog.text
+
+
 def test_a_micro_batch_whose_records_are_gone_fails_or_is_read_in_part(
     batch_rows: Any, topic: Any, outside: Any, tmp_path: Path, topic_id: Callable[[str], str]
 ) -> None:
