@@ -122,9 +122,11 @@ class MicroBatchStream:
         start = self._parse(start_json)
         if start.initial and self._unresolved is not None:
             raise self._unresolved
-        self._committer.join_group(start)
+        # Before the commit: the coordinator retries one of a topic that was deleted.
+        self._snapshot = self._snapshots.take(start)
+        self._committer.join_group(self._existing(start))
         self.commit(start)
-        end = self._plan_next(start, limit)
+        end = self._plan_next(start, self._snapshot, limit)
         if end is not None:
             found = find_record_sizes(self._options, _ranges_between(start, end), self._sizes)
             end = replace(end, record_sizes=found)
@@ -177,7 +179,15 @@ class MicroBatchStream:
 
     def commit(self, progress: QueryOffsets, *, is_last: bool = False) -> None:
         if self._options.commit_offsets and not progress.initial:
-            self._committer.commit(progress, is_last=is_last)
+            self._committer.commit(self._existing(progress), is_last=is_last)
+
+    def _existing(self, progress: QueryOffsets) -> QueryOffsets:
+        """``progress`` without topic-partitions that the last snapshot lacks."""
+        if self._snapshot is None or progress.offsets.keys() <= self._snapshot.latest.keys():
+            return progress
+        return replace(
+            progress, offsets={tp: offset for tp, offset in progress.offsets.items() if tp in self._snapshot.latest}
+        )
 
     def report(self) -> dict[str, Any] | None:
         if self._snapshot is None or self._plan is None or not self._snapshot.latest:
@@ -227,13 +237,12 @@ class MicroBatchStream:
             self._parsed = (offset_json, QueryOffsets.from_json(offset_json))
         return self._parsed[1]
 
-    def _plan_next(self, start: QueryOffsets, limit: Any) -> QueryOffsets | None:
+    def _plan_next(self, start: QueryOffsets, snapshot: LogSnapshot, limit: Any) -> QueryOffsets | None:
         """The end of the next micro-batch, None where nothing is new.
 
         Raises:
             DataLossError: records are lost, and ``failOnDataLoss`` is true.
         """
-        snapshot = self._snapshot = self._snapshots.take(start)
         if self._last_offsets is not None:
             # A topic of the checkpoint that was out of sight when the run began: it ends where it is seen first.
             for tp in start.offsets.keys() & snapshot.latest.keys() - self._last_offsets.keys():

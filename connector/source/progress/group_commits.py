@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from pykafka_wire.checkpoint_offsets import QueryOffsets
@@ -49,8 +49,8 @@ class GroupCommitter:
         self._paused_until = float("-inf")
         #: What a last commit was tried with, within a pause.
         self._last_tried: Mapping[TopicPartition, int] = {}
-        self._checked_for_others = False
         self._warned: set[str] = set()
+        self._found_others = False
         self.successes = 0
         self.failures = 0
 
@@ -71,18 +71,21 @@ class GroupCommitter:
         if progress.offsets == self._last and not all_due:
             return
         metadata = json.dumps({"query": progress.query}, separators=(",", ":"))
+        changed = {
+            tp: CommittedOffset(offset=offset, leader_epoch=progress.epochs.get(tp, -1), metadata=metadata)
+            for tp, offset in progress.offsets.items()
+            if all_due or self._last.get(tp) != offset
+        }
+        if not changed:  # a topic was deleted
+            self._last = dict(progress.offsets)
+            return
         deadline = Deadline.after_ms(_DEADLINE_MS)
         identity = Identity()
         try:
             if self._member is not None:
                 identity = self._member.identity(progress, deadline)
-            if not self._checked_for_others:
-                self._check_for_others(progress, metadata, deadline)
-            changed = {
-                tp: CommittedOffset(offset=offset, leader_epoch=progress.epochs.get(tp, -1), metadata=metadata)
-                for tp, offset in progress.offsets.items()
-                if all_due or self._last.get(tp) != offset
-            }
+            if not self._found_others:
+                self._check_for_others(progress.group, changed, metadata, deadline)
             commit_offsets(
                 self._cluster,
                 progress.group,
@@ -130,18 +133,21 @@ class GroupCommitter:
         if self._member is not None:
             self._member.close()
 
-    def _check_for_others(self, progress: QueryOffsets, metadata: str, deadline: Deadline) -> None:
-        committed = fetch_offsets(self._cluster, progress.group, list(progress.offsets), deadline=deadline)
+    def _check_for_others(
+        self, group: str, offsets: Iterable[TopicPartition], metadata: str, deadline: Deadline
+    ) -> None:
+        """Warn once of others that commit ``offsets`` to the group, too; they may have started with this query, or after it."""
+        committed = fetch_offsets(self._cluster, group, offsets, deadline=deadline)
         others = {c.metadata for c in committed.values() if c.offset >= 0 and c.metadata not in ("", metadata)}
-        if others:
-            self._warn_once(
-                "others",
-                "Group %s holds offsets of another query or consumer (%s): this query overwrites them. Give each query "
-                "a kafka.group.id of its own.",
-                progress.group,
-                ", ".join(sorted(others))[:200],
-            )
-        self._checked_for_others = True
+        if not others:
+            return
+        self._found_others = True
+        _log.warning(
+            "Group %s holds offsets of another query or consumer (%s): this query overwrites them. Give each query a "
+            "kafka.group.id of its own.",
+            group,
+            ", ".join(sorted(others))[:200],
+        )
 
     def _warn_once(self, kind: str, text: str, *arguments: object) -> None:
         log = _log.debug if kind in self._warned else _log.warning

@@ -189,6 +189,27 @@ def test_a_topic_deleted_under_a_running_query_that_continues(
     assert ledger(tmp_path) == [("PARTITIONS_DELETED", 0, 2, None)]
 
 
+def test_a_deleted_topic_does_not_hold_up_the_commits(
+    process: Any, two_topics: tuple[str, str, str], outside: Any
+) -> None:
+    prefix, stays, goes = two_topics
+    options = {"subscribePattern": f"^{prefix}", "kafka.group.id": f"g-{prefix}", **BRAVE}
+    running = process(startingOffsets="earliest", **options)
+    first = running.latest(running.initial())
+    running.latest(first)
+    outside.delete(goes)
+    # The first one asks the leader of the deleted topic by metadata that are old; the other starts with fresh ones.
+    for one, most_s in [(running, 12), (process(**options), 3)]:
+        outside.fill(stays, [2])
+        started = time.monotonic()
+        second = one.latest(first)
+        assert time.monotonic() - started < most_s, "the commit, too, has a deadline of 5 s"
+        one.reader.commit(json.loads(second))
+        report = one.reader.reportLatestOffset()
+        assert report["commitFailures"] == 0
+        assert outside.committed(options["kafka.group.id"])[stays, 0] == json.loads(second)["offsets"][stays]["0"]
+
+
 @pytest.mark.long
 def test_a_topic_deleted_under_a_running_query_that_must_not_lose_records(
     process: Any, two_topics: tuple[str, str, str], outside: Any, old_metadata: None

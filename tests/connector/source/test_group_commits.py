@@ -77,6 +77,26 @@ def test_all_offsets_are_said_again_daily_although_others_move(kafka: Any, topic
         assert (committer.successes, committer.failures) == (7, 0)
 
 
+@pytest.mark.broker
+def test_queries_that_share_a_group_and_start_together_are_warned(kafka: Any, topic: Any, caplog: Any) -> None:
+    name, group = topic(2), f"g-{uuid.uuid4().hex[:8]}"
+    shared, own = TopicPartition(name, 0), TopicPartition(name, 1)
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
+        one, other = GroupCommitter(cluster), GroupCommitter(cluster)
+        # Neither finds the other at its start.
+        one.commit(QueryOffsets(offsets={own: 1}, query="one", group=group))
+        other.commit(QueryOffsets(offsets={shared: 1}, query="other", group=group))
+        one.commit(QueryOffsets(offsets={own: 2}, query="one", group=group))
+        assert not caplog.records
+        for offset in (2, 3):
+            one.commit(QueryOffsets(offsets={shared: offset, own: 2}, query="one", group=group))
+            other.commit(QueryOffsets(offsets={shared: offset + 5}, query="other", group=group))
+        assert (one.failures, other.failures) == (0, 0)
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warned) == 2, "each of them, once"
+    assert '{"query":"other"}' in warned[0] and '{"query":"one"}' in warned[1]
+
+
 def test_one_deadline_holds_for_joining_looking_and_committing(caplog: Any) -> None:
     """A coordinator that takes 3 s for each request, of 5 in all: the look for others must not begin a time of its own."""
     tp = TopicPartition("t", 0)
