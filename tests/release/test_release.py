@@ -132,7 +132,7 @@ def test_with_the_extras_what_they_bring_works(
     assert name in run(python.with_name("pykafka-wire"), "topics", "--bootstrap", kafka.bootstrap_servers, **settings)
     code = """
 from pykafka_wire.values.optional_libraries import library
-for name in ("fastavro", "jsonschema", "google.protobuf", "urllib3", "cryptography"):
+for name in ("jsonschema", "google.protobuf", "urllib3", "cryptography"):
     library(name, "a test")
 """
     run(python, "-c", code, **settings)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from pykafka_wire.column_selection import WHOLE, Selection
-from pykafka_wire.errors import ConnectorError, OptionError, PoisonError
+from pykafka_wire.errors import OptionError, PoisonError
 from pykafka_wire.values.avro.column_decoder import decode
 from pykafka_wire.values.avro.plan import Plan
 from pykafka_wire.values.avro.resolution import resolved
@@ -111,10 +111,8 @@ def _reader(registry: Registry | None, schema: Schema, read: Schema | None, colu
         plan = Plan(reader or written)
         step = plan.step(node, column_type)
         read_one = reader_of(node, column_type, reader or written)
-    except (ConnectorError, PoisonError):
-        raise
-    except Exception as error:  # a schema that fastavro accepts and that is not valid
-        raise PoisonError(f"its schema is not valid ({type(error).__name__})") from error
+    except RecursionError as error:
+        raise PoisonError("its schema is nested too deep") from error
     if plan.left:
         places = ", ".join(plan.left[:_MAX_PLACES]) + (", …" if len(plan.left) > _MAX_PLACES else "")
         logger.info("Avro values that hold %s are read one by one, not in columns, as %s", places, column_type)

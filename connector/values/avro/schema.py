@@ -1,6 +1,6 @@
-"""Avro schemas as fastavro parses them, with the logical types that are valid, as Apache Avro's Java library judges them.
+"""Avro schemas, from their text to the form that the rest of this package works on, as Apache Avro's Java library reads them.
 
-Owns the way from a schema's text to the parsed form that the rest of this package works on. Knows no registry.
+Knows no registry. fastavro's parser is not used: it rejects schemas that the Java library prints itself.
 https://avro.apache.org/docs/1.12.0/specification/#schema-declaration
 """
 
@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykafka_wire.errors import ConnectorError, PoisonError
+from pykafka_wire.errors import PoisonError
 from pykafka_wire.values.avro.input_limits import check_limits
-from pykafka_wire.values.optional_libraries import library
 
 #: A parsed schema: the name of a type, a list (a union) or a dict. Any, since it is a JSON document.
 Schema = Any
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-_COMPLEX: Final = frozenset({"record", "error", "enum", "fixed", "array", "map"})
+#: Of a type, a field or a symbol. Letters are those of any script, as the Java library takes them.
+_NAME: Final = re.compile(r"[^\W\d]\w*")
 #: Logical type -> the types that may carry it. On any other type it is ignored, as the specification wants it.
 _CARRIERS: Final[dict[str, frozenset[str]]] = {
     "date": frozenset({"int"}),
@@ -50,17 +51,11 @@ class ParsedSchema:
 
     def definition(self, schema: Schema) -> Schema:
         """A schema with its name looked up, and a primitive type without a logical type as its name alone."""
-        while True:
-            if isinstance(schema, str):
-                return schema if schema in PRIMITIVES else self.named[schema]
-            if isinstance(schema, list):
-                return schema
-            kind = schema["type"]
-            if isinstance(kind, str) and kind in PRIMITIVES:
-                return schema if "logicalType" in schema else kind
-            if isinstance(kind, str) and kind in _COMPLEX:
-                return schema
-            schema = kind
+        if isinstance(schema, str):
+            return schema if schema in PRIMITIVES else self.named[schema]
+        if isinstance(schema, dict) and schema["type"] in PRIMITIVES and "logicalType" not in schema:
+            return schema["type"]
+        return schema
 
 
 def parse(text: str, referenced: Sequence[str] = ()) -> ParsedSchema:
@@ -69,31 +64,132 @@ def parse(text: str, referenced: Sequence[str] = ()) -> ParsedSchema:
     Raises:
         PoisonError: it is no Avro schema, or one whose values are not read (:mod:`~pykafka_wire.values.avro.input_limits`).
     """
-    fastavro = library("fastavro", "Avro")
     named: dict[str, Schema] = {}
     root: Schema = None
     try:
         for each in (*referenced, text):
-            root = fastavro.parse_schema(with_valid_logical_types(json.loads(each)), named_schemas=named)
+            parser = _Parser(named)
+            root = parser.schema(json.loads(each), "")
+            parser.check_names()
         check_limits(root, named)
-    except (ConnectorError, PoisonError):
-        raise
-    except Exception as error:  # a SchemaParseException, or whatever else an invalid schema makes the library raise
-        reason = f": {error}" if isinstance(error, (ValueError, fastavro.schema.SchemaParseException)) else ""
+    except (ValueError, RecursionError) as error:  # text that is not JSON, or nested deeper than Python goes
+        reason = f": {error}" if isinstance(error, ValueError) else ""
         raise PoisonError(f"its schema is not valid ({type(error).__name__}{reason})") from error
     return ParsedSchema(root=root, named=named)
 
 
-def with_valid_logical_types(schema: Any) -> Any:
-    """A schema's JSON without the logical types that are unknown or not valid: their values are those of the type beneath."""
-    if isinstance(schema, list):
-        return [with_valid_logical_types(each) for each in schema]
-    if not isinstance(schema, dict):
+class _Parser:
+    """Reads the JSON of one text as Apache Avro's Java library does, but for defaults, which are looked at where they are used.
+
+    In what it returns, each named type has its full name, each use of one is that name, and logical types that are unknown or not
+    valid are left out: their values are those of the type beneath.
+
+    Args:
+        named: the types by full name; those of the text are added.
+    """
+
+    def __init__(self, named: dict[str, Schema]) -> None:
+        self._named = named
+        #: Names that were used before they were defined.
+        self._early: set[str] = set()
+
+    def check_names(self) -> None:
+        """Raises PoisonError for a name that stands for no type."""
+        for name in self._early - self._named.keys():
+            raise _invalid(f"the type {name} is unknown")
+
+    def schema(self, found: Any, namespace: str) -> Schema:
+        """A part of the JSON; ``namespace`` is that of the named type around."""
+        if isinstance(found, str):
+            return self._reference(found, namespace)
+        if isinstance(found, list):
+            return self._union(found, namespace)
+        kind = found.get("type") if isinstance(found, dict) else None
+        if isinstance(kind, (dict, list)):
+            return self.schema(kind, namespace)
+        if not isinstance(kind, str):
+            raise _invalid("a type is neither a name nor an object with a type")
+        if kind in ("record", "error", "enum", "fixed"):
+            return self._named_type(_with_valid_logical_type(found), kind, namespace)
+        if kind in ("array", "map"):
+            inner = "items" if kind == "array" else "values"
+            return {**found, inner: self.schema(found.get(inner), namespace)}
+        return _with_valid_logical_type(found) if kind in PRIMITIVES else self._reference(kind, namespace)
+
+    def _reference(self, name: str, namespace: str) -> Schema:
+        if name in PRIMITIVES:
+            return name
+        full_name = _full_name(name, namespace)
+        if full_name in self._named:
+            return full_name
+        if name in self._named:  # of a type without a namespace: Java prints it by its name alone, wherever it is used
+            return name
+        self._early.add(full_name)
+        return full_name
+
+    def _union(self, found: list[Any], namespace: str) -> Schema:
+        branches = [self.schema(each, namespace) for each in found]
+        names = [each if isinstance(each, str) else _name_in_union(each) for each in branches]
+        if len(set(names)) < len(names):
+            raise _invalid("a union has a type twice")
+        return branches
+
+    def _named_type(self, found: dict[str, Any], kind: str, namespace: str) -> Schema:
+        own_namespace = found.get("namespace")
+        if not isinstance(found.get("name"), str):
+            raise _invalid(f"a {kind} has no name")
+        name = _full_name(found["name"], own_namespace if isinstance(own_namespace, str) else namespace)
+        if name in PRIMITIVES or not all(map(_NAME.fullmatch, name.split("."))):
+            raise _invalid(f"a {kind} cannot be named {name[:100]!r}")
+        made = {each: value for each, value in found.items() if each != "namespace"} | {"name": name}
+        known = self._named.setdefault(name, made)
+        if kind == "enum":
+            _check_symbols(made)
+        elif kind != "fixed":
+            made["fields"] = self._fields(name, found.get("fields"))
+        if known != made:
+            raise _invalid(f"the type {name} is defined twice, differently")
+        return made
+
+    def _fields(self, record: str, found: Any) -> list[dict[str, Any]]:
+        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+            raise _invalid(f"the record {record} has no fields")
+        names = [each.get("name") for each in found]
+        if not all(isinstance(each, str) and _NAME.fullmatch(each) for each in names) or len(set(names)) < len(names):
+            raise _invalid(
+                f"a field of the record {record} has no name, one that is not valid, or that of another field"
+            )
+        namespace = record.rpartition(".")[0]
+        return [{**each, "type": self.schema(each.get("type"), namespace)} for each in found]
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name.removeprefix(".") if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _name_in_union(branch: Schema) -> str:
+    """What no two branches may share."""
+    if isinstance(branch, list):
+        raise _invalid("a union has a union as a branch")
+    return str(branch.get("name") or branch["type"])
+
+
+def _check_symbols(enum: dict[str, Any]) -> None:
+    symbols = enum.get("symbols")
+    if not isinstance(symbols, list) or not all(isinstance(each, str) and _NAME.fullmatch(each) for each in symbols):
+        raise _invalid(f"the enum {enum['name']} has no symbols, or one that is no name")
+    if len(set(symbols)) < len(symbols) or enum.get("default", symbols and symbols[0]) not in symbols:
+        raise _invalid(f"the enum {enum['name']} has a symbol twice, or a default that is none of its symbols")
+
+
+def _invalid(reason: str) -> PoisonError:
+    return PoisonError(f"its schema is not valid: {reason}")
+
+
+def _with_valid_logical_type(schema: dict[str, Any]) -> dict[str, Any]:
+    if "logicalType" not in schema or _is_valid(schema):
         return schema
-    found = {name: each if name == "default" else with_valid_logical_types(each) for name, each in schema.items()}
-    if "logicalType" in found and not _is_valid(found):
-        del found["logicalType"]
-    return found
+    return {name: each for name, each in schema.items() if name != "logicalType"}
 
 
 def _is_valid(schema: dict[str, Any]) -> bool:

@@ -291,3 +291,66 @@ def test_hand_made_pairs_of_schemas(java: None) -> None:
     assert counts["values read in columns"] == counts["values read"] > len(PAIRS)
     assert counts["pairs rejected"] >= 2
     assert counts["values rejected"] > 2 * N_WHOLE
+
+
+F = {"type": "fixed", "name": "F", "size": 1}
+NO_NAMESPACE = {**F, "namespace": ""}
+
+
+def record_of(name: str, *types: Any, **more: Any) -> dict[str, Any]:
+    return record(*({"name": f"f{nth}", "type": each} for nth, each in enumerate(types)), name=name, **more)
+
+
+#: Each with a value. The Java library takes all of them; the first ones are as its own toString prints them.
+VALID: list[tuple[Any, bytes]] = [
+    (record_of("n.R", NO_NAMESPACE, "F"), b"ab"),
+    (record_of("n.R", record_of("S", "int", namespace=""), ["null", "S"]), b"\x02\x02\x04"),
+    (record_of("n.R", record_of("S", F, namespace=""), "F"), b"ab"),
+    (record_of("n.R", NO_NAMESPACE, {**F, "size": 2}, "F", "n.F"), b"abbccdd"),
+    (record_of("n.R", F, {"type": "F"}, {"type": "n.F"}), b"abc"),
+    (record_of("n.R", "F", "n.F", F), b"abc"),
+    (record_of("n.R", F, F), b"ab"),
+    (record_of("R", {**F, "name": "n.F"}, ["null", "n.F"], ["null", "F"], namespace="n"), b"a\x02b\x00"),
+    (record_of("R", "int", namespace=5), b"\x02"),
+    (record_of("ä.Ö", {"type": "enum", "name": "E", "symbols": ["ß"]}), b"\x00"),
+    (record_of("n.R", {"type": "array", "items": {"type": "R2"}}, record_of("R2", "int")), b"\x02\x04\x00\x06"),
+]
+#: The Java library rejects these.
+INVALID: list[Any] = [
+    "F",
+    5,
+    {},
+    {"type": "F"},
+    {"type": "array"},
+    {"type": "map", "values": "F"},
+    record_of("n.R", "F"),
+    record_of("n.R", NO_NAMESPACE, "n.F"),
+    record_of("n.R", record_of("m.S", "F"), F),
+    record_of("n.R", F, {**F, "size": 2}),
+    record_of("n.R", [["null"], "int"]),
+    record_of("n.R", ["int", {"type": "int", "logicalType": "date"}]),
+    record_of("n.R", {"type": "enum", "name": "E", "symbols": ["a", "a"]}),
+    record_of("n.R", {"type": "enum", "name": "E", "symbols": ["a"], "default": "b"}),
+    record_of("n.R", {"type": "enum", "name": "E", "symbols": ["a-b"]}),
+    *(record_of(name, "int") for name in ("int", "1a", "a-b", "n..R", "")),
+    record(field("a"), field("a")),
+    record(field("a b")),
+    {"type": "record", "name": "R"},
+    {"type": "record", "fields": []},
+    {"type": "fixed", "name": "F"},
+]
+
+
+def test_schemas_are_valid_as_for_the_java_library(java: None) -> None:
+    counts: Counter[str] = Counter()
+    cases = [Case(schema, None, [payload]) for schema, payload in VALID] + [Case(each, None, []) for each in INVALID]
+    # An integer is a double's default, however the double is written.
+    plain = record(field("a"))
+    for double in ("double", {"type": "double"}, {"type": "double", "logicalType": "unknown"}):
+        cases.append(Case(plain, record(field("a"), {"name": "b", "type": double, "default": 1}), [b"\x02"]))
+    with java_library() as ask:
+        for number, (case, answer) in enumerate(zip(cases, ask(cases), strict=True)):
+            check_java(case, answer, number, counts)
+            assert isinstance(answer, str) == bool(Reading(case).reason), (number, case, answer)
+    assert counts["pairs rejected"] == len(INVALID)
+    assert counts["values read"] == counts["values read in columns"] == len(VALID) + 3
