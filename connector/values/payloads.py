@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pykafka_wire.wire.records.arrays import to_arrow
+
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -39,6 +41,19 @@ class Payloads:
 
     def __getitem__(self, row: int) -> bytes:
         return self.data[self.starts[row] : self.ends[row]].tobytes()
+
+    def array(self) -> Any:
+        """pa.BinaryArray; a view where the values follow each other without a gap."""
+        starts, ends = self.starts, self.ends
+        data = pa.py_buffer(self.data)
+        if len(starts) == 0 or (starts[1:] == ends[:-1]).all():
+            edges = np.concatenate([starts[:1], ends]).astype(np.int32)
+            return pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(edges), data])
+        edges = np.empty(2 * len(starts), dtype=np.int32)
+        edges[0::2], edges[1::2] = starts, ends
+        # Elements alternate between a value and the gap before the next one.
+        everything = pa.Array.from_buffers(pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), data])
+        return everything.take(to_arrow(np.arange(0, len(edges) - 1, 2, dtype=np.int32)))
 
     def take(self, index: Ints) -> Payloads:
         """The values at ``index``, which ascends; no bytes are copied."""

@@ -28,7 +28,7 @@ class Text:
         """pa.StringArray, and bool[n]: the rows that are not UTF-8."""
         n_rows = len(payloads)
         left = np.zeros(n_rows, dtype=np.bool_)
-        column = _side_by_side(payloads)
+        column = payloads.array()
         try:
             return column.cast(pa.string()), left  # which checks all of them
         except pa.ArrowInvalid:
@@ -48,14 +48,6 @@ class Text:
 
     def encode(self, value: Any) -> bytes:
         return str(value).encode()
-
-
-def _side_by_side(payloads: Payloads) -> Any:
-    """The payloads as a pa.BinaryArray, a view where they lie side by side."""
-    if len(payloads) and not (payloads.ends[:-1] == payloads.starts[1:]).all():
-        return binary_array([payloads[row] for row in range(len(payloads))])
-    bounds = np.append(payloads.starts, payloads.ends[-1:] if len(payloads) else 0).astype(np.int32)
-    return pa.Array.from_buffers(pa.binary(), len(payloads), [None, pa.py_buffer(bounds), pa.py_buffer(payloads.data)])
 
 
 def _is_utf8(value: bytes) -> bool:

@@ -5,10 +5,13 @@ Owns the check of a column's type against a schema. What fits, and how, is in :m
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
-from pykafka_wire.values.avro.schema import ParsedSchema
+from pykafka_wire.values.avro.schema import ParsedSchema, kind_of
 from pykafka_wire.values.avro.write_plan import WritePlan
+from pykafka_wire.values.avro.write_steps import DecimalNumber, Required, Text
 from pykafka_wire.values.step_writing import StepWriter, refuse
 
 
@@ -17,7 +20,7 @@ class ColumnWriter(StepWriter):
 
     Args:
         column_type: of the columns.
-        prefix: the bytes before each value, such as Confluent's frame.
+        prefix: Confluent's frame before each value, if there is one.
 
     Raises:
         SchemaError: the schema cannot hold such a column.
@@ -27,4 +30,8 @@ class ColumnWriter(StepWriter):
         plan = WritePlan(schema)
         step = plan.step(schema.root, column_type, "")
         refuse(plan.problems, column_type, "Avro")
+        if prefix and kind_of(schema.definition(schema.root)) == "bytes":
+            # Behind a frame, Confluent's serializers write the type bytes without its length.
+            assert isinstance(step, Required) and isinstance(step.step, (Text, DecimalNumber))
+            step = replace(step, step=replace(step.step, has_length=False))
         super().__init__(step, prefix)

@@ -12,17 +12,19 @@ import pyarrow as pa
 from pykafka_wire.column_selection import WHOLE, Selection
 from pykafka_wire.errors import OptionError, PoisonError
 from pykafka_wire.values.avro.column_decoder import decode
+from pykafka_wire.values.avro.defaults import encode_long
 from pykafka_wire.values.avro.plan import Plan
 from pykafka_wire.values.avro.resolution import resolved
 from pykafka_wire.values.avro.row_reader import reader_of
 from pykafka_wire.values.avro.scalar_steps import Step
-from pykafka_wire.values.avro.schema import ParsedSchema, parse
+from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, parse
 from pykafka_wire.values.avro.types import arrow_type
 from pykafka_wire.values.payloads import Flags, Payloads
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
+from pykafka_wire.wire.records.pieces import Octets, byte_lengths, counts, joined
 
 if TYPE_CHECKING:
     from pykafka_wire.values.avro.column_writer import ColumnWriter
@@ -92,14 +94,29 @@ def _schema(schema: Schema | str) -> Schema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
-    """Reads what was written with one schema: in columns by ``step``, one by one by ``read_one``."""
+    """Reads what was written with one schema: in columns by ``step``, one by one by ``read_whole``.
+
+    Attributes:
+        lacks_length: whether values are bytes alone, without their length: behind a frame, Confluent's serializers write the type
+            bytes so, whatever its logical type (``AbstractKafkaAvroSerializer``).
+    """
 
     step: Step
     column_type: pa.DataType
-    read_one: Callable[[bytes], Any]
+    read_whole: Callable[[bytes], Any]
+    lacks_length: bool
+
+    def read_one(self, payload: bytes) -> Any:
+        return self.read_whole(encode_long(len(payload)) + payload if self.lacks_length else payload)
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
-        return decode(payloads, self.step, self.column_type)
+        return decode(_with_lengths(payloads) if self.lacks_length else payloads, self.step, self.column_type)
+
+
+def _with_lengths(payloads: Payloads) -> Payloads:
+    """Values of the type bytes with their lengths before them, as Avro's specification has them."""
+    values = payloads.array()
+    return Payloads.of(joined([*counts(byte_lengths(values)), Octets(values)], len(values)))
 
 
 @cached
@@ -116,7 +133,8 @@ def _reader(registry: Registry | None, schema: Schema, read: Schema | None, colu
     if plan.left:
         places = ", ".join(plan.left[:_MAX_PLACES]) + (", …" if len(plan.left) > _MAX_PLACES else "")
         logger.info("Avro values that hold %s are read one by one, not in columns, as %s", places, column_type)
-    return _Reader(step=step, column_type=column_type, read_one=read_one)
+    lacks_length = registry is not None and kind_of(written.definition(written.root)) == "bytes"
+    return _Reader(step=step, column_type=column_type, read_whole=read_one, lacks_length=lacks_length)
 
 
 @cached

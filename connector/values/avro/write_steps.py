@@ -161,13 +161,14 @@ class Floating:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """string and bytes: a length, and the bytes."""
+    """string and bytes: a length, unless it is to be left out, and the bytes."""
 
+    has_length: bool = True
     is_flat: ClassVar[bool] = True
 
     def write(self, column: Any, misfits: Misfits) -> list[Piece]:
         array = binary(column)
-        return [*counts(byte_lengths(array)), Octets(array)]
+        return [*(counts(byte_lengths(array)) if self.has_length else ()), Octets(array)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,11 +230,13 @@ class DecimalNumber:
     Attributes:
         type: the Arrow type of the schema's precision and scale.
         size: of a fixed; None for bytes, whose size is the least that holds the number.
+        has_length: whether the size of bytes stands before them.
     """
 
     path: str
     type: pa.DataType
     size: int | None
+    has_length: bool = True
     is_flat: ClassVar[bool] = True
 
     def write(self, column: Any, misfits: Misfits) -> list[Piece]:
@@ -248,7 +251,7 @@ class DecimalNumber:
         pieces: list[Piece] = []
         if self.size is None:
             sizes = _n_bytes(low ^ sign, high ^ sign)
-            pieces += varints(sizes)
+            pieces += varints(sizes) if self.has_length else ()
         else:
             for first in range(0, self.size - 16, 8):
                 n_bytes = min(8, self.size - 16 - first)

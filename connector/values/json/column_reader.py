@@ -19,7 +19,7 @@ import pyarrow as pa
 from pykafka_wire.errors import PoisonError
 from pykafka_wire.values.arrow_conversion import conversion_to
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError, NotInColumnsError, column_type_of
-from pykafka_wire.values.json.document_blocks import Block, BlockError, documents_of, object_bounds
+from pykafka_wire.values.json.document_blocks import Block, BlockError, object_bounds
 from pykafka_wire.values.json.flat_reading import FlatReader
 from pykafka_wire.values.json.reading import parse_json
 from pykafka_wire.values.parts import in_order, joined
@@ -101,7 +101,7 @@ class JsonReader:
 
     def _in_blocks(self, payloads: Payloads, whole: Flags) -> Any:
         """The documents in one column, by pyarrow's reader; ``whole`` becomes False for those that are left."""
-        documents, sizes = documents_of(payloads), payloads.ends - payloads.starts
+        documents, sizes = payloads.array(), payloads.ends - payloads.starts
         scale = self.plan.decimal_scale if self.plan.has_decimals else None
         columns: list[Any] = []
         pace = _Pace(n_rows=self._max_rows)

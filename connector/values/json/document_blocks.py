@@ -100,20 +100,6 @@ def _is_deep(document: bytes) -> bool:
     return bool(np.cumsum(steps, out=steps).max() > _MAX_DEPTH)
 
 
-def documents_of(payloads: Payloads) -> Any:
-    """pa.BinaryArray of the payloads; a view where they follow each other without a gap."""
-    starts, ends = payloads.starts, payloads.ends
-    data = pa.py_buffer(payloads.data)
-    if len(starts) == 0 or (starts[1:] == ends[:-1]).all():
-        edges = np.concatenate([starts[:1], ends]).astype(np.int32)
-        return pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(edges), data])
-    edges = np.empty(2 * len(starts), dtype=np.int32)
-    edges[0::2], edges[1::2] = starts, ends
-    # Elements alternate between a payload and the gap before the next one.
-    everything = pa.Array.from_buffers(pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), data])
-    return everything.take(to_arrow(np.arange(0, len(edges) - 1, 2, dtype=np.int32)))
-
-
 class Block:
     """Documents joined to one text, which the parser reads at once.
 

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError
-from pykafka_wire.values.json.document_blocks import documents_of
 from pykafka_wire.values.json.flat_objects import Layout, UnreadableError, are_plain, layout_of, read_flat
 from pykafka_wire.values.payloads import Ints, Payloads
 
@@ -46,7 +45,7 @@ class FlatReader:
         parts: list[tuple[Ints, Any]] = []
         if self._types is None or self._n_in_vain >= _MAX_IN_VAIN or len(rows) < _MIN_ROWS:
             return parts, rows
-        documents = Payloads.of(documents_of(payloads.take(rows)))  # without the frames between them
+        documents = Payloads.of(payloads.take(rows).array())  # without the frames between them
         # The others are left out from the beginning, so that all that are read begin alike.
         plain = are_plain(documents)
         left, n_least = np.flatnonzero(plain), max(_MIN_ROWS, len(rows) // _MIN_SHARE)

@@ -6,6 +6,7 @@ import json
 import logging
 import uuid
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pykafka_wire.values import Registry, Schema
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, read_column
 from pykafka_wire.values.registry.client import Reference
+from pykafka_wire.values.registry.schemas import WriterSchema
 from pykafka_wire.values.registry.wire_format import encode_frame
 from tests.conformance.avro_cases import long
 from tests.connector.values.scripted_registry import scripted_registry
@@ -80,6 +82,50 @@ def test_schemas_of_ids_and_guids_in_one_column_are_resolved_to_a_readers_schema
     assert not found.reasons
     first, second = {"number": 7, "item": None}, {"number": 1 << 40, "item": {"sku": "hi"}}
     assert found.column.to_pylist() == [first, second, None, first, first] * 100
+
+
+def test_bytes_at_the_top_are_all_that_follows_a_frame() -> None:
+    number = '{"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}'
+    with scripted_registry(
+        {
+            "/schemas/ids/1": {"schema": number},
+            "/schemas/ids/2": {"schema": '["null", "bytes"]'},
+            "/schemas/ids/3": {"schema": '"bytes"'},
+        }
+    ) as url:
+        registry = Registry(url)
+        rows = [
+            encode_frame(1, b"\1\0"),
+            encode_frame(1, b"\xff"),
+            None,
+            encode_frame(2, b"\2\2\7"),
+            encode_frame(1, b""),
+        ]
+        union = Converter(format=Avro(registry=registry), type=pa.binary())(pa.array(rows[3:4]))
+        assert union.to_pylist() == [b"\7"]
+        numbers = read_column(Avro(registry=registry), pa.decimal128(9, 2), pa.array(rows[:3] + rows[4:]))
+        assert numbers.column.to_pylist() == [Decimal("2.56"), Decimal("-0.01"), None, None]
+        assert list(numbers.reasons) == [3]
+        # A reader's schema may have another type: string as promotion, or a union.
+        for read, expected in (('"string"', ["ab", ""]), ('["null", "bytes"]', [b"ab", b""])):
+            found = Converter(
+                format=Avro(registry=Registry(url, timeout_s=9), reader_schema=read),
+                type=pa.string() if read == '"string"' else pa.binary(),
+            )
+            for values in ([b"ab", b""], [b"ab", b""] * 100):
+                rows = [encode_frame(3, each) for each in values]
+                assert found(pa.array(rows)).to_pylist() == expected * (len(values) // 2)
+        writer = WriterSchema(schema_id=1, schema=Schema(kind="AVRO", text=number))
+        column = pa.array([Decimal("2.56"), None, Decimal("-0.01")], pa.decimal128(9, 2))
+        written = Converter(format=Avro(registry=registry, writer=writer), type=None)(column)
+        assert written.to_pylist() == [encode_frame(1, b"\1\0"), None, encode_frame(1, b"\xff")]
+    # Without a frame the length is there, as the specification has it.
+    plain = Avro(reader_schema=number, writer=WriterSchema(schema_id=None, schema=writer.schema))
+    assert Converter(format=plain, type=None)(column).to_pylist() == [b"\4\1\0", None, b"\2\xff"]
+    assert Converter(format=plain, type=column.type)(pa.array([b"\4\1\0", b"\2\xff"])).to_pylist() == [
+        Decimal("2.56"),
+        Decimal("-0.01"),
+    ]
 
 
 def test_a_schema_that_is_not_valid_is_an_error_of_the_option(registry: Registry) -> None:

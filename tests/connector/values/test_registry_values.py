@@ -143,6 +143,25 @@ def test_avro_written_here_is_read_by_confluents_deserializer(
     assert WriterSchema.of(registry, "AVRO", subject, None).schema_id == value_format.writer.schema_id
 
 
+@pytest.mark.parametrize("bytes_schema", ['"bytes"', '{"type": "bytes"}'])
+def test_bytes_at_the_top_have_no_length_in_both_directions(
+    bytes_schema: str, registry: Registry, confluent: SchemaRegistryClient, subject: str
+) -> None:
+    values = [b"\0\xff", b"", b"\x02a", b"x" * 300, None]
+    serializer = AvroSerializer(confluent, bytes_schema)
+    written = [None if each is None else serializer(each, context(subject)) for each in values]
+    assert decoded(Avro(registry=registry), pa.binary(), written) == values
+    value_format = Avro(registry=registry, writer=WriterSchema.of(registry, "AVRO", subject, bytes_schema))
+    ours = encoded(value_format, pa.array(values, pa.binary()))
+    # Behind the frames: this registry tells apart the texts of a schema.
+    assert [each and each[5:] for each in ours] == [each and each[5:] for each in written]
+    deserializer = AvroDeserializer(confluent)
+    whole = [
+        (value, frame) for value, frame in zip(values, ours, strict=True) if value
+    ]  # it refuses a frame without bytes
+    assert [deserializer(frame, context(subject)) for _, frame in whole] == [value for value, _ in whole]
+
+
 def test_avro_references_are_followed(registry: Registry, confluent: SchemaRegistryClient, subject: str) -> None:
     money = {"type": "record", "name": "shop.Money", "fields": [{"name": "cents", "type": "long"}]}
     confluent.register_schema(f"{subject}-money", ConfluentSchema(json.dumps(money), "AVRO"))
