@@ -52,7 +52,7 @@ class Registry:
         timeout_s: for each attempt; there are three for each address.
         tls: the settings ``ssl.*`` of Kafka's clients, for trust stores, client certificates and protocols; instead of ``ca_file``.
         sasl: the settings ``sasl.*`` of Kafka's clients, whose user and password, or bearer tokens, the registry accepts too.
-        extra_headers: names and values of further HTTP headers; none of them a secret.
+        extra_headers: names and values of further HTTP headers, none of them a secret; sent to these addresses alone.
         proxy: ``http://host:port`` of an HTTP proxy; None for that of the environment, if any.
     """
 

@@ -66,7 +66,9 @@ def _first_answer(registry: Registry, method: str, path: str, body: dict[str, An
         proxy = registry.proxy or environment_proxy(url)
         through = "" if proxy is None else f" (through the proxy {_without_user(proxy)[0]})"
         try:
-            pool = _pool(os.getpid(), context, registry.timeout_s, proxy)
+            pool = _pool(
+                os.getpid(), context, registry.timeout_s, proxy, tuple(name for name, _ in registry.extra_headers)
+            )
             answer = pool.request(method, url + path, json=body, headers=headers, preload_content=False)
             try:
                 content = _content(answer, time.monotonic() + registry.timeout_s)
@@ -112,8 +114,12 @@ def _tls_context(registry: Registry) -> ssl.SSLContext:
 
 
 @lru_cache(maxsize=16)
-def _pool(pid: int, context: ssl.SSLContext, timeout_s: float, proxy: str | None) -> Any:
-    """This process's connections, through a proxy or straight; a forked process has its own."""
+def _pool(pid: int, context: ssl.SSLContext, timeout_s: float, proxy: str | None, own_headers: tuple[str, ...]) -> Any:
+    """This process's connections, through a proxy or straight; a forked process has its own.
+
+    Args:
+        own_headers: names that another host, to which the registry redirects, does not get, as it does not get credentials.
+    """
     urllib3 = library("urllib3", "a schema registry")
     retries = urllib3.Retry(
         total=2,
@@ -122,6 +128,7 @@ def _pool(pid: int, context: ssl.SSLContext, timeout_s: float, proxy: str | None
         allowed_methods=None,
         raise_on_status=False,
         respect_retry_after_header=False,  # a server may ask for an hour
+        remove_headers_on_redirect={*urllib3.Retry.DEFAULT_REMOVE_HEADERS_ON_REDIRECT, *own_headers},
     )
     settings = {
         "ssl_context": context,

@@ -58,7 +58,13 @@ def schema_of(registry: Registry, schema_id: SchemaId, kind: str) -> Schema:
         RegistryError: the registry does not answer.
     """
     number = schema_id.id
-    schema = registry.by_id(number) if isinstance(number, int) else registry.by_guid(number)
+    is_id = isinstance(number, int)
+    try:
+        schema = registry.by_id(number) if isinstance(number, int) else registry.by_guid(number)
+    except PoisonError as error:
+        raise PoisonError(
+            f"its schema with the {'id' if is_id else 'GUID'} {number} in {registry.url}: {error}"
+        ) from error
     if schema.kind != kind:
         raise PoisonError(f"its schema, {schema_id.id}, is {schema.kind} and not {kind}")
     return schema

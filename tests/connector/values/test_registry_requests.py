@@ -189,6 +189,39 @@ def test_the_registry_sees_the_user_the_token_and_confluent_clouds_headers(front
     assert (second["authorization"], second["target-sr-cluster"]) == ("Bearer t0ken", "lsrc-1")
 
 
+def test_a_redirect_to_another_host_takes_no_credentials_along(front: RegistryFront) -> None:
+    with registry_front() as other:
+        other.answers["/schemas/ids/7"] = front.answers["/schemas/ids/7"]
+        front.answers["/schemas/ids/7"] = Answer(status=307, headers={"Location": f"{other.url}/schemas/ids/7"})
+        options = {"bearer__auth__identity__pool__id": "pool-1", "bearer__auth__logical__cluster": "lsrc-1"}
+        registry(front, bearer__auth__token="t0ken", **options).by_id(7)
+    sent = {name.lower() for name in front.headers[0]}
+    assert {"authorization", "confluent-identity-pool-id", "target-sr-cluster"} <= sent
+    assert sent - {name.lower() for name in other.headers[0]} == {
+        "authorization",
+        "confluent-identity-pool-id",
+        "target-sr-cluster",
+    }
+
+
+def test_a_redirect_within_the_registry_is_followed_with_its_credentials(front: RegistryFront) -> None:
+    front.answers["/schemas/ids/8"] = Answer(status=307, headers={"Location": f"{front.url}/schemas/ids/7"})
+    registry(front, bearer__auth__token="t0ken", bearer__auth__identity__pool__id="pool-1").by_id(8)
+    assert [each["Confluent-Identity-Pool-Id"] for each in front.headers] == ["pool-1", "pool-1"]
+
+
+def test_an_unknown_schema_is_named_with_its_registry(front: RegistryFront) -> None:
+    guid = uuid.uuid4()
+    rows = pa.array([b"\0\0\0\0\x2a\2", b"\2"], pa.binary())
+    headers = pa.array([None, b"\1" + guid.bytes], pa.binary())
+    found = read_column(Avro(registry=registry(front)), ID_TYPE, rows, schema_headers=headers)
+    unknown = "the registry has no such schema: Schema not found (HTTP 404, 40403)"
+    assert found.reasons == {
+        0: f"its schema with the id 42 in {front.url}: {unknown}",
+        1: f"its schema with the GUID {guid} in {front.url}: {unknown}",
+    }
+
+
 def test_tokens_by_client_credentials_and_a_new_one_for_a_rejected_one(front: RegistryFront, tmp_path: Path) -> None:
     with Issuer(tmp_path).serving() as issuer:
         client = {
