@@ -70,3 +70,17 @@ class RowReader:
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
         """Nulls, and True for each row."""
         return pa.nulls(len(payloads), self.column_type), np.ones(len(payloads), dtype=np.bool_)
+
+
+def are_utf8(texts: Any) -> Flags:
+    """bool[n]: which elements of a pa.StringArray are UTF-8 or null; Spark's strings, for one, may hold anything."""
+    flags = np.ones(len(texts), dtype=np.bool_)
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        for nth, each in enumerate(texts.cast(pa.binary()).to_pylist()):
+            try:
+                (each or b"").decode()
+            except UnicodeDecodeError:
+                flags[nth] = False
+    return flags

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.values.avro.lanes import Lanes
-from pykafka_wire.values.payloads import Flags, Ints
+from pykafka_wire.values.payloads import Flags, Ints, are_utf8
 from pykafka_wire.wire.records.arrays import to_arrow
 
 _MIN_LONG: Final = -(1 << 63)
@@ -181,7 +181,7 @@ class Text(Step):
     def read(self, lanes: Lanes) -> Any:
         found = lanes.slices(lanes.lengths(), pa.string() if self.is_utf8 else self.type)
         if self.is_utf8:
-            lanes.fail(~_are_utf8(found))
+            lanes.fail(~are_utf8(found))
         return found if found.type == self.type else found.view(self.type)
 
     def skip(self, lanes: Lanes) -> None:
@@ -301,19 +301,6 @@ def _booleans(flags: Flags) -> Any:
 def bits(flags: Flags) -> npt.NDArray[np.uint8]:
     """A validity bitmap, or the buffer of booleans."""
     return np.packbits(flags, bitorder="little")
-
-
-def _are_utf8(texts: Any) -> Flags:
-    flags = np.ones(len(texts), dtype=np.bool_)
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
-        for nth, each in enumerate(texts.view(pa.binary())):
-            try:
-                each.as_py().decode()
-            except UnicodeDecodeError:
-                flags[nth] = False
-    return flags
 
 
 def _out_of_range(high: Ints, low: npt.NDArray[np.uint64], bound: int) -> Flags:

@@ -23,6 +23,8 @@ from pykafka_wire.wire.records.arrays import binary_array
 
 #: Spark's decimals have 38 digits at most.
 _MAX_DIGITS: Final = 38
+#: Of a fixed. Larger ones are not read, either (:mod:`~pykafka_wire.values.avro.row_reader`).
+_MAX_DECIMAL_BYTES: Final = 128
 _FLOAT_BITS: Final = 24
 _DOUBLE_BITS: Final = 53
 #: Microseconds of Spark's timestamps to the unit of a logical type: (multiply, divide). A long without one is in
@@ -93,10 +95,7 @@ class WritePlan:
             return None
         if pa.types.is_floating(column) and kind_of(schema) != ("double" if pa.types.is_float64(column) else "float"):
             return None
-        if pa.types.is_decimal(column) and (schema.get("precision"), schema.get("scale", 0)) != (
-            column.precision,
-            column.scale,
-        ):
+        if pa.types.is_decimal(column) and not _is_decimal(schema, column.precision, column.scale):
             return None
         attempt = WritePlan(self._schema)
         step = attempt._value(schema, column, path)
@@ -120,7 +119,7 @@ class WritePlan:
             return steps.Items(item=item)
         if kind == "map" and is_a.is_map(column) and _is_text(column.key_type):
             item = self.step(schema["values"], column.item_type, f"{path}{{}}")
-            return steps.Items(item=item, key=steps.Text())
+            return steps.Items(item=item, key=steps.Text(path=_within(path, "key")))
         found: Step | None = None
         if kind == "boolean" and is_a.is_boolean(column):
             found = steps.Boolean()
@@ -133,7 +132,7 @@ class WritePlan:
             found = steps.Enum(path=path, symbols=symbols)
         elif logical == "decimal" and is_a.is_decimal(column):
             digits, scale = min(schema["precision"], _MAX_DIGITS), schema.get("scale", 0)
-            if scale <= _MAX_DIGITS:
+            if scale <= _MAX_DIGITS and schema.get("size", 0) <= _MAX_DECIMAL_BYTES:
                 found = steps.DecimalNumber(path=path, type=pa.decimal128(digits, scale), size=schema.get("size"))
         elif kind == "fixed":
             if is_a.is_binary(column) or is_a.is_large_binary(column):
@@ -143,7 +142,7 @@ class WritePlan:
         elif (kind == "string" and _is_text(column)) or (
             kind == "bytes" and (is_a.is_binary(column) or is_a.is_large_binary(column))
         ):
-            found = steps.Text()
+            found = steps.Text(path=path)
         return found or self._misfit(path, column, schema, "cast the column, or change the schema")
 
     def _record(self, schema: Schema, column: pa.DataType, path: str) -> Step:
@@ -270,6 +269,7 @@ def _shown(schema: Schema) -> str:
         return schema
     logical = logical_of(schema)
     if logical == "decimal":
-        return f"{kind_of(schema)} decimal({schema['precision']},{schema.get('scale', 0)})"
+        size = f" of {schema['size']} bytes" if kind_of(schema) == "fixed" else ""
+        return f"{kind_of(schema)} decimal({schema['precision']},{schema.get('scale', 0)}){size}"
     name = schema.get("name")
     return " ".join(each for each in (kind_of(schema), str(name) if name else "", logical) if each)

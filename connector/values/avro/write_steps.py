@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pykafka_wire.values.payloads import are_utf8
 from pykafka_wire.values.step_writing import Misfits, binary, fixed_width, rescaled
 from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
 from pykafka_wire.wire.records.pieces import (
@@ -163,10 +164,12 @@ class Floating:
 class Text:
     """string and bytes: a length, unless it is to be left out, and the bytes."""
 
+    path: str
     has_length: bool = True
     is_flat: ClassVar[bool] = True
 
     def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+        _check_text(column, self.path, misfits)
         array = binary(column)
         return [*(counts(byte_lengths(array)) if self.has_length else ()), Octets(array)]
 
@@ -194,9 +197,9 @@ class Uuid:
 
     def write(self, column: Any, misfits: Misfits) -> list[Piece]:
         found: list[bytes] = []
-        for row, text in enumerate(column.to_pylist()):
+        for row, text in enumerate(binary(column).to_pylist()):
             try:
-                found.append(b"" if text is None else uuid.UUID(text).bytes)
+                found.append(b"" if text is None else uuid.UUID(text.decode()).bytes)
             except ValueError:
                 misfits.add(np.array([row]), self.path, "text that is not a uuid")
                 found.append(b"")
@@ -338,6 +341,14 @@ class Members:
         if self.null_branch is None and free.any():
             misfits.add(np.flatnonzero(free), self.path, "null, which the schema's union does not have")
         return varints(chosen) + pieces
+
+
+def _check_text(column: Any, path: str, misfits: Misfits) -> None:
+    """Reports texts that are not UTF-8."""
+    if not pa.types.is_binary(column.type) and not pa.types.is_large_binary(column.type):
+        wrong = ~are_utf8(column)
+        if wrong.any():
+            misfits.add(np.flatnonzero(wrong), path, "text that is not UTF-8")
 
 
 def _n_bytes(low: Any, high: Any) -> Ints:

@@ -201,6 +201,8 @@ def _list(column: Any) -> _Text:
 
 
 def _keys(keys: Any) -> Any:
+    if pa.types.is_floating(keys.type):
+        return _Text(b'"', _float(keys, quote=b""), b'"').joined()
     text = _text(keys)
     return text.joined() if text.before else _Text(b'"', text.array, b'"').joined()
 
@@ -222,8 +224,8 @@ def _escaped(column: Any) -> Any:
     return column
 
 
-def _float(column: Any) -> Any:
-    """With a point or an exponent, and as text what JSON has no number for: NaN and the infinities."""
+def _float(column: Any, quote: bytes = b'"') -> Any:
+    """With a point or an exponent, and between quotes what JSON has no number for: NaN and the infinities."""
     texts = column.cast(pa.string())
     is_whole = pc.equal(column, pc.trunc(column))
     if pc.any(is_whole).as_py():
@@ -235,8 +237,8 @@ def _float(column: Any) -> Any:
     if pc.all(finite).as_py() in (True, None):
         return texts
     numbers = column.cast(pa.float64())
-    names = pc.if_else(pc.is_nan(numbers), _scalar(b'"NaN"'), _scalar(b'"Infinity"'))
-    names = pc.if_else(pc.less(numbers, _ZERO), _scalar(b'"-Infinity"'), names)
+    nan, infinity, negative = (_scalar(quote + name + quote) for name in (b"NaN", b"Infinity", b"-Infinity"))
+    names = pc.if_else(pc.is_nan(numbers), nan, pc.if_else(pc.less(numbers, _ZERO), negative, infinity))
     return pc.if_else(finite, texts, names)
 
 

@@ -91,6 +91,7 @@ def _validate(registry: Registry, schema: Schema, value: Any) -> None:
 @cached
 def _validator(registry: Registry, schema: Schema) -> Any:
     library("jsonschema", "JSON Schema")
+    from jsonschema import Draft7Validator
     from jsonschema.validators import extend, validator_for
     from referencing import Registry as References
     from referencing import Resource
@@ -102,7 +103,7 @@ def _validator(registry: Registry, schema: Schema) -> Any:
         for name, text in referenced(registry, schema).items():
             known = known.with_resource(name, Resource.from_contents(parse_json(text), default_specification=DRAFT7))
         document = parse_json(schema.text)
-        cls = validator_for(document)
+        cls = validator_for(document, default=Draft7Validator)  # Confluent's own, where a schema names no draft
         types = cls.TYPE_CHECKER.redefine("integer", lambda _, value: _is_integer(value))
         return extend(cls, {"multipleOf": _multiple_of, "uniqueItems": _unique_items}, type_checker=types)(
             document, registry=known

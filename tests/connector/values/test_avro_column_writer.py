@@ -355,6 +355,50 @@ def test_what_a_value_does_not_fit(schema: Any, column: Any, reason: str) -> Non
     assert misfits(schema, column) == {0: reason}
 
 
+def not_utf8(n: int) -> Any:
+    """A StringArray as Spark may have it: "a", bytes that are not UTF-8, "b" and so on."""
+    return pa.array([(b"a", b"\xff", b"b")[nth % 3] for nth in range(n)], pa.binary()).view(pa.string())
+
+
+def test_text_that_is_not_utf8_is_named_by_its_row() -> None:
+    assert misfits("string", not_utf8(3)) == {1: "text that is not UTF-8"}
+    texts = not_utf8(3)
+    optional = pa.StructArray.from_arrays([texts, pa.array([1, 2, 3])], ["text", "id"])
+    schema = record_of("R", text=["null", "string"], id="long")
+    assert misfits(schema, optional) == {1: "text: text that is not UTF-8"}
+    items = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), texts)
+    assert misfits({"type": "array", "items": "string"}, items) == {0: "[]: text that is not UTF-8"}
+    keys = pa.MapArray.from_arrays(pa.array([0, 1, 3], pa.int32()), texts, pa.array([1, 2, 3]))
+    assert misfits({"type": "map", "values": "long"}, keys) == {1: "key: text that is not UTF-8"}
+    assert misfits({"type": "enum", "name": "E", "symbols": ["a", "b"]}, texts).keys() == {1}
+    uuids = {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}
+    assert misfits(uuids, texts).keys() == {0, 1, 2}
+    # Bytes under a null are not looked at.
+    hidden = pa.Array.from_buffers(pa.string(), 3, [pa.py_buffer(b"\x05"), *texts.buffers()[1:]])
+    assert written(["null", "string"], hidden) == [b"\2\2a", None, b"\2\2b"]
+
+
+def record_of(name: str, **types: Any) -> Any:
+    return {"type": "record", "name": name, "fields": [{"name": each, "type": kind} for each, kind in types.items()]}
+
+
+def test_a_decimal_finds_its_branch_beside_any_other() -> None:
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    column = pa.array([Decimal("2.56"), None], pa.decimal128(9, 2))
+    others = ["string", "int", {"type": "fixed", "name": "F", "size": 2}, {"type": "array", "items": "int"}]
+    assert written(["null", *others, price], column) == [b"\x0a\4\1\0", None]
+    assert "make it one of the union's types" in refusal(["null", "string", price], pa.decimal128(9, 3))
+
+
+def test_a_fixed_that_no_decimal_needs_is_refused() -> None:
+    def decimal_of(size: int) -> Any:
+        return {"type": "fixed", "name": "F", "size": size, "logicalType": "decimal", "precision": 9, "scale": 2}
+
+    for size in (129, 2**31 - 1):
+        assert f"fixed decimal(9,2) of {size} bytes" in refusal(decimal_of(size), pa.decimal128(9, 2))
+    assert written(decimal_of(128), pa.array([Decimal("-2.56")], pa.decimal128(9, 2))) == [b"\xff" * 127 + b"\0"]
+
+
 @pytest.mark.parametrize(
     ("schema", "column_type", "text"),
     [

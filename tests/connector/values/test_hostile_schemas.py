@@ -272,6 +272,24 @@ def test_unique_items_are_found_without_comparing_each_with_all_others(
     assert (row["error"] is None) == is_unique
 
 
+@pytest.mark.parametrize(
+    ("rules", "good", "bad"),
+    [
+        ({"items": [{"type": "integer"}, {"type": "string"}]}, '[1, "a"]', "[1, 2]"),
+        ({"dependencies": {"a": ["b"]}}, '{"a":1,"b":2}', '{"a":1}'),
+        ({"$ref": "#/definitions/n", "minimum": 5, "definitions": {"n": {"type": "integer"}}}, "1", '"a"'),
+    ],
+)
+def test_a_json_schema_that_names_no_draft_is_of_draft_7(
+    rules: Any, good: str, bad: str, registry: Registry, answers: dict[str, Any]
+) -> None:
+    answers["/schemas/ids/1"] = schema("JSON", json.dumps(rules))
+    converter = Converter(format=JsonSchema(registry=registry), type=pa.string(), on_error="divert")
+    rows = pa.array([encode_frame(1, each.encode()) for each in (good, bad)], pa.binary())
+    read, broken = converter(rows).to_pylist()
+    assert read["error"] is None and "rule" in broken["error"]
+
+
 PROTO2 = """syntax = "proto2"; message M { required int64 id = 1; optional string text = 2; repeated string texts = 3;
     map<string, string> map = 4; optional M inner = 5; optional bytes raw = 6; map<string, bytes> raws = 7;
     map<int32, M> inners = 8; }"""

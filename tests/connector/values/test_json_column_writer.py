@@ -46,6 +46,13 @@ def test_random_columns_read_back_as_they_were() -> None:
         (pa.array([{}, None], pa.struct([])), [b"{}", None]),
         (pa.array([[("k", None)], []], pa.map_(pa.string(), pa.int32())), [b'{"k":null}', b"{}"]),
         (pa.array([[(True, 1)]], pa.map_(pa.bool_(), pa.int32())), [b'{"true":1}']),
+        (
+            pa.array(
+                [[(float("nan"), 1), (float("-inf"), 2)], [(1.5, 3), (float("inf"), 4)]],
+                pa.map_(pa.float64(), pa.int32()),
+            ),
+            [b'{"NaN":1,"-Infinity":2}', b'{"1.5":3,"Infinity":4}'],
+        ),
         (pa.array(['"\\\b\f\n\r\t\x00\x1f\x7f/é']), ['"\\"\\\\\\b\\f\\n\\r\\t\\u0000\\u001F\x7f/é"'.encode()]),
         (pa.array([1.0, -0.5, 1e300, None]), [b"1.0", b"-0.5", b"1e+300", None]),
         (pa.array([float("nan"), float("inf"), float("-inf")]), [b'"NaN"', b'"Infinity"', b'"-Infinity"']),
