@@ -42,8 +42,8 @@ _CLIENT_REMEDIES: Final = {
     "PYKAFKA_WIRE_FORKED_CONSUMER": "create a consumer in the child process",
     "PYKAFKA_WIRE_RECORDS_NOT_WRITTEN": "call `reset()`, and send again what was not flushed",
     "PYKAFKA_WIRE_TOPIC_RECREATED": "start the query with a new checkpoint; in a program, seek to an offset of the new topic",
-    "PYKAFKA_WIRE_LOG_END": "the text names the cause: wait until the open transaction has ended, or abort it with "
-    "`kafka-transactions.sh abort`; or check the replicas",
+    "PYKAFKA_WIRE_LOG_END": "the text names the cause: wait until the open transaction has ended, at the latest after its "
+    "`transaction.timeout.ms`; if it hangs, see [Hanging transactions](diagnose.md#hanging-transactions); or check the replicas",
     "PYKAFKA_WIRE_LOG_TRUNCATED": "start from an offset that exists, or set `failOnDataLoss=false`. "
     "`unclean.leader.election.enable=false` on the brokers prevents it",
     "PYKAFKA_WIRE_BROKER": "look for the name in [Kafka's error codes](#kafkas-error-codes)",

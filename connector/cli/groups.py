@@ -11,7 +11,9 @@ from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.lag import GENERATED, generated_with, lag_of_groups
 from pykafka_wire.cli.log_ends import require_leaders
 from pykafka_wire.cli.offsets import partitions_of
+from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.times import parse_position
+from pykafka_wire.sink.exactly_once.marker import is_marker
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.groups import describe_group, list_groups
@@ -61,11 +63,12 @@ def groups(text: str | None, with_lag: bool) -> None:
 @click.argument("group")
 @click.argument("places", metavar="TOPIC:PARTITION=OFFSET…", nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="Show what would be committed, and commit nothing.")
-def commit(group: str, places: tuple[str, ...], dry_run: bool) -> None:
-    """Commit offsets to GROUP, which must have no active member.
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def commit(group: str, places: tuple[str, ...], dry_run: bool, yes: bool) -> None:
+    """Commit offsets to GROUP, which must have no active member, after asking for confirmation.
 
-    A running Spark query does not read them back: it continues from its checkpoint. They apply to consumers, to lag,
-    and to a new query with startingOffsets=group.
+    A Spark query does not read them back: it continues from its checkpoint. They apply to consumers, to lag, and to a new
+    query with startingOffsets=group. The groups of an exactly-once query's marker are refused.
     """
     wanted = dict(_parse_place(place) for place in places)
     with connected() as cluster:
@@ -77,7 +80,7 @@ def commit(group: str, places: tuple[str, ...], dry_run: bool) -> None:
         for tp, offset in wanted.items():
             if offset > latest[tp].offset:
                 raise click.UsageError(f"{tp} ends at offset {latest[tp].offset}, before {offset}.")
-        _commit(cluster, group, wanted, dry_run)
+        _commit(cluster, group, wanted, dry_run=dry_run, yes=yes)
 
 
 def _parse_place(place: str) -> tuple[TopicPartition, int]:
@@ -102,11 +105,12 @@ def _parse_place(place: str) -> tuple[TopicPartition, int]:
     help="earliest, latest, an offset, +N or -N from what is committed, or a time (ISO-8601, or relative as in -10m).",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be committed, and commit nothing.")
-def reset(group: str, topics: tuple[str, ...], place: str, dry_run: bool) -> None:
-    """Move the offsets of GROUP, which must have no active member, in every partition of a topic.
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def reset(group: str, topics: tuple[str, ...], place: str, dry_run: bool, yes: bool) -> None:
+    """Move the offsets of GROUP, which must have no active member, in every partition of a topic, after asking for confirmation.
 
     An offset outside the log becomes its nearer end. A time after the last record becomes the end of the log. As with commit, a
-    Spark query continues from its checkpoint.
+    Spark query continues from its checkpoint, and the groups of a marker are refused.
     """
     kind, number = parse_position(place)
     with connected() as cluster:
@@ -128,11 +132,12 @@ def reset(group: str, topics: tuple[str, ...], place: str, dry_run: bool) -> Non
                 )
             wanted = {tp: committed[tp].offset + number for tp in partitions}
         within = {tp: min(max(at, earliest[tp].offset), latest[tp].offset) for tp, at in wanted.items()}
-        _commit(cluster, group, within, dry_run)
+        _commit(cluster, group, within, dry_run=dry_run, yes=yes)
 
 
-def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], dry_run: bool) -> None:
-    before = fetch_offsets(cluster, group, wanted)
+def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], *, dry_run: bool, yes: bool) -> None:
+    before = fetch_offsets(cluster, group, None)
+    _refuse_marker(group, before)
     described = describe_group(cluster, group)
     if described.state not in _INACTIVE and not dry_run:
         members = f", with the members {', '.join(described.members)}" if described.members else ""
@@ -142,8 +147,6 @@ def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], 
         )
     if described.state == "Dead":
         _refuse_prefix(cluster, group)
-    if not dry_run:
-        commit_offsets(cluster, group, {tp: CommittedOffset(offset) for tp, offset in wanted.items()})
     rows = [
         {
             "topic": tp.topic,
@@ -154,7 +157,28 @@ def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], 
         for tp, offset in sorted(wanted.items())
     ]
     output().rows(rows)
-    output().message("Dry run: nothing was committed." if dry_run else f"Committed to group {group}.")
+    if dry_run:
+        output().message("Dry run: nothing was committed.")
+        return
+    if not yes:
+        question = (
+            f"Commit {counted(len(wanted), 'offset')} to group {group}? A Spark query does not read them: it continues from its "
+            "checkpoint."
+        )
+        click.confirm(question, abort=True, err=True)
+    commit_offsets(cluster, group, {tp: CommittedOffset(offset) for tp, offset in wanted.items()})
+    output().message(f"Committed to group {group}. A Spark query does not read it: it continues from its checkpoint.")
+
+
+def _refuse_marker(group: str, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
+    """Raises click.ClickException for a group that holds the marker of an exactly-once query, or a part of it."""
+    found = [str(tp) for tp, offset in sorted(committed.items()) if is_marker(offset.metadata)]
+    if found:
+        raise click.ClickException(
+            f"Group {group} holds the marker of an exactly-once query ({', '.join(found)}): its offset is the number of the last "
+            "micro-batch, and no consumer reads it. Changed, the query fails, or writes a micro-batch twice. Run pykafka-wire "
+            "marker ID to see it; docs/write-exactly-once.md says how to continue without a marker."
+        )
 
 
 def _refuse_prefix(cluster: Cluster, group: str) -> None:

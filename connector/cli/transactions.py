@@ -98,8 +98,10 @@ def transactions(topics: tuple[str, ...], every: bool, query: str | None, abort:
         )
     else:
         output().message(
-            "To end a hanging transaction: kafka-transactions.sh abort --topic TOPIC --partition N --start-offset OFFSET. Before "
-            "that, make sure that you may describe all transactional ids: transactions of the others look as if they hung."
+            "No coordinator that you may ask knows the transactions in state HUNG. If you may describe all transactional ids, and "
+            "kafka-transactions.sh find-hanging lists them too, end them: kafka-transactions.sh abort --topic TOPIC --partition N "
+            "--start-offset OFFSET. Abort no other transaction by that command: its coordinator does not get to know, and records "
+            "that its producer commits are lost."
         )
     sys.exit(1)
 

@@ -49,7 +49,11 @@ def log_end_error(
             open_transactions(cluster, [TopicPartition(range_.topic, range_.partition)], deadline=deadline)
         )
         remedy = f"Open: {named}. " if named else ""
-        remedy += "Wait for it to end; if its producer is gone, have it aborted (kafka-transactions.sh abort)."
+        remedy += (
+            "Wait for it to end: its coordinator aborts it after its producer's transaction.timeout.ms. If it stays open, no "
+            "coordinator knows it, and kafka-transactions.sh find-hanging lists it. Abort no other one in its partition: records "
+            "that its producer commits would be lost."
+        )
     else:
         message = (
             f"the range {range_} ends above the high watermark {data.high_watermark}, "

@@ -33,9 +33,16 @@ from enum import Enum
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pykafka_wire.errors import ExactlyOnceError
+from pykafka_wire.logged_once import is_first
 from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.broker_limits import warn_of_expiry
-from pykafka_wire.sink.exactly_once.decided_before import commit_decided, is_left, replacements
+from pykafka_wire.sink.exactly_once.decided_before import (
+    READ_IS_NEEDED,
+    closed_in_partitions,
+    commit_decided,
+    is_left,
+    replacements,
+)
 from pykafka_wire.sink.exactly_once.decision import Decision, decide
 from pykafka_wire.sink.exactly_once.leftovers import clean_up
 from pykafka_wire.sink.exactly_once.lost_marker import own_id_has_committed, tasks_have_committed
@@ -44,7 +51,7 @@ from pykafka_wire.sink.exactly_once.marker_offsets import commit_marker, read_ma
 from pykafka_wire.sink.exactly_once.size_limit import too_large
 from pykafka_wire.sink.exactly_once.task import EncodedTask
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction, last_known_state
@@ -80,6 +87,8 @@ class MicroBatchCommit:
         self._batch_id = batch_id
         self._max_bytes = max_bytes
         self._transaction: Transaction | None = None
+        #: Of the records written, by topic-partition.
+        self._first_offsets: dict[TopicPartition, int] = {}
 
     def run(self, messages: Sequence[WriterCommitMessage | None]) -> Decision:
         """Take all steps; what was decided.
@@ -195,7 +204,8 @@ class MicroBatchCommit:
         for task in tasks:
             for tp, encoded in task.batches.items():
                 batches.setdefault(tp, []).extend(encoded)
-        transaction.produce(batches)
+        written = transaction.produce(batches)
+        self._first_offsets = {tp: result.first_offset for tp, result in written.items()}
 
     def _mark(self, transaction: Transaction, marker: Marker) -> None:
         self.step = Step.MARK
@@ -203,7 +213,27 @@ class MicroBatchCommit:
 
     def _commit(self, transaction: Transaction) -> None:
         self.step = Step.COMMIT
+        self._check_open(transaction)
         transaction.commit()
+
+    def _check_open(self, transaction: Transaction) -> None:
+        """Fail where an administrator has aborted the transaction in a partition, while it can simply be written again."""
+        try:
+            closed = closed_in_partitions(self._cluster, {transaction.handle: self._first_offsets})
+        except (UnsupportedVersionError, BrokerError) as error:
+            if is_first(self._options.transactional_id, "partitions"):
+                _log.info(
+                    "Whether an administrator has aborted a transaction of this query in a partition cannot be checked: %s %s",
+                    error,
+                    READ_IS_NEEDED,
+                )
+            return
+        if closed:
+            raise ExactlyOnceError(
+                f"micro-batch {self._batch_id} was not written: its transaction is no longer open in a partition of "
+                f"{sorted({tp.topic for tp in self._first_offsets})}. It has timed out (kafka.transaction.timeout.ms), or an "
+                "administrator has aborted it (kafka-transactions.sh abort). Start the query again."
+            )
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

@@ -1,25 +1,38 @@
 """What is left of a decision of an earlier run: transactions that were to be committed, and those that were aborted instead.
 
-A decided transaction can only be aborted by its time-out, or by an administrator. Then the records are in no reader's view, and the
-replay's task with the same rows can be written in their place. Both ways of exactly-once writes use this: the marker that they find
-may be of the other one.
+A decided transaction can only be aborted by its time-out, or by an administrator. Then the records are in no reader's view, and
+the replay's tasks with the same rows can be written in their place. Both ways of exactly-once writes use this: the marker that
+they find may be of the other one.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker
-from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.transactions.many import End, commit_all
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.describe import DescribedTransaction, open_producers
+from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, UnsupportedVersionError
+from pykafka_wire.wire.produce.identity import ProducerIdentity
+from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.transactions.coordinator import TransactionHandle
+from pykafka_wire.wire.transactions.many import End, abort_all, commit_all, describe_all, end_of
 
 _log = logging.getLogger(__name__)
 
 #: Of a list of tasks, an error names so many.
 _MOST_NAMED: Final = 20
+#: For so long, and for a commit's usual time each, what the partitions say of transactions holds: an administrator who sees one
+#: there needs longer to abort it.
+_CHECK_HOLDS_MS: Final = 5_000
+_MS_EACH: Final = 10
+READ_IS_NEEDED: Final = (
+    "The principal needs Read on the topics that it writes to: kafka-acls.sh --add --allow-principal User:YOU --operation Read "
+    "--topic TOPIC."
+)
 
 
 class ReplayedTask(Protocol):
@@ -45,8 +58,64 @@ def is_left(marker: object, query_id: str, batch_id: int) -> bool:
     )
 
 
+def closed_in_partitions(
+    cluster: Cluster, first_offsets: Mapping[TransactionHandle, Mapping[TopicPartition, int]]
+) -> list[TransactionHandle]:
+    """The transactions that are not open in each of their partitions, from their first record on, as the leaders have it.
+
+    A coordinator has a transaction for open, and answers 0 to its commit, also after an administrator has aborted it in a partition
+    (``kafka-transactions.sh abort``, KIP-664). Its records there stay aborted.
+
+    Args:
+        first_offsets: of each transaction, the offset of its first record by partition, -1 where that is unknown.
+
+    Raises:
+        UnsupportedVersionError: the brokers are older than Kafka 2.8.
+        BrokerError: a topic may not be read, which DescribeProducers needs, or does not exist.
+        DeadlineExceededError: a leader did not answer.
+    """
+    places = {tp for own in first_offsets.values() for tp in own}
+    open_from = {
+        (each.topic_partition, ProducerIdentity(each.producer_id, each.producer_epoch)): each.start_offset
+        for each in (open_producers(cluster, places) if places else ())
+    }
+
+    def is_open(handle: TransactionHandle, tp: TopicPartition, first_offset: int) -> bool:
+        start = open_from.get((tp, handle.identity))
+        return start is not None and (first_offset < 0 or start <= first_offset)
+
+    return [
+        handle
+        for handle, own in first_offsets.items()
+        if not all(is_open(handle, tp, first_offset) for tp, first_offset in own.items())
+    ]
+
+
+def not_open(cluster: Cluster, tasks: Sequence[DecidedTask]) -> list[DecidedTask]:
+    """The tasks whose transactions are not open in their partitions: ended by their coordinator, or aborted by an administrator.
+
+    Raises:
+        WireError: as :func:`closed_in_partitions`.
+    """
+    # Where a long list names no partitions, the coordinator does, as long as a transaction has not ended.
+    unnamed = [task.transaction.transactional_id for task in tasks if not task.ranges]
+    described = describe_all(cluster, unnamed) if unnamed else {}
+    first_offsets: dict[TransactionHandle, dict[TopicPartition, int]] = {}
+    for task in tasks:
+        found = described.get(task.transaction.transactional_id)
+        first_offsets[task.transaction] = {
+            TopicPartition(r.topic, r.partition): r.first_offset for r in task.ranges
+        } or dict.fromkeys(found.partitions if found is not None else (), -1)
+    closed = set(closed_in_partitions(cluster, first_offsets))
+    return [task for task in tasks if task.transaction in closed]
+
+
 def commit_decided(cluster: Cluster, marker: Marker, *, fail_on_unknown: bool = True) -> list[DecidedTask]:
     """Commit the transactions of a marker's list; those that were aborted instead.
+
+    One that an administrator has aborted in a partition is aborted as a whole: nothing of it is visible, and it can be replaced.
+    The partitions are asked just before, and again where a coordinator keeps the commits waiting: between these two requests nobody
+    may abort one in a partition.
 
     Args:
         fail_on_unknown: else one of which it is unknown how it has ended counts as committed.
@@ -55,7 +124,19 @@ def commit_decided(cluster: Cluster, marker: Marker, *, fail_on_unknown: bool = 
         ExactlyOnceError: how one has ended is unknown.
         WireError: a coordinator does not answer.
     """
-    ends = commit_all(cluster, [task.transaction for task in marker.pending])
+    handles = [task.transaction for task in marker.pending]
+    ends: dict[TransactionHandle, End] = {}
+    deadline = Deadline.after_ms(cluster.settings.default_api_timeout_ms)
+    while len(ends) < len(handles):
+        left = [task for task in marker.pending if task.transaction not in ends]
+        ends |= _abort_what_is_aborted_in_partitions(cluster, marker, left, fail_on_unknown=fail_on_unknown)
+        left_handles = [handle for handle in handles if handle not in ends]
+        soon = deadline.at_most_ms(_CHECK_HOLDS_MS + len(left_handles) * _MS_EACH)
+        try:
+            ends |= commit_all(cluster, left_handles, deadline=soon)
+        except DeadlineExceededError:
+            if deadline.expired:
+                raise
     unknown = [task for task in marker.pending if ends[task.transaction] is End.UNKNOWN]
     if unknown:
         error = ExactlyOnceError(
@@ -69,29 +150,90 @@ def commit_decided(cluster: Cluster, marker: Marker, *, fail_on_unknown: bool = 
     return [task for task in marker.pending if ends[task.transaction] is End.ABORTED]
 
 
+def _abort_what_is_aborted_in_partitions(
+    cluster: Cluster, marker: Marker, tasks: Sequence[DecidedTask], *, fail_on_unknown: bool
+) -> dict[TransactionHandle, End]:
+    """How those of the transactions have ended that are open for their coordinator, and not in their partitions."""
+    try:
+        suspects = not_open(cluster, tasks)
+    except UnsupportedVersionError as error:
+        _log.warning("Whether an administrator has aborted a decided transaction is not checked: %s", error)
+        return {}
+    except BrokerError as error:
+        if not fail_on_unknown:
+            _log.error("failOnMissingMarker=false: decided transactions are committed without a check: %s", error)
+            return {}
+        raise ExactlyOnceError(
+            f"micro-batch {marker.batch_id} is decided, and it is unknown whether its transactions are still open in their "
+            f"partitions: {error.text} An administrator may have aborted some (kafka-transactions.sh abort). {READ_IS_NEEDED} "
+            "Then start the query again. Or set failOnMissingMarker=false for one start, which commits them without this check."
+        ) from error
+    if not suspects:
+        return {}
+    # Asked after the partitions: what a coordinator has ended, it ends there later.
+    described = describe_all(cluster, [task.transaction.transactional_id for task in suspects])
+    cut = [task for task in suspects if is_ongoing(described.get(task.transaction.transactional_id), task.transaction)]
+    if not cut:
+        return {}
+    _log.warning(
+        "Micro-batch %d is decided, and %d of its transactions were aborted in a partition, which a coordinator does not get to "
+        "know (kafka-transactions.sh abort): %s. They are aborted in all of their partitions, and replaced",
+        marker.batch_id,
+        len(cut),
+        named(cut),
+    )
+    codes = abort_all(cluster, [task.transaction for task in cut])
+    ends = {handle: End.ABORTED for handle, code in codes.items() if not code}
+    refused = [handle for handle in codes if handle not in ends]
+    described = describe_all(cluster, [handle.transactional_id for handle in refused])
+    return ends | {handle: end_of(handle, described.get(handle.transactional_id)) for handle in refused}
+
+
+def is_ongoing(described: DescribedTransaction | None, handle: TransactionHandle) -> bool:
+    """Whether a coordinator has this very transaction for open."""
+    return (
+        described is not None
+        and described.state == "Ongoing"
+        and ProducerIdentity(described.producer_id, described.producer_epoch) == handle.identity
+    )
+
+
 def replacements(
     marker: Marker, aborted: Sequence[DecidedTask], tasks: Iterable[TaskT], *, fail_on_missing: bool = True
 ) -> list[TaskT]:
-    """For each aborted transaction a task of this run with the same rows, by count and digest; no task twice.
+    """Tasks of this run with the rows of the aborted transactions, by count and digest: one for each, or where this run has
+    divided the rows among other tasks, all tasks that together have the rows of all aborted ones.
 
     Raises:
-        ExactlyOnceError: there is none for some of them; names what is missing.
+        ExactlyOnceError: there are none for some of them; names what is missing.
     """
     by_content: dict[tuple[int, str], list[TaskT]] = {}
-    for task in tasks:
+    replayed = list(tasks)
+    for task in replayed:
         by_content.setdefault((task.n_records, digest_text(task.digest)), []).append(task)
+
+    def take(listed: DecidedTask) -> list[TaskT]:
+        same = by_content.get((listed.n_records, listed.digest))
+        return [same.pop()] if same else []
+
     found: list[TaskT] = []
     missing: list[DecidedTask] = []
     for lost in aborted:
-        same = by_content.get((lost.n_records, lost.digest))
-        if same:
-            found.append(same.pop())
-        else:
-            missing.append(lost)
-    if missing and fail_on_missing:
-        raise missing_error(marker, missing)
+        same = take(lost)
+        found += same
+        missing += [] if same else [lost]
     if missing:
-        _log.error("failOnMissingMarker=false: %s", missing_error(marker, missing))
+        for committed in set(marker.pending) - set(aborted):
+            take(committed)
+        others = [task for same in by_content.values() for task in same]
+        if _total(others) == _total_listed(missing):
+            found, missing = found + others, []
+    if missing:
+        is_same = _total(replayed) == (marker.n_records, marker.digest)
+        error = missing_error(marker, missing, divided_otherwise=is_same)
+        if fail_on_missing:
+            raise error
+        _log.error("failOnMissingMarker=false: %s", error)
     if found:
         _log.warning(
             "Micro-batch %d was decided, and %d of its transactions were aborted before they could be committed: %s. The tasks of "
@@ -103,12 +245,35 @@ def replacements(
     return found
 
 
-def missing_error(marker: Marker, missing: Sequence[DecidedTask]) -> ExactlyOnceError:
-    """The error for aborted transactions that nothing can be written in place of."""
+def _total(tasks: Iterable[ReplayedTask]) -> tuple[int, str]:
+    """Count and digest of the rows of all tasks."""
+    replayed = list(tasks)
+    return sum(task.n_records for task in replayed), digest_text(sum(task.digest for task in replayed))
+
+
+def _total_listed(tasks: Sequence[DecidedTask]) -> tuple[int, str]:
+    return sum(task.n_records for task in tasks), digest_text(sum(int(task.digest, 16) for task in tasks))
+
+
+def missing_error(
+    marker: Marker, missing: Sequence[DecidedTask], *, divided_otherwise: bool = False
+) -> ExactlyOnceError:
+    """The error for aborted transactions that nothing can be written in place of.
+
+    Args:
+        divided_otherwise: this run has the rows of the micro-batch, in other tasks.
+    """
+    why = "no task of this run has the same rows, by which they could be written again. "
+    if divided_otherwise:
+        why = (
+            "this run divides the same rows among other tasks, so that they cannot be written without the others. Start the query "
+            "with what it had when the micro-batch was written: minPartitions, maxRecordsPerPartition, "
+            "spark.sql.shuffle.partitions, and the release of pykafka-wire. If that is not possible: "
+        )
     return ExactlyOnceError(
         f"micro-batch {marker.batch_id} was decided, and {len(missing)} of its transactions were aborted before they could be "
-        f"committed (kafka.transaction.timeout.ms): {named(missing)}. Their {sum(each.n_records for each in missing)} records are "
-        "missing from the topic, and no task of this run has the same rows, by which they could be written again. A "
+        f"committed (kafka.transaction.timeout.ms, or an administrator): {named(missing)}. Their "
+        f"{sum(each.n_records for each in missing)} records are missing from the topic, and {why}A "
         "read_uncommitted consumer still reads them at these offsets. Write them, or do without them, then set "
         "failOnMissingMarker=false for one start, which takes the micro-batch for complete."
     )

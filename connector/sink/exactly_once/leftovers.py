@@ -8,8 +8,12 @@ that is open was listed (docs/exactly-once.md).
 from __future__ import annotations
 
 import logging
+from collections.abc import Set
+from dataclasses import replace
 
+from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import ExactlyOnceOptions
+from pykafka_wire.sink.exactly_once.decided_before import commit_decided
 from pykafka_wire.sink.exactly_once.lost_marker import tasks_have_committed
 from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker
 from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
@@ -19,7 +23,7 @@ from pykafka_wire.wire.cluster.describe import DescribedTransaction, describe_tr
 from pykafka_wire.wire.errors import UnsupportedVersionError, WireError
 from pykafka_wire.wire.produce.identity import ProducerIdentity
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
-from pykafka_wire.wire.transactions.many import abort_all, commit_all, describe_all, list_open
+from pykafka_wire.wire.transactions.many import abort_all, describe_all, list_open
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +66,7 @@ def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionH
     if not handles:
         return 0, 0
     marker = read_marker(cluster, options.transactional_id, options.marker_topic)
-    if not _holds(cluster, claim):
+    if not holds(cluster, claim):
         _log.warning("Another driver has claimed %r: that driver ends the open transactions", options.transactional_id)
         return 0, 0
     listed = decided_in(marker)
@@ -76,11 +80,24 @@ def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionH
             "is lost" if marker is None else f"cannot be read: {marker}",
         )
         return 0, 0
-    decided = [handle for handle in handles if handle.identity in listed]
     abandoned = [handle for handle in handles if handle.identity not in listed]
-    commit_all(cluster, decided)
     abort_all(cluster, abandoned)
-    return len(decided), len(abandoned)
+    n_committed = _commit_listed(cluster, marker, {handle.identity for handle in handles})
+    return n_committed, len(abandoned)
+
+
+def _commit_listed(cluster: Cluster, marker: FoundMarker, is_open: Set[ProducerIdentity]) -> int:
+    """Commit those of a marker's list that are open; how many. What cannot be committed is left to the replay, which reports it."""
+    if not isinstance(marker, Marker):
+        return 0
+    listed = tuple(task for task in marker.pending if task.transaction.identity in is_open)
+    if not listed:
+        return 0
+    try:
+        return len(listed) - len(commit_decided(cluster, replace(marker, pending=listed)))
+    except ExactlyOnceError as error:
+        _log.warning("Decided transactions stay open until the micro-batch is committed again: %s", error)
+        return 0
 
 
 def open_transactions(cluster: Cluster, transactional_id: str) -> list[DescribedTransaction]:
@@ -100,7 +117,7 @@ def decided_in(marker: FoundMarker) -> set[ProducerIdentity] | None:
     return {task.transaction.identity for task in marker.pending} if isinstance(marker, Marker) else set()
 
 
-def _holds(cluster: Cluster, claim: TransactionHandle) -> bool:
+def holds(cluster: Cluster, claim: TransactionHandle) -> bool:
     """Whether no other driver has claimed the id since: its epoch would be higher."""
     found = describe_transaction(cluster, claim.transactional_id)
     return found is not None and ProducerIdentity(found.producer_id, found.producer_epoch) == claim.identity

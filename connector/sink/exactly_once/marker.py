@@ -198,6 +198,15 @@ def decode_marker(committed: Sequence[CommittedOffset | None], transactional_id:
     return marker
 
 
+def is_marker(metadata: str) -> bool:
+    """Whether an offset's metadata are those of a marker, or of a further part of one, of any version."""
+    try:
+        fields = json.loads(metadata)
+        return {"query", "batch"} <= fields.keys() and bool({"digest", "part"} & fields.keys())
+    except (ValueError, AttributeError):
+        return False
+
+
 def n_parts(first: CommittedOffset | None) -> int:
     """How many offsets a marker has, by the first one; 1 where that is no marker with a list."""
     try:

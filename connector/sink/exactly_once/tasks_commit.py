@@ -29,24 +29,28 @@ from enum import Enum
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pykafka_wire.errors import ExactlyOnceError
+from pykafka_wire.logged_once import is_first
 from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.broker_limits import warn_of_timeout
 from pykafka_wire.sink.exactly_once.claim import Claim
 from pykafka_wire.sink.exactly_once.decided_before import (
+    READ_IS_NEEDED,
     commit_decided,
     digest_text,
     is_left,
+    is_ongoing,
     named,
+    not_open,
     replacements,
 )
 from pykafka_wire.sink.exactly_once.decision import Decision, decide
-from pykafka_wire.sink.exactly_once.leftovers import clean_up, decided_in
+from pykafka_wire.sink.exactly_once.leftovers import clean_up, decided_in, holds
 from pykafka_wire.sink.exactly_once.lost_marker import tasks_have_committed
 from pykafka_wire.sink.exactly_once.marker import DecidedTask, FoundMarker, Marker
 from pykafka_wire.sink.exactly_once.marker_offsets import commit_marker, read_marker
 from pykafka_wire.sink.exactly_once.open_task import OpenTask
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.errors import WireError
+from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
 from pykafka_wire.wire.transactions.coordinator import init_transaction
 from pykafka_wire.wire.transactions.many import abort_all, describe_all
 from pykafka_wire.wire.transactions.transaction import Transaction
@@ -167,26 +171,42 @@ class TasksCommit:
     def _decide(self, marker: Marker, claim: Claim) -> None:
         self.step = Step.DECIDE
         took_s = time.time() - claim.made_at
-        if took_s * 1000 > self._cluster.settings.transaction_timeout_ms / 2:
-            self._check_open(marker)
+        self._check_open(marker, took_s)
         warn_of_timeout(self._cluster, self._batch_id, took_s)
         self._marker_writer.write(marker)
         self._decided = True
 
-    def _check_open(self, marker: Marker) -> None:
-        """Look whether a transaction has timed out, while the micro-batch can simply be written again."""
-        by_id = {task.transaction.transactional_id: task for task in marker.pending}
-        gone = [
-            by_id[name]
-            for name, found in describe_all(self._cluster, list(by_id)).items()
-            if (found.state, found.producer_epoch) != ("Ongoing", by_id[name].transaction.identity.producer_epoch)
-        ]
-        if gone:
+    def _check_open(self, marker: Marker, took_s: float) -> None:
+        """Look whether a transaction has timed out, or was aborted in a partition, while the micro-batch can simply be written
+        again."""
+        try:
+            gone = not_open(self._cluster, marker.pending)
+        except (UnsupportedVersionError, BrokerError) as error:
+            if is_first(self._options.transactional_id, "partitions"):
+                _log.warning(
+                    "Whether an administrator has aborted a transaction of this query in a partition cannot be checked: %s %s "
+                    "Without it a micro-batch whose driver crashes between its decision and its end is refused at the next start",
+                    error,
+                    READ_IS_NEEDED,
+                )
+            gone = []
+            if took_s * 1000 > self._cluster.settings.transaction_timeout_ms / 2:
+                names = [task.transaction.transactional_id for task in marker.pending]
+                described = describe_all(self._cluster, names)
+                gone = [
+                    task
+                    for task in marker.pending
+                    if (found := described.get(task.transaction.transactional_id)) is not None
+                    and not is_ongoing(found, task.transaction)
+                ]
+        # After a later claim the decision is refused, with that as the reason.
+        if gone and holds(self._cluster, self._marker_writer.handle):
             timeout_ms = self._cluster.settings.transaction_timeout_ms
             raise ExactlyOnceError(
-                f"micro-batch {self._batch_id} was not written: {len(gone)} of its {len(by_id)} transactions are no longer open, "
-                f"and nothing was decided: {named(gone)}. A transaction ends after kafka.transaction.timeout.ms ({timeout_ms}), "
-                "counted from its task's first record. Raise it, or make micro-batches smaller, then start the query again."
+                f"micro-batch {self._batch_id} was not written: {len(gone)} of its {len(marker.pending)} transactions are no "
+                f"longer open, and nothing was decided: {named(gone)}. A transaction ends after kafka.transaction.timeout.ms "
+                f"({timeout_ms}), counted from its task's first record, or an administrator has aborted it. After a time-out raise "
+                "that setting, or make micro-batches smaller. Then start the query again."
             )
 
     def _end(self, marker: Marker) -> None:
@@ -195,8 +215,8 @@ class TasksCommit:
         if aborted:
             raise ExactlyOnceError(
                 f"micro-batch {self._batch_id} is decided, and {len(aborted)} of its {len(marker.pending)} transactions were "
-                f"aborted before they could be committed (kafka.transaction.timeout.ms): {named(aborted)}. Start the query again: "
-                "its replay writes the same rows in their place."
+                f"aborted before they could be committed (kafka.transaction.timeout.ms, or an administrator): {named(aborted)}. "
+                "Start the query again: its replay writes the same rows in their place."
             )
 
     def _settle(self, marker: Marker) -> None:

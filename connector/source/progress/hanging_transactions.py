@@ -56,8 +56,10 @@ class HangingTransactionWatch:
         if hanging:
             named = open_transactions(self._cluster, hanging, deadline=Deadline.after_ms(_NAMES_MS))
             _log.warning(
-                "Open transactions have held up the query for %.0f s: %s. Wait for them to end; one whose producer is gone is "
-                "aborted by kafka-transactions.sh abort.",
+                "Open transactions have held up the query for %.0f s: %s. Their coordinators abort them after their "
+                "transaction.timeout.ms; those of an exactly-once query end when it starts again. If one stays open, run "
+                "pykafka-wire transactions: it shows those that no coordinator knows. Abort no other one in its partition: "
+                "records that its producer commits would be lost",
                 now - self._checked_at,
                 "; ".join((named or [f"{tp} at {offset}" for tp, offset in hanging.items()])[:20]),
             )

@@ -207,7 +207,7 @@ def test_a_groups_offsets_are_committed_reset_and_its_lag_shown(
     planned = rows(command("commit", *at, "--json", group, f"{orders}:0=1", f"{orders}:1=0", "--dry-run"))
     assert [(row["before"], row["after"]) for row in planned] == [(None, 1), (None, 0)]
     assert outside.committed(group) == {}
-    command("commit", *at, group, f"{orders}:0=1", f"{orders}:1=0")
+    command("commit", *at, "--yes", group, f"{orders}:0=1", f"{orders}:1=0")
     assert outside.committed(group) == {(orders, 0): 1, (orders, 1): 0}
 
     assert [row["lag"] for row in rows(command("lag", *at, "--json", group))] == [2, 2]
@@ -227,7 +227,7 @@ def test_a_groups_offsets_are_committed_reset_and_its_lag_shown(
         was = outside.committed(group)
         assert "Dry run" in command("reset", *at, group, "--topic", orders, "--to", place, "--dry-run").stdout
         assert outside.committed(group) == was
-        command("reset", *at, group, "--topic", orders, "--to", place)
+        command("reset", *at, "--yes", group, "--topic", orders, "--to", place)
         assert tuple(outside.committed(group)[orders, p] for p in (0, 1)) == expected, place
 
     fresh = f"{group}-new"
@@ -263,7 +263,7 @@ def test_lag_is_watched_with_a_sparkline_on_a_terminal_and_as_lines_of_json(
     command: Command, at: list[str], orders: str, outside: Any
 ) -> None:
     group = f"g-{uuid.uuid4().hex[:8]}"
-    command("commit", *at, group, f"{orders}:0=0", f"{orders}:1=2")
+    command("commit", *at, "--yes", group, f"{orders}:0=0", f"{orders}:1=2")
     watched = ["lag", *at, group, "--watch", "--count", "2", "--every", "0.1"]
     looks = lines(command(*watched, "--json"))
     assert [look["lag"] for look in looks] == [3, 3]
@@ -280,7 +280,7 @@ def test_a_lag_that_is_not_known_is_an_alarm(command: Command, at: list[str], or
     group = f"g-{uuid.uuid4().hex[:8]}"
     check = ["lag", *at, group, "--fail-above", "1000"]
     assert f"The lag of group {group} is unknown. Check the group's name" in command(*check, code=1).stderr
-    command("commit", *at, group, f"{orders}:0=3")
+    command("commit", *at, "--yes", group, f"{orders}:0=3")
     command(*check)
     command(*check, "--topic", orders)
     misspelt = [*check, "--topic", orders, "--topic", f"{orders}s"]

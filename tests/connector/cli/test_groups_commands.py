@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +12,15 @@ import pytest
 from confluent_kafka import Consumer
 
 from pykafka_wire.local.process import LocalClusterError
+from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, encode_marker, marker_group
 from pykafka_wire.source.stream_reader import KafkaStreamReader
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.groups.committed_offsets import commit_offsets
+from pykafka_wire.wire.produce.identity import ProducerIdentity
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.transactions.coordinator import TransactionHandle
+from pykafka_wire.wire.transactions.versions import TransactionVersion
 from tests.connector.source.conftest import Process
 
 Command = Callable[..., Any]
@@ -111,5 +120,45 @@ def test_a_group_with_members_is_refused_as_by_kafkas_own_tool(
         consumer.close()
     assert outside.committed(group) == {}
     until(lambda: json.loads(command("groups", *at, group, "--json").stdout)[0]["state"] == "Empty", what="the end")
-    command("reset", *at, group, "--topic", name, "--to", "latest")
+    command("reset", *at, "--yes", group, "--topic", name, "--to", "latest")
     assert outside.committed(group) == {(name, 0): 3}
+
+
+def test_offsets_are_moved_only_after_a_confirmation(
+    command: Command, kafka: Any, topic: Any, outside: Any, at: list[str]
+) -> None:
+    name, group = topic(1), f"asked-{uuid.uuid4().hex[:8]}"
+    outside.fill(name, [3])
+    for arguments in (["reset", group, "--topic", name, "--to", "latest"], ["commit", group, f"{name}:0=3"]):
+        asked = command(arguments[0], *at, *arguments[1:], code=130, stdin="n\n")
+        assert re.search(rf"{name}\s+0\s+-\s+3", asked.stdout)
+        question = (
+            f"Commit 1 offset to group {group}? A Spark query does not read them: it continues from its checkpoint."
+        )
+        assert question in asked.stderr
+        assert outside.committed(group) == {}
+    said = command("reset", *at, group, "--topic", name, "--to", "latest", stdin="y\n").stdout
+    assert f"Committed to group {group}. A Spark query does not read it" in said
+    assert outside.committed(group) == {(name, 0): 3}
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_marker_of_an_exactly_once_query_is_not_changed(
+    command: Command, kafka: Any, topic: Any, outside: Any, at: list[str], part: int
+) -> None:
+    name, query = topic(1), f"query-{uuid.uuid4().hex[:8]}"
+    outside.fill(name, [3])
+    handle = TransactionHandle(
+        transactional_id=f"{query}.task.0", identity=ProducerIdentity(1, 0), version=TransactionVersion.TV2
+    )
+    listed = tuple(DecidedTask(task=i, transaction=handle, n_records=1, digest="0" * 16) for i in range(300))
+    marker = Marker(query_id="q", batch_id=0, n_records=300, digest="0" * 16, pending=listed)
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
+        for number, offset in enumerate(encode_marker(marker, query)):
+            commit_offsets(cluster, marker_group(query, number), {TopicPartition(name, 0): offset})
+    group = marker_group(query, part)
+    for arguments in (["reset", group, "--topic", name, "--to", "latest"], ["commit", group, f"{name}:0=3"]):
+        for more in (["--yes"], ["--dry-run"]):
+            said = command(arguments[0], *at, *arguments[1:], *more, code=1).stderr
+            assert f"Group {group} holds the marker of an exactly-once query ({name}-0)" in said
+    assert outside.committed(group) == {(name, 0): 1}

@@ -46,7 +46,7 @@ def two_groups(kafka: Any, topic: Any, outside: Any, command: Callable[..., Any]
     )  # fmt: skip
     query.latest(query.latest(query.initial()))  # commits
     outside.fill(name, [3, 0])
-    command("commit", "-b", kafka.bootstrap_servers, f"{prefix}-b", f"{name}:0=0", f"{name}:1=0")
+    command("commit", "--yes", "-b", kafka.bootstrap_servers, f"{prefix}-b", f"{name}:0=0", f"{name}:1=0")
     yield prefix, name, query
     query.reader.stop()
 

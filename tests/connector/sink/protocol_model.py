@@ -19,6 +19,7 @@ RULES: Final = (
     "a decision needs the claim",
     "a commit reads the marker",
     "a transaction is ended after its decision",
+    "only what is open in its partition is committed",
     "Spark's log is written after all have ended",
     "what has ended is settled before Spark's log",
     "a replay replaces only equal rows",
@@ -35,7 +36,10 @@ UNKNOWN = "unknown"
 
 
 class Transaction(NamedTuple):
-    """A transactional id as its coordinator knows it: the epoch now, that of its last transaction, and what that one holds."""
+    """A transactional id as its coordinator knows it: the epoch now, that of its last transaction, and what that one holds.
+
+    ``cut``: an administrator has aborted it in its partition, and the coordinator does not know.
+    """
 
     worker: int
     number: int
@@ -44,6 +48,7 @@ class Transaction(NamedTuple):
     state: str
     batch: int
     rows: tuple[int, ...]
+    cut: bool = False
 
     @property
     def key(self) -> tuple[int, int]:
@@ -97,6 +102,7 @@ class State(NamedTuple):
     crashes: int
     timeouts: int
     duplicates: int
+    cuts: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +124,7 @@ class Model:
     crashes: int = 1
     timeouts: int = 1
     duplicates: int = 0
+    cuts: int = 0
     one_application: bool = False
     shuffles: bool = False
     without: frozenset[str] = frozenset()
@@ -138,8 +145,13 @@ class Model:
         return changed, Handle(begun.key, epoch, rows)
 
     def end(self, state: State, handle: Handle, *, commit: bool) -> tuple[State, str]:
-        """EndTxn, and DescribeTransactions where it is refused: the new state, and the outcome."""
+        """EndTxn, and DescribeTransactions where it is refused: the new state, and the outcome.
+
+        A commit looks into the partition first. What happens between the look and the end is not explored: nothing could tell.
+        """
         t = next(t for t in state.transactions if t.key == handle.key)
+        if t.cut and self.keeps("only what is open in its partition is committed"):
+            commit = False
         if t.state == OPEN and t.epoch == handle.epoch:
             ended = t._replace(state=COMMITTED if commit else ABORTED, epoch=t.epoch + (0 if self.first_version else 1))
             return self._with(state, ended), ended.state
@@ -149,7 +161,7 @@ class Model:
 
     def _with(self, state: State, changed: Transaction) -> State:
         visible = list(state.visible)
-        if changed.state == COMMITTED:
+        if changed.state == COMMITTED and not changed.cut:
             for row in changed.rows:
                 visible[changed.batch * self.n_tasks + row] += 1
         transactions = tuple(changed if t.key == changed.key else t for t in state.transactions)
@@ -163,6 +175,10 @@ class Model:
                 if t.state == OPEN:
                     aborted = t._replace(state=ABORTED, epoch=t.epoch + 1)
                     yield f"{t.key} times out", self._with(state, aborted)._replace(timeouts=state.timeouts - 1)
+        if state.cuts:
+            for t in state.transactions:
+                if t.state == OPEN and not t.cut:
+                    yield f"{t.key} is cut", self._with(state, t._replace(cut=True))._replace(cuts=state.cuts - 1)
         for i, driver in enumerate(state.drivers):
             if state.crashes and driver.step not in ("new", "dead", "done"):
                 yield f"driver {i} crashes", self._moved(state, i, _DEAD)._replace(crashes=state.crashes - 1)
@@ -338,18 +354,18 @@ class Model:
             return "a row of a micro-batch in Spark's log is lost"
         if any(driver.step == UNKNOWN for driver in state.drivers):
             return "how a decided transaction ended is unknown"
-        if state.timeouts == self.timeouts:
+        if (state.timeouts, state.cuts) == (self.timeouts, self.cuts):
             by_key = {t.key: t for t in state.transactions}
             for handle in state.marker.pending:
                 t = by_key[handle.key]
                 if t.begun_epoch != handle.epoch or t.state == ABORTED:
-                    return "a decided transaction was aborted, and not by its time-out"
+                    return "a decided transaction was aborted, and neither by its time-out nor for a cut"
         return None
 
     def initial(self) -> State:
         runs = tuple(Driver("new", shuffled=self.shuffles and i == 1) for i in range(self.n_runs))
         visible = (0,) * (self.n_batches * self.n_tasks)
-        return State(0, Marker(), 0, (), visible, runs, self.crashes, self.timeouts, self.duplicates)
+        return State(0, Marker(), 0, (), visible, runs, self.crashes, self.timeouts, self.duplicates, self.cuts)
 
 
 _DEAD: Final = Driver("dead")

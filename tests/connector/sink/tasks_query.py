@@ -62,7 +62,9 @@ class Query:
         MarkerWriter(self.cluster, self.options, collected[0].claim).write(marker)
 
     def time_out(self, *tasks: OpenTask) -> None:
-        """What an administrator's abort leaves is what a time-out leaves, without the wait."""
+        """Stands for a time-out, without the wait: the coordinator aborts, here because it is asked to. In the first protocol it
+        leaves the epoch as it is, which a time-out raises by one. An administrator's abort in a partition, which the coordinator
+        does not get to know, is :func:`abort_in_partition`."""
         abort_all(self.cluster, [task.transaction for task in tasks if task.transaction is not None])
 
     def marker(self) -> Any:
@@ -77,6 +79,13 @@ class Query:
                 return len(states)
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+
+def abort_in_partition(brokers: Any, task: OpenTask, n: int = 0) -> None:
+    """What an administrator does with Kafka's own tool: abort a task's transaction in the n-th partition that it wrote to."""
+    place = task.ranges[n]
+    where = ["--topic", place.topic, "--partition", str(place.partition), "--start-offset", str(place.first_offset)]
+    brokers.tool("org.apache.kafka.tools.TransactionsCommand", "abort", *where)
 
 
 def encoded(number: int, task: OpenTask, topic: str, *values: bytes) -> EncodedTask:

@@ -16,6 +16,7 @@ SMALL = {
     "workers that live on, and a speculative copy": Model(
         first_version=True, n_tasks=1, n_batches=2, one_application=True, duplicates=1
     ),
+    "an administrator who aborts in a partition": Model(first_version=True, cuts=1),
     "a replay that times out, too": Model(first_version=True, n_tasks=1, n_runs=3, timeouts=2),
 }
 LARGE = {
@@ -24,6 +25,7 @@ LARGE = {
     "two micro-batches, three runs": Model(first_version=True, n_tasks=1, n_batches=2, n_runs=3, crashes=2, timeouts=2),
     "three tasks, two micro-batches": Model(first_version=True, n_tasks=3, n_batches=2),
     "other rows, three runs": Model(first_version=True, n_runs=3, timeouts=2, shuffles=True),
+    "cuts, three runs": Model(first_version=True, n_runs=3, cuts=2),
 }
 
 
@@ -58,6 +60,7 @@ def test_nothing_is_lost_or_doubled_in_any_order_of_larger_models(name: str, ver
 
 #: The smallest model that needs a rule.
 NEEDED_BY = {
+    "only what is open in its partition is committed": Model(first_version=True, n_tasks=1, cuts=1),
     "a replay replaces only equal rows": SMALL["tasks that compute other rows"],
     "a replacement is decided before it is ended": SMALL["a replay that times out, too"],
     "a repeated micro-batch uses new ids": Model(first_version=True, n_tasks=1, one_application=True),

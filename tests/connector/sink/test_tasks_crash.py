@@ -34,7 +34,7 @@ pytestmark = pytest.mark.broker
 MOMENTS = [BEFORE_SEND, AFTER_SEND, AFTER_RESPONSE]
 #: Of one micro-batch of two tasks that write to one partition, as a driver that has done one before sends them. TV1 adds
 #: partitions and groups by request.
-N_REQUESTS = {"TV1": 21, "TV2": 17}
+N_REQUESTS = {"TV1": 23, "TV2": 19}
 
 
 def finish(start: Callable[..., Any], drive: Drive) -> None:

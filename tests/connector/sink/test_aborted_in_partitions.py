@@ -1,0 +1,125 @@
+"""An administrator aborts a transaction in a partition, with Kafka's own tool, and its coordinator does not get to know.
+
+EndTxn still answers that it is committed, while its records stay aborted: nothing may be lost for that.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pykafka_wire.errors import ExactlyOnceError
+from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
+from pykafka_wire.sink.exactly_once.decision import Decision
+from pykafka_wire.sink.exactly_once.open_task import OpenTask, ranges_of
+from pykafka_wire.sink.exactly_once.task_ids import next_task_id
+from pykafka_wire.sink.exactly_once.tasks_commit import abandon
+from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.transactions.transaction import Transaction
+from tests.connector.sink.tasks_process import write_task
+from tests.connector.sink.tasks_query import Query, abort_in_partition, encoded
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def brokers(transaction_version_brokers: tuple[str, Any]) -> Any:
+    return transaction_version_brokers[1]
+
+
+@pytest.mark.parametrize("named", ["with its offsets", "without offsets, as in a long list"])
+@pytest.mark.parametrize("way", ["tasks", "driver"])
+def test_after_the_decision_it_is_replaced_by_the_replay(
+    brokers: Any, query: Query, visible: Any, caplog: pytest.LogCaptureFixture, named: str, way: str
+) -> None:
+    claim = query.claim()
+    tasks = [query.task(claim, 0, b"a"), query.task(claim, 1, b"b"), query.task(claim, 2, b"c")]
+    query.decide_and_crash(*(tasks if named == "with its offsets" else [replace(each, ranges=()) for each in tasks]))
+    abort_in_partition(brokers, tasks[1])
+    caplog.set_level(logging.WARNING)
+    if way == "tasks":
+        second = query.claim()
+        replay = [query.task(second, 0, b"a"), query.task(second, 1, b"b"), query.task(second, 2, b"c")]
+        assert query.commit(*replay) is Decision.SKIP
+    else:
+        replayed = [encoded(i, task, query.topic, b"abc"[i : i + 1]) for i, task in enumerate(tasks)]
+        assert query.commit_by_driver(*replayed) is Decision.SKIP
+    assert "1 of its transactions were aborted in a partition" in caplog.text
+    assert visible(query) == [b"a", b"b", b"c"]
+    assert query.marker().pending == ()
+    assert query.open() == 0
+
+
+def test_aborted_in_one_of_its_partitions_it_is_replaced_in_all(
+    brokers: Any, query: Query, visible: Any, topic: Any
+) -> None:
+    query.topic = topic(2, cluster=brokers)
+    query.options = replace(query.options, marker_topic=query.topic)
+    records = [(query.topic, 0, b"a"), (query.topic, 1, b"b")]
+    first = write_task(query.cluster, query.options.transactional_id, query.claim(), 0, 0, records)
+    query.decide_and_crash(first)
+    abort_in_partition(brokers, first, 1)
+    second = write_task(query.cluster, query.options.transactional_id, query.claim(), 0, 0, records)
+    assert query.commit(second) is Decision.SKIP
+    assert visible(query) == [b"a", b"b"]
+
+
+def test_before_the_decision_nothing_is_decided(brokers: Any, query: Query, visible: Any) -> None:
+    claim = query.claim()
+    tasks = [query.task(claim, 0, b"a"), query.task(claim, 1, b"b")]
+    abort_in_partition(brokers, tasks[0])
+    with pytest.raises(
+        ExactlyOnceError, match=r"was not written: 1 of its 2 transactions are no longer open, .*: task 0 \(1 records"
+    ):
+        query.commit(*tasks)
+    abandon(query.cluster, query.options, tasks)
+    again = query.claim()
+    # Other rows may come: nothing is bound to the ones before.
+    assert query.commit(query.task(again, 0, b"x"), query.task(again, 1, b"y")) is Decision.WRITE
+    assert visible(query) == [b"x", b"y"]
+
+
+def test_while_its_task_still_writes_to_the_partition(brokers: Any, query: Query, visible: Any) -> None:
+    """The transaction is open there again, from a later offset on."""
+    name, claim = query.options.transactional_id, query.claim()
+    transaction = Transaction.begin(query.cluster, next_task_id(name, "query", 0))
+
+    def write(value: bytes) -> OpenTask:
+        first = encoded(0, query.task(claim, 0), query.topic, value)
+        transaction.append(query.topic, 0, first.batches[TopicPartition(query.topic, 0)])
+        ranges = ranges_of(transaction.flush())
+        return OpenTask("query", 0, 0, claim, None, n_records=1, n_bytes=1, digest=1, ranges=ranges)
+
+    first = write(b"a")
+    abort_in_partition(brokers, first)
+    second = write(b"b")
+    ranges = (first.ranges[0]._replace(last_offset=second.ranges[0].last_offset),)
+    task = replace(second, transaction=transaction.leave_open(), ranges=ranges, n_records=2)
+    assert query.open() == 1
+    with pytest.raises(ExactlyOnceError, match="was not written: 1 of its 1 transactions are no longer open"):
+        query.commit(task)
+    assert visible(query) == []
+
+
+def test_while_the_driver_writes(brokers: Any, query: Query, visible: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = MicroBatchCommit._mark
+
+    def abort_then_mark(self: MicroBatchCommit, transaction: Transaction, marker: Any) -> None:
+        where = ["--topic", query.topic, "--partition", "0", "--start-offset", "0"]
+        brokers.tool("org.apache.kafka.tools.TransactionsCommand", "abort", *where)
+        mark(self, transaction, marker)
+
+    task = encoded(0, query.task(query.claim(), 0), query.topic, b"a")
+    task = replace(task, n_records=1, digest=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(MicroBatchCommit, "_mark", abort_then_mark)
+        with pytest.raises(
+            ExactlyOnceError, match=r"was not written: its transaction is no longer open in a partition"
+        ):
+            query.commit_by_driver(task)
+    assert query.marker() is None
+    assert query.commit_by_driver(task) is Decision.WRITE
+    assert visible(query) == [b"a"]
