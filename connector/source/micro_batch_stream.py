@@ -1,42 +1,35 @@
 """One streaming query in Spark's driver: its start, its micro-batches, the tasks of each, and its progress.
 
-Owns what the query knows between two micro-batches, and the order of things: take a snapshot of the logs
-(:mod:`~pykafka_wire.source.planning.log_snapshot`), plan (:mod:`~pykafka_wire.source.planning.micro_batch`), report losses,
-commit. The methods' contracts with Spark are :mod:`~pykafka_wire.source.stream_reader`'s.
+Owns what the query knows between two micro-batches, and the order of things: look up the logs
+(:mod:`~pykafka_wire.source.planning.subscribed_logs`), commit, plan (:mod:`~pykafka_wire.source.planning.micro_batch`), report
+losses. The methods' contracts with Spark are :mod:`~pykafka_wire.source.stream_reader`'s; what others see of the query is
+:mod:`~pykafka_wire.source.progress.query_progress`'s.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from pykafka_wire.checkpoint_offsets import QueryOffsets, nest_by_topic
+from pykafka_wire.checkpoint_offsets import QueryOffsets
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions
-from pykafka_wire.source.planning.aged_out_ranges import skip_aged_out
 from pykafka_wire.source.planning.batch_tasks import find_record_sizes, plan_input_partitions
-from pykafka_wire.source.planning.log_snapshot import LogSnapshots
-from pykafka_wire.source.planning.micro_batch import LogSnapshot, MicroBatchPlan, plan_micro_batch
-from pykafka_wire.source.planning.offset_lookups import resolve_offsets
-from pykafka_wire.source.planning.record_size_estimates import RecordSizes, fit_bytes, ranges_between
+from pykafka_wire.source.planning.log_snapshot import ComparedLogs
+from pykafka_wire.source.planning.micro_batch import MicroBatchPlan, plan_micro_batch
+from pykafka_wire.source.planning.offset_lookups import skip_aged_out
+from pykafka_wire.source.planning.record_size_estimates import RecordSizes, sizes_for_limit
 from pykafka_wire.source.planning.spark_read_limits import reads_all_available
-from pykafka_wire.source.planning.subscribed_topics import topic_ids_of
+from pykafka_wire.source.planning.subscribed_logs import SubscribedLogs
 from pykafka_wire.source.planning.trigger_limits import Limits, MinimumOffsets
 from pykafka_wire.source.progress.data_loss import DataLossReporter
-from pykafka_wire.source.progress.group_commits import GroupCommitter
-from pykafka_wire.source.progress.hanging_transactions import HangingTransactionWatch
-from pykafka_wire.source.progress.static_member import StaticMember
-from pykafka_wire.source.progress.task_figures_receiver import TaskFiguresReceiver
-from pykafka_wire.task_metrics import camel_case
-from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
+from pykafka_wire.source.progress.query_progress import QueryProgress
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
@@ -55,33 +48,27 @@ class MicroBatchStream:
         log_warnings(options.warnings)  # this process lives as long as the query; others build a reader, too
         self._options = options
         self._pinned_schemas = pinned_schemas
-        self._cluster: Cluster = shared_cluster(options.client)
-        member = StaticMember(self._cluster, options.client) if options.static_membership else None
-        self._committer = GroupCommitter(self._cluster, member=member)
+        self._cluster = shared_cluster(options.client)
         self._minimum = MinimumOffsets(
             min_offsets=options.min_offsets_per_trigger, max_delay_ms=options.max_trigger_delay_ms
         )
         self._sizes = RecordSizes(self._cluster)
         self._losses = DataLossReporter(options)
-        self._snapshots = LogSnapshots(self._cluster, options)
-        self._hanging = (
-            HangingTransactionWatch(self._cluster) if options.client.isolation_level == "read_committed" else None
-        )
+        self._subscribed = SubscribedLogs(self._cluster, options)
+        self._progress = QueryProgress(self._cluster, options, self._losses, self._sizes)
         self._initial: QueryOffsets | None = None
         #: Why the starting offsets could not be resolved: an error for a new query only.
         self._unresolved: Exception | None = None
         #: Where an AvailableNow run ends, None for other triggers.
         self._last_offsets: dict[TopicPartition, int] | None = None
         self._parsed: tuple[dict[str, Any], QueryOffsets] | None = None
-        self._snapshot: LogSnapshot | None = None
+        self._logs: ComparedLogs | None = None
         self._plan: MicroBatchPlan | None = None
         #: The end of the micro-batch that was planned last, the start itself where nothing was new.
         self._planned: QueryOffsets | None = None
         #: The end of the batch that Spark planned last, or of the checkpoint it went on from.
         self._reached: dict[str, Any] | None = None
         self._resumed: frozenset[str] = frozenset()
-        self._task_figures = TaskFiguresReceiver() if options.task_metrics == "driver" else None
-        self._n_tasks = 0
 
     def initial_offset(self) -> QueryOffsets:
         if self._initial is None:
@@ -93,7 +80,7 @@ class MicroBatchStream:
                 initial=True,
             )
             try:
-                found = self._snapshots.ask(self._starting_offsets)
+                found = self._subscribed.starting_offsets()
             except (OptionError, OffsetsError, UnknownTopicError) as error:
                 # Spark asks for the start of a batch 0 that is replayed, too, which is in its end: only a new query fails.
                 self._unresolved = error
@@ -101,32 +88,15 @@ class MicroBatchStream:
                 self._initial = replace(found, query=query, group=self._initial.group, initial=True)
         return self._initial
 
-    def _starting_offsets(
-        self, topics: Mapping[str, TopicMetadata], partitions: Sequence[TopicPartition]
-    ) -> QueryOffsets:
-        """Where a new query starts."""
-        options = self._options
-        if options.starting_offsets.checkpoint is not None:
-            from pykafka_wire.source.planning.checkpoint_reads import start_at_checkpoint  # hardly any query needs it
-
-            return start_at_checkpoint(
-                self._cluster, options.starting_offsets.checkpoint, options.subscription, topics, partitions
-            )
-        found = resolve_offsets(
-            self._cluster, options.starting_offsets, partitions,
-            option="startingOffsets", isolation_level=options.client.isolation_level, group=options.group_id,
-        )  # fmt: skip
-        return QueryOffsets(offsets=found, topic_ids=topic_ids_of(topics))
-
     def latest_offset(self, start_json: dict[str, Any], limit: Any) -> dict[str, Any]:
         start = self._parse(start_json)
         if start.initial and self._unresolved is not None:
             raise self._unresolved
         # Before the commit: the coordinator retries one of a topic that was deleted.
-        self._snapshot = self._snapshots.take(start)
-        self._committer.join_group(self._existing(start))
+        self._logs = self._subscribed.look_up(start)
+        self._progress.join_group(start, self._logs.snapshot)
         self.commit(start)
-        end = self._plan_next(start, self._snapshot, limit)
+        end = self._plan_next(start, self._logs, limit)
         if end is not None:
             found = find_record_sizes(self._options, _ranges_between(start, end), self._sizes)
             end = replace(end, record_sizes=found)
@@ -144,7 +114,7 @@ class MicroBatchStream:
         return self.latest_offset(self._reached or self.initial_offset().to_json(), limit=None)
 
     def set_available_now(self) -> None:
-        self._last_offsets = self._snapshots.last_offsets()
+        self._last_offsets = self._subscribed.last_offsets()
 
     def input_partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> Sequence[InputPartition]:
         if start_json == end_json:
@@ -170,65 +140,21 @@ class MicroBatchStream:
         # An end without them was logged by an earlier version, or was too small to need them.
         record_sizes = end.record_sizes or find_record_sizes(self._options, ranges, self._sizes)
         planned = plan_input_partitions(self._cluster, self._options, ranges, record_sizes, end.query, readers)
-        if self._task_figures is not None:
-            for each in planned:
-                each.receiver = self._task_figures.address
-        self._n_tasks += len(planned)
+        self._progress.add_tasks(planned)
         _log.info("Planned %d input partitions over %d ranges", len(planned), sum(r.n_offsets > 0 for r in ranges))
         return planned
 
     def commit(self, progress: QueryOffsets, *, is_last: bool = False) -> None:
-        if self._options.commit_offsets and not progress.initial:
-            self._committer.commit(self._existing(progress), is_last=is_last)
-
-    def _existing(self, progress: QueryOffsets) -> QueryOffsets:
-        """``progress`` without topic-partitions that the last snapshot lacks."""
-        if self._snapshot is None or progress.offsets.keys() <= self._snapshot.latest.keys():
-            return progress
-        return replace(
-            progress, offsets={tp: offset for tp, offset in progress.offsets.items() if tp in self._snapshot.latest}
-        )
+        self._progress.commit(progress, None if self._logs is None else self._logs.snapshot, is_last=is_last)
 
     def report(self) -> dict[str, Any] | None:
-        if self._snapshot is None or self._plan is None or not self._snapshot.latest:
+        if self._logs is None or self._plan is None:
             return None
-        latest = {tp: found.offset for tp, found in self._snapshot.latest.items()}
-        report: dict[str, Any] = {"offsets": nest_by_topic(latest)}
         # Spark asks right after `latest`, for the progress of the batch that this planned.
-        progress = self._planned
-        if progress is not None:
-            # A new topic-partition of which nothing was planned yet is at its beginning.
-            reached = {**self._plan.start_offsets, **progress.offsets}
-            behind = [max(0, offset - reached.get(tp, 0)) for tp, offset in latest.items()]
-            report["minOffsetsBehindLatest"] = min(behind)
-            report["maxOffsetsBehindLatest"] = max(behind)
-            report["avgOffsetsBehindLatest"] = sum(behind) / len(behind)
-            report["totalOffsetsBehindLatest"] = sum(behind)
-            report["estimatedTotalBytesBehindLatest"] = self._bytes_behind(reached, latest)
-            report["group"] = progress.group
-        report["commitSuccesses"] = self._committer.successes
-        report["commitFailures"] = self._committer.failures
-        report["lostRanges"] = self._losses.n_ranges
-        report["lostOffsets"] = self._losses.n_offsets
-        report["client"] = camel_case(self._cluster.counters.totals())
-        report["plannedTasks"] = self._n_tasks
-        if self._task_figures is not None:
-            report["tasks"] = camel_case(self._task_figures.total())
-        return report
-
-    def _bytes_behind(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int | None:
-        """About how many bytes of the logs lie between two offsets; None where no record could be sampled."""
-        ranges = ranges_between(starts, ends)
-        self._sizes.sample(ranges)
-        found = [(r.n_offsets, self._sizes.known(r.topic)) for r in ranges if r.n_offsets]
-        if any(size is None for _, size in found):
-            return None
-        return round(sum(n * (size or 0.0) for n, size in found))
+        return self._progress.report(self._logs.snapshot, self._plan.start_offsets, self._planned)
 
     def close(self) -> None:
-        if self._task_figures is not None:
-            self._task_figures.close()
-        self._committer.close()
+        self._progress.close()
         self._cluster.close()
 
     def _parse(self, offset_json: dict[str, Any]) -> QueryOffsets:
@@ -237,17 +163,27 @@ class MicroBatchStream:
             self._parsed = (offset_json, QueryOffsets.from_json(offset_json))
         return self._parsed[1]
 
-    def _plan_next(self, start: QueryOffsets, snapshot: LogSnapshot, limit: Any) -> QueryOffsets | None:
+    def _plan_next(self, start: QueryOffsets, logs: ComparedLogs, limit: Any) -> QueryOffsets | None:
         """The end of the next micro-batch, None where nothing is new.
 
         Raises:
             DataLossError: records are lost, and ``failOnDataLoss`` is true.
         """
+        snapshot = logs.snapshot
         if self._last_offsets is not None:
             # A topic of the checkpoint that was out of sight when the run began: it ends where it is seen first.
             for tp in start.offsets.keys() & snapshot.latest.keys() - self._last_offsets.keys():
                 self._last_offsets[tp] = snapshot.latest[tp].offset
-        plan = self._plan = plan_micro_batch(start, snapshot, self._limits(limit), group=self._options.group_id)
+        limits = self._limits(limit)
+        max_bytes, limits = limits.max_bytes, replace(limits, max_bytes=None)
+        plan = plan_micro_batch(start, logs, limits, group=self._options.group_id)
+        if max_bytes is not None and plan.end_offsets != plan.start_offsets:
+            sizes = sizes_for_limit(self._sizes, plan.start_offsets, plan.end_offsets, max_bytes)
+            limits = replace(limits, max_bytes=max_bytes, bytes_per_offset=sizes)
+            plan = plan_micro_batch(start, logs, limits, group=self._options.group_id)
+        self._plan = plan
+        if plan.end_offsets != plan.start_offsets:
+            self._minimum.restart()
         topic_ids = {**snapshot.topic_ids, **start.topic_ids}
         for loss, lost, detail in plan.losses:
             self._losses.report(loss, lost, detail=detail, query=start.query, topic_ids=topic_ids)
@@ -256,8 +192,8 @@ class MicroBatchStream:
                 "Topic %s is back under the same topic id: reading continues at the offset where it stopped.", topic
             )
         self._resumed = plan.resumed
-        if plan.is_waiting and self._hanging is not None:
-            self._hanging.check(snapshot.latest)
+        if plan.is_waiting:
+            self._progress.check_for_hanging_transactions(snapshot)
         return plan.end
 
     def _limits(self, limit: Any) -> Limits:
@@ -268,9 +204,9 @@ class MicroBatchStream:
             return Limits(last_offsets=self._last_offsets)
         return Limits(
             last_offsets=self._last_offsets,
-            admits=self._minimum.admits if self._last_offsets is None else None,
+            min_offsets=self._minimum.required() if self._last_offsets is None else 0,
             max_offsets=getattr(limit, "max_rows", None),
-            fit_bytes=None if max_bytes is None else partial(fit_bytes, self._sizes, max_bytes=max_bytes),
+            max_bytes=max_bytes,
         )
 
 

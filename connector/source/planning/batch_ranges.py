@@ -9,12 +9,12 @@ from dataclasses import replace
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.options.starting_offsets import OffsetSpec
-from pykafka_wire.source.planning.aged_out_ranges import skip_aged_out
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, Pruning
 from pykafka_wire.source.planning.offset_lookups import (
     earliest_offsets,
     find_topics,
     resolve_offsets,
+    skip_aged_out,
     topic_partitions,
 )
 from pykafka_wire.source.progress.data_loss import DataLossReporter

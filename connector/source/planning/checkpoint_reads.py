@@ -18,7 +18,7 @@ from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import Subscription
-from pykafka_wire.source.planning.micro_batch import known_offsets
+from pykafka_wire.source.planning.log_snapshot import known_offsets, recreated_topics
 from pykafka_wire.source.planning.offset_lookups import earliest_offsets, find_topics, latest_offsets
 from pykafka_wire.source.planning.subscribed_topics import topic_ids_of
 from pykafka_wire.source.progress.data_loss import DataLossReporter, LostRange
@@ -90,7 +90,7 @@ def start_at_checkpoint(
     known = {tp.topic for tp in found.offsets}
     known |= {each.topic for each in found.dropped if ids.get(each.topic) == each.topic_id}
     remembered = known_offsets(found, ids).keys() | found.offsets.keys()
-    recreated = {topic for topic, known_id in found.topic_ids.items() if ids.get(topic, known_id) != known_id}
+    recreated = recreated_topics(found, ids)
     earliest = earliest_offsets(
         cluster, (tp for tp in partitions if tp not in remembered and tp.topic not in recreated)
     )

@@ -1,52 +1,26 @@
 """The next micro-batch, as a pure function of the checkpoint, a snapshot of the logs, and limits.
 
-Owns every rule of planning a micro-batch: where each topic-partition goes on, what was lost since the checkpoint, how much is
-taken under the limits, and the offset that Spark logs for it. It asks nothing of brokers: the snapshot is
+Owns the rules of planning a micro-batch: where each topic-partition goes on, what was lost since the checkpoint, how much is
+taken under the limits, and the offset that Spark logs for it. The snapshot and its comparison with the checkpoint are
 :mod:`~pykafka_wire.source.planning.log_snapshot`'s, reporting a loss is :mod:`~pykafka_wire.source.progress.data_loss`'s.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pykafka_wire.checkpoint_offsets import DroppedTopic, QueryOffsets
 from pykafka_wire.errors import Loss
+from pykafka_wire.source.planning.log_snapshot import ComparedLogs, LogSnapshot, recreated_topics
 from pykafka_wire.source.planning.trigger_limits import Limits, Offsets, apply_limits
 from pykafka_wire.source.progress.data_loss import LostRange
-from pykafka_wire.wire.cluster.admin import ListedOffset
-from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Topic-partitions of dropped topics that a checkpoint remembers, the latest ones: each takes some 20 bytes of every offset
 #: file. A topic that is dropped although a second broker did not know it either is rare. The last one is remembered whatever
 #: its size: the checkpoint had room for it before.
 _MAX_DROPPED: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSnapshot:
-    """What brokers answer about the logs that a query reads, at one moment.
-
-    Attributes:
-        latest: the end of each log, with its leader epoch; with ``read_committed`` its last stable offset.
-        topic_ids: ids of the topics by name, as far as brokers have them.
-        earliest: the first offset of each log that the checkpoint does not hold.
-        epoch_ends: where the leader's log ends for the leader epoch in the checkpoint, for logs whose leader has changed
-            (KIP-320); -1 where the leader does not know that epoch.
-        high_watermarks: the end of each log whose last stable offset is below the checkpoint's offset.
-        hidden: topics that may not be described now. They may well exist.
-        vanished: new topic-partitions that were deleted before their first offset was known.
-    """
-
-    latest: Mapping[TopicPartition, ListedOffset]
-    topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
-    earliest: Offsets = field(default_factory=dict)
-    epoch_ends: Offsets = field(default_factory=dict)
-    high_watermarks: Offsets = field(default_factory=dict)
-    hidden: frozenset[str] = frozenset()
-    vanished: tuple[TopicPartition, ...] = ()
 
 
 class FoundLoss(NamedTuple):
@@ -63,6 +37,7 @@ class MicroBatchPlan:
 
     Attributes:
         start_offsets: where each log goes on.
+        end_offsets: up to where each log is read.
         end: the offset for Spark to log, None where nothing is new.
         losses: what was lost since the checkpoint.
         is_waiting: every log is read as far as it can be.
@@ -70,6 +45,7 @@ class MicroBatchPlan:
     """
 
     start_offsets: Offsets
+    end_offsets: Offsets
     end: QueryOffsets | None
     losses: list[FoundLoss]
     is_waiting: bool
@@ -77,13 +53,11 @@ class MicroBatchPlan:
 
 
 def plan_micro_batch(
-    checkpoint: QueryOffsets, snapshot: LogSnapshot, limits: Limits, *, group: str | None = None
+    checkpoint: QueryOffsets, logs: ComparedLogs, limits: Limits, *, group: str | None = None
 ) -> MicroBatchPlan:
     """The micro-batch after ``checkpoint``; ``group`` is the consumer group of its offset, the checkpoint's by default."""
-    known = known_offsets(checkpoint, snapshot.topic_ids)
-    truncated = truncated_logs(known, snapshot)
-    shortened = shortened_logs(known, snapshot)
-    starts = {tp: known[tp] if tp in known else snapshot.earliest[tp] for tp in snapshot.latest} | shortened
+    snapshot, known, shortened = logs.snapshot, logs.known, logs.shortened
+    starts = {tp: known[tp] if tp in known else snapshot.earliest[tp] for tp in snapshot.latest} | dict(shortened)
     ends = {tp: max(found.offset, starts[tp]) for tp, found in snapshot.latest.items()}
     last = limits.last_offsets
     if last is not None:
@@ -97,56 +71,18 @@ def plan_micro_batch(
     resumed = {tp.topic for tp in known if tp in snapshot.latest and tp not in checkpoint.offsets}
     return MicroBatchPlan(
         start_offsets=starts,
+        end_offsets=ends,
         end=plan_end,
-        losses=_find_losses(checkpoint, snapshot, known, truncated, shortened),
+        losses=_find_losses(checkpoint, logs),
         is_waiting=is_waiting,
         resumed=frozenset(resumed),
     )
 
 
-def known_offsets(checkpoint: QueryOffsets, topic_ids: Mapping[str, uuid.UUID]) -> dict[TopicPartition, int]:
-    """Offsets at which a query goes on: the checkpoint's, except those of a topic that now has another id, and those of a
-    dropped topic that is back under its id."""
-    recreated = _recreated(checkpoint, topic_ids)
-    if not recreated and not checkpoint.dropped:
-        return dict(checkpoint.offsets)
-    known = {
-        TopicPartition(each.topic, partition): offset
-        for each in checkpoint.dropped
-        if topic_ids.get(each.topic) == each.topic_id
-        for partition, offset in each.offsets.items()
-    }
-    known |= {tp: offset for tp, offset in checkpoint.offsets.items() if tp.topic not in recreated}
-    return known
-
-
-def truncated_logs(known: Offsets, snapshot: LogSnapshot) -> dict[TopicPartition, int]:
-    """Logs that were truncated below what this query has read, and where: the leader's log parts there from what was read."""
-    return {
-        tp: min(end, snapshot.latest[tp].offset)
-        for tp, end in snapshot.epoch_ends.items()
-        if tp in known and 0 <= end < known[tp]
-    }
-
-
-def shortened_logs(known: Offsets, snapshot: LogSnapshot) -> dict[TopicPartition, int]:
-    """Logs that end before what this query has read, and where it goes on: truncated ones among them.
-
-    One that only an open transaction holds back has lost nothing: its high watermark reaches what was read.
-    """
-    shorter = {
-        tp: found.offset
-        for tp, found in snapshot.latest.items()
-        if tp in known and found.offset < known[tp] and snapshot.high_watermarks.get(tp, -1) < known[tp]
-    }
-    return shorter | truncated_logs(known, snapshot)
-
-
-def _find_losses(
-    checkpoint: QueryOffsets, snapshot: LogSnapshot, known: Offsets, truncated: Offsets, shortened: Offsets
-) -> list[FoundLoss]:
+def _find_losses(checkpoint: QueryOffsets, logs: ComparedLogs) -> list[FoundLoss]:
     """What of the logs is lost since the checkpoint."""
-    recreated = _recreated(checkpoint, snapshot.topic_ids)
+    snapshot, known, truncated = logs.snapshot, logs.known, logs.truncated
+    recreated = recreated_topics(checkpoint, snapshot.topic_ids)
     deleted = sorted(
         tp
         for tp in checkpoint.offsets
@@ -176,7 +112,9 @@ def _find_losses(
             ],
         ),
         FoundLoss(Loss.LOG_TRUNCATED, [(tp, end, known[tp]) for tp, end in truncated.items()]),
-        FoundLoss(Loss.OFFSETS_CHANGED, [(tp, end, known[tp]) for tp, end in shortened.items() if tp not in truncated]),
+        FoundLoss(
+            Loss.OFFSETS_CHANGED, [(tp, end, known[tp]) for tp, end in logs.shortened.items() if tp not in truncated]
+        ),
     ]
     return [each for each in found if each.ranges]
 
@@ -229,7 +167,3 @@ def _dropped(checkpoint: QueryOffsets, snapshot: LogSnapshot, offsets: Offsets) 
         if by_partition:
             kept.append(DroppedTopic(topic=topic, topic_id=topic_id, offsets=by_partition))
     return tuple(reversed(kept))
-
-
-def _recreated(checkpoint: QueryOffsets, topic_ids: Mapping[str, uuid.UUID]) -> set[str]:
-    return {topic for topic, known in checkpoint.topic_ids.items() if topic in topic_ids and topic_ids[topic] != known}

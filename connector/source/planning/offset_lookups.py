@@ -1,4 +1,5 @@
-"""What planning asks of brokers: the subscribed topics, the ends of logs, and offsets for timestamps and groups.
+"""What planning asks of brokers: the subscribed topics, the ends of logs, offsets for timestamps and groups, and what retention has
+deleted.
 
 Runs on the driver only. Look-ups of many topic-partitions are sent together, one request to each broker.
 """
@@ -6,18 +7,20 @@ Runs on the driver only. Look-ups of many topic-partitions are sent together, on
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import lru_cache
 
-from pykafka_wire.errors import OffsetsError, OptionError
+from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.starting_offsets import EARLIEST, LATEST, OffsetSpec
+from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +87,31 @@ def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> 
     """The first offset of each log that still exists."""
     listed = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
     return {tp: found.offset for tp, found in listed.items()}
+
+
+def skip_aged_out(
+    cluster: Cluster, ranges: Sequence[OffsetRange], losses: DataLossReporter, *, query: str = ""
+) -> list[OffsetRange]:
+    """``ranges`` without the offsets that retention has deleted.
+
+    Raises:
+        DataLossError: some are deleted, and ``failOnDataLoss`` is true.
+    """
+    earliest = earliest_offsets(cluster, (r.topic_partition for r in ranges if r.n_offsets))
+    first = {tp: offset for tp, offset in earliest.items() if offset > 0}
+    kept = [
+        replace(r, start_offset=min(first[r.topic_partition], r.end_offset))
+        if r.start_offset < first.get(r.topic_partition, 0) and r.n_offsets
+        else r
+        for r in ranges
+    ]
+    lost = [
+        (old.topic_partition, old.start_offset, new.start_offset)
+        for old, new in zip(ranges, kept, strict=True)
+        if new is not old
+    ]
+    losses.report(Loss.START_OFFSET_OUT_OF_RANGE, lost, query=query, topic_ids={r.topic: r.topic_id for r in ranges})
+    return kept
 
 
 def resolve_offsets(

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from pykafka_wire.source.planning.trigger_limits import Offsets, share_bytes
+from pykafka_wire.source.planning.trigger_limits import Offsets, share_bytes, total_bytes
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.sampling import sample_batches
-from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange
 
 _log = logging.getLogger(__name__)
 
@@ -84,20 +84,24 @@ def _largest(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     return list(largest.values())
 
 
-def fit_bytes(sizes: RecordSizes, starts: Offsets, ends: Offsets, max_bytes: int) -> dict[TopicPartition, int]:
-    """Ends of a micro-batch of about ``max_bytes``, by the size of its first records; where its last records turn out to be
-    larger, of half as many, as long as that helps."""
+def sizes_for_limit(sizes: RecordSizes, starts: Offsets, ends: Offsets, max_bytes: int) -> dict[str, float]:
+    """Bytes per offset by topic, for a micro-batch of about ``max_bytes`` between ``starts`` and ``ends``: by the size of its first
+    records; where its last records turn out to be larger, by both, or those of a batch of half the size, as long as that helps."""
     sizes.sample(ranges_between(starts, ends), fresh=True)
-    known = {tp.topic: sizes.known(tp.topic) or ASSUMED_BYTES for tp in ends}
-    ends = fitting = share_bytes(starts, ends, max_bytes, known.__getitem__)
+    first = found = mean = {tp.topic: sizes.known(tp.topic) or ASSUMED_BYTES for tp in ends}
+
+    def share(bytes_per_offset: Mapping[str, float]) -> float:
+        return min(1.0, max_bytes / total_bytes(starts, ends, bytes_per_offset))
+
     for _ in range(_HALVINGS):
-        at_ends = sizes.sample_ends(ranges_between(starts, ends))
-        fitting = share_bytes(starts, ends, max_bytes, {**known, **at_ends}.__getitem__)
-        halves = {tp: starts[tp] + (end - starts[tp]) // 2 for tp, end in ends.items()}
-        if all(fitting[tp] >= half for tp, half in halves.items()):
+        mean = first | sizes.sample_ends(ranges_between(starts, share_bytes(starts, ends, max_bytes, found)))
+        if share(mean) >= share(found):
+            return found
+        if share(mean) >= share(found) / 2:
             break
-        ends = {tp: max(fitting[tp], half) for tp, half in halves.items()}
-    return fitting
+        scale = 2 * max_bytes / (share(found) * total_bytes(starts, ends, found))
+        found = {topic: size * scale for topic, size in found.items()}
+    return mean
 
 
 def ranges_between(starts: Offsets, ends: Offsets) -> list[OffsetRange]:

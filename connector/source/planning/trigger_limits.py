@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -27,19 +27,15 @@ class MinimumOffsets:
         self._clock = clock
         self._last_batch_at: float | None = None
 
-    def admits(self, n_offsets: int) -> bool:
-        """Whether a batch of ``n_offsets`` new offsets may go now; remembers that it did."""
-        now = self._clock()
-        if (
-            self._min_offsets is not None
-            and self._last_batch_at is not None
-            and n_offsets < self._min_offsets
-            and now - self._last_batch_at < self._max_delay_s
-        ):
-            return False
-        if n_offsets:
-            self._last_batch_at = now
-        return True
+    def required(self) -> int:
+        """How many new offsets a micro-batch must have to go now."""
+        if self._last_batch_at is None or self._clock() - self._last_batch_at >= self._max_delay_s:
+            return 0
+        return self._min_offsets or 0
+
+    def restart(self) -> None:
+        """A micro-batch with new offsets goes: the delay of the next one begins."""
+        self._last_batch_at = self._clock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,25 +44,27 @@ class Limits:
 
     Attributes:
         last_offsets: where AvailableNow ends; None for other triggers. Logs that it does not name are not read.
-        admits: whether a micro-batch of so many offsets may go now (``minOffsetsPerTrigger``).
+        min_offsets: with fewer new offsets there is no micro-batch yet (``minOffsetsPerTrigger``).
         max_offsets: ``maxOffsetsPerTrigger``.
-        fit_bytes: lowers the ends of a micro-batch to ``maxBytesPerTrigger``, given its starts and its ends.
+        max_bytes: ``maxBytesPerTrigger``, by ``bytes_per_offset``.
+        bytes_per_offset: estimated for each topic.
     """
 
     last_offsets: Offsets | None = None
-    admits: Callable[[int], bool] | None = None
+    min_offsets: int = 0
     max_offsets: int | None = None
-    fit_bytes: Callable[[Offsets, Offsets], dict[TopicPartition, int]] | None = None
+    max_bytes: int | None = None
+    bytes_per_offset: Mapping[str, float] = field(default_factory=dict)
 
 
 def apply_limits(starts: Offsets, ends: dict[TopicPartition, int], limits: Limits) -> dict[TopicPartition, int]:
-    n_new = sum(end - starts[tp] for tp, end in ends.items())
-    if limits.admits is not None and not limits.admits(n_new):
+    """Ends of a micro-batch within the limits; its starts where it must wait."""
+    if sum(end - starts[tp] for tp, end in ends.items()) < limits.min_offsets:
         return dict(starts)
     if limits.max_offsets is not None:
         ends = share_offsets(starts, ends, limits.max_offsets)
-    if limits.fit_bytes is not None and n_new:
-        ends = limits.fit_bytes(starts, ends)
+    if limits.max_bytes is not None:
+        ends = share_bytes(starts, ends, limits.max_bytes, limits.bytes_per_offset)
     return ends
 
 
@@ -88,14 +86,19 @@ def share_offsets(start: Offsets, latest: Offsets, max_offsets: int) -> dict[Top
 
 
 def share_bytes(
-    start: Offsets, ends: Offsets, max_bytes: int, bytes_per_offset: Callable[[str], float]
+    start: Offsets, ends: Offsets, max_bytes: int, bytes_per_offset: Mapping[str, float]
 ) -> dict[TopicPartition, int]:
     """Ends of a micro-batch of about ``max_bytes``, none beyond ``ends``; as :func:`share_offsets`, in estimated bytes.
 
     Each topic-partition with a lag gives at least one offset, so that a record larger than the limit is read, too.
     """
-    total = sum((end - start[tp]) * bytes_per_offset(tp.topic) for tp, end in ends.items())
+    total = total_bytes(start, ends, bytes_per_offset)
     if total <= max_bytes:
         return dict(ends)
     share = max_bytes / total
     return {tp: min(end, start[tp] + max(1, math.floor((end - start[tp]) * share))) for tp, end in ends.items()}
+
+
+def total_bytes(start: Offsets, ends: Offsets, bytes_per_offset: Mapping[str, float]) -> float:
+    """The estimated size of a micro-batch."""
+    return sum((end - start[tp]) * bytes_per_offset[tp.topic] for tp, end in ends.items())

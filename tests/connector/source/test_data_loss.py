@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 from pykafka_wire.errors import DataLossError, Loss
-from pykafka_wire.source.planning import log_snapshot, subscribed_topics
+from pykafka_wire.source.planning import subscribed_logs, subscribed_topics
 from pykafka_wire.wire.errors import UnknownTopicError
 from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -328,8 +328,8 @@ def test_a_topic_that_is_deleted_between_two_requests_of_one_look(
                 time.sleep(0.02)
         return real(*arguments)
 
-    real = log_snapshot.latest_offsets
-    monkeypatch.setattr(log_snapshot, "latest_offsets", latest_offsets)
+    real = subscribed_logs.latest_offsets
+    monkeypatch.setattr(subscribed_logs, "latest_offsets", latest_offsets)
     assert json.loads(brave.latest(start))["offsets"] == {stays: {"0": 3}}
     assert asked > 2
     assert ledger(tmp_path) == [("PARTITIONS_DELETED", 0, 3, None)]
@@ -349,8 +349,8 @@ def test_a_topic_that_is_known_at_the_second_look_is_no_loss(
             raise error
         return real(*arguments)
 
-    real = log_snapshot.latest_offsets
-    monkeypatch.setattr(log_snapshot, "latest_offsets", latest_offsets)
+    real = subscribed_logs.latest_offsets
+    monkeypatch.setattr(subscribed_logs, "latest_offsets", latest_offsets)
     assert json.loads(brave.latest(start))["offsets"] == {stays: {"0": 2}, late: {"0": 2}}
     assert ledger(tmp_path) == []
 

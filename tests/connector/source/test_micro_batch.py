@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pykafka_wire.checkpoint_offsets import DroppedTopic, QueryOffsets
 from pykafka_wire.errors import Loss
 from pykafka_wire.source.planning import micro_batch
-from pykafka_wire.source.planning.micro_batch import LogSnapshot, plan_micro_batch
+from pykafka_wire.source.planning.log_snapshot import LogSnapshot, compare_logs, known_offsets
+from pykafka_wire.source.planning.micro_batch import MicroBatchPlan
 from pykafka_wire.source.planning.trigger_limits import Limits, share_bytes, share_offsets
 from pykafka_wire.wire.cluster.admin import ListedOffset
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -33,7 +34,14 @@ def snapshot(*offsets: int, **fields: Any) -> LogSnapshot:
     return LogSnapshot(latest=ends(*offsets), **({"topic_ids": dict(list(IDS.items())[: len(offsets)])} | fields))
 
 
-def losses(plan: micro_batch.MicroBatchPlan) -> list[tuple[Loss, list[Any]]]:
+def plan_micro_batch(
+    checkpoint: QueryOffsets, snapshot: LogSnapshot, limits: Limits, group: str | None = None
+) -> MicroBatchPlan:
+    logs = compare_logs(known_offsets(checkpoint, snapshot.topic_ids), snapshot)
+    return micro_batch.plan_micro_batch(checkpoint, logs, limits, group=group)
+
+
+def losses(plan: MicroBatchPlan) -> list[tuple[Loss, list[Any]]]:
     return [(each.loss, each.ranges) for each in plan.losses]
 
 
@@ -69,13 +77,15 @@ def test_limits_hold_together() -> None:
         (Limits(max_offsets=20), {A: 15, B: 17}),
         (Limits(last_offsets={A: 6}), {A: 6, B: 7}),
         (Limits(last_offsets={A: 25, B: 27}, max_offsets=20), {A: 15, B: 17}),
-        (Limits(max_offsets=20, fit_bytes=lambda starts, ends: {**ends, A: 6}), {A: 6, B: 17}),
+        (Limits(max_bytes=2_000, bytes_per_offset={"a": 10.0, "b": 190.0}), {A: 15, B: 17}),
+        (Limits(max_offsets=20, max_bytes=1_000, bytes_per_offset={"a": 10.0, "b": 190.0}), {A: 10, B: 12}),
     ):
         plan = plan_micro_batch(CHECKPOINT, new, limits)
         assert plan.end is not None and plan.end.offsets == expected
         assert not plan.is_waiting
-    refused = plan_micro_batch(CHECKPOINT, new, Limits(admits=lambda n: n > 200))
+    refused = plan_micro_batch(CHECKPOINT, new, Limits(min_offsets=201))
     assert refused.end is None and not refused.is_waiting
+    assert plan_micro_batch(CHECKPOINT, new, Limits(min_offsets=200)).end is not None
     ended = plan_micro_batch(CHECKPOINT, new, Limits(last_offsets={A: 5, B: 7}))
     assert ended.end is None and ended.is_waiting
 
@@ -221,7 +231,7 @@ def test_a_share_of_bytes_stays_within_the_logs_and_near_the_limit(
 ) -> None:
     starts = {tp: first for tp, (first, _) in lags.items()}
     ends = {tp: first + n for tp, (first, n) in lags.items()}
-    shared = share_bytes(starts, ends, max_bytes, lambda _: float(size))
+    shared = share_bytes(starts, ends, max_bytes, {"a": float(size), "b": float(size)})
     assert all(starts[tp] <= end <= ends[tp] for tp, end in shared.items())
     # Each topic-partition that has something gives at least one offset; beyond that the limit holds.
     assert all(shared[tp] > starts[tp] for tp in ends if ends[tp] > starts[tp])
@@ -234,5 +244,5 @@ def test_a_share_of_bytes_stays_within_the_logs_and_near_the_limit(
 def test_large_records_take_their_share_of_bytes() -> None:
     small, large = TopicPartition("small", 0), TopicPartition("large", 0)
     sizes = {"small": 100.0, "large": 10_000.0}
-    shared = share_bytes({small: 0, large: 0}, {small: 1000, large: 1000}, 1_010_000, sizes.__getitem__)
+    shared = share_bytes({small: 0, large: 0}, {small: 1000, large: 1000}, 1_010_000, sizes)
     assert shared == {small: 100, large: 100}

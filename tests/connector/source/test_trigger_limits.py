@@ -18,40 +18,28 @@ class Clock:
 
 
 def test_without_a_minimum_every_batch_goes() -> None:
-    control = MinimumOffsets(min_offsets=None, max_delay_ms=60_000, clock=Clock())
-    assert all(control.admits(n) for n in (0, 1, 100))
+    minimum = MinimumOffsets(min_offsets=None, max_delay_ms=60_000, clock=Clock())
+    minimum.restart()
+    assert minimum.required() == 0
 
 
-def test_the_first_batch_never_waits() -> None:
-    assert MinimumOffsets(min_offsets=10, max_delay_ms=60_000, clock=Clock()).admits(1)
-
-
-def test_a_later_batch_waits_until_there_is_enough() -> None:
-    control = MinimumOffsets(min_offsets=10, max_delay_ms=60_000, clock=Clock())
-    assert control.admits(1)
-    assert not control.admits(9)
-    assert control.admits(10)
-    assert not control.admits(9)
+def test_the_first_batch_never_waits_and_later_ones_do() -> None:
+    minimum = MinimumOffsets(min_offsets=10, max_delay_ms=60_000, clock=Clock())
+    assert minimum.required() == 0
+    minimum.restart()
+    assert minimum.required() == 10
 
 
 def test_a_batch_waits_no_longer_than_the_delay() -> None:
     clock = Clock()
-    control = MinimumOffsets(min_offsets=10, max_delay_ms=60_000, clock=clock)
-    assert control.admits(1)
+    minimum = MinimumOffsets(min_offsets=10, max_delay_ms=60_000, clock=clock)
+    minimum.restart()
     clock.now += 59.9
-    assert not control.admits(9)
+    assert minimum.required() == 10
     clock.now += 0.2
-    assert control.admits(9)
-    assert not control.admits(9)  # the delay starts anew
-
-
-def test_an_empty_look_does_not_restart_the_delay() -> None:
-    clock = Clock()
-    control = MinimumOffsets(min_offsets=10, max_delay_ms=60_000, clock=clock)
-    assert control.admits(1)
-    clock.now += 61
-    assert control.admits(0)
-    assert control.admits(1)
+    assert minimum.required() == 0
+    minimum.restart()
+    assert minimum.required() == 10  # the delay starts anew
 
 
 @pytest.mark.parametrize("max_rows", [1, 10**12])

@@ -1,0 +1,115 @@
+"""What others see of a query: its offsets in the consumer group, and its report to Spark, for the progress and the exporters.
+
+Owns which offsets are committed, and what the report has. The keys of the report are read by
+:mod:`pykafka_wire.metrics.query_figures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pykafka_wire.checkpoint_offsets import QueryOffsets, nest_by_topic
+from pykafka_wire.options.source import SourceOptions
+from pykafka_wire.source.input_partition import KafkaInputPartition
+from pykafka_wire.source.planning.log_snapshot import LogSnapshot
+from pykafka_wire.source.planning.record_size_estimates import RecordSizes, ranges_between
+from pykafka_wire.source.progress.data_loss import DataLossReporter
+from pykafka_wire.source.progress.group_commits import GroupCommitter
+from pykafka_wire.source.progress.hanging_transactions import HangingTransactionWatch
+from pykafka_wire.source.progress.static_member import StaticMember
+from pykafka_wire.source.progress.task_figures_receiver import TaskFiguresReceiver
+from pykafka_wire.task_metrics import camel_case
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.topic_partitions import TopicPartition
+
+
+class QueryProgress:
+    """The progress of one query, in its process on the driver."""
+
+    def __init__(self, cluster: Cluster, options: SourceOptions, losses: DataLossReporter, sizes: RecordSizes) -> None:
+        self._cluster = cluster
+        self._commits = options.commit_offsets
+        member = StaticMember(cluster, options.client) if options.static_membership else None
+        self._committer = GroupCommitter(cluster, member=member)
+        reads_committed = options.client.isolation_level == "read_committed"
+        self._hanging = HangingTransactionWatch(cluster) if reads_committed else None
+        self._losses = losses
+        self._sizes = sizes
+        self._task_figures = TaskFiguresReceiver() if options.task_metrics == "driver" else None
+        self._n_tasks = 0
+
+    def join_group(self, start: QueryOffsets, snapshot: LogSnapshot) -> None:
+        """Join the group early, where the query is to be a member."""
+        self._committer.join_group(_existing(start, snapshot))
+
+    def commit(self, progress: QueryOffsets, snapshot: LogSnapshot | None, *, is_last: bool = False) -> None:
+        """Commit what of ``progress`` is in the last snapshot, unless it is where a new query starts."""
+        if self._commits and not progress.initial:
+            self._committer.commit(_existing(progress, snapshot), is_last=is_last)
+
+    def check_for_hanging_transactions(self, snapshot: LogSnapshot) -> None:
+        """Warn of transactions that hold the query back, now and then."""
+        if self._hanging is not None:
+            self._hanging.check(snapshot.latest)
+
+    def add_tasks(self, planned: Sequence[KafkaInputPartition]) -> None:
+        """Count tasks, and tell them where they report."""
+        self._n_tasks += len(planned)
+        if self._task_figures is not None:
+            for each in planned:
+                each.receiver = self._task_figures.address
+
+    def report(
+        self, snapshot: LogSnapshot, start_offsets: Mapping[TopicPartition, int], progress: QueryOffsets | None
+    ) -> dict[str, Any] | None:
+        """The ends of all logs, and how far ``progress`` is behind them; None where the query reads no log.
+
+        Args:
+            start_offsets: where a topic-partition begins of which nothing was planned yet.
+        """
+        if not snapshot.latest:
+            return None
+        latest = {tp: found.offset for tp, found in snapshot.latest.items()}
+        report: dict[str, Any] = {"offsets": nest_by_topic(latest)}
+        if progress is not None:
+            reached = {**start_offsets, **progress.offsets}
+            behind = [max(0, offset - reached.get(tp, 0)) for tp, offset in latest.items()]
+            report["minOffsetsBehindLatest"] = min(behind)
+            report["maxOffsetsBehindLatest"] = max(behind)
+            report["avgOffsetsBehindLatest"] = sum(behind) / len(behind)
+            report["totalOffsetsBehindLatest"] = sum(behind)
+            report["estimatedTotalBytesBehindLatest"] = self._bytes_behind(reached, latest)
+            report["group"] = progress.group
+        report["commitSuccesses"] = self._committer.successes
+        report["commitFailures"] = self._committer.failures
+        report["lostRanges"] = self._losses.n_ranges
+        report["lostOffsets"] = self._losses.n_offsets
+        report["client"] = camel_case(self._cluster.counters.totals())
+        report["plannedTasks"] = self._n_tasks
+        if self._task_figures is not None:
+            report["tasks"] = camel_case(self._task_figures.total())
+        return report
+
+    def close(self) -> None:
+        """Leave the group; call it before the cluster is closed."""
+        if self._task_figures is not None:
+            self._task_figures.close()
+        self._committer.close()
+
+    def _bytes_behind(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int | None:
+        """About how many bytes of the logs lie between two offsets; None where no record could be sampled."""
+        ranges = ranges_between(starts, ends)
+        self._sizes.sample(ranges)
+        found = [(r.n_offsets, self._sizes.known(r.topic)) for r in ranges if r.n_offsets]
+        if any(size is None for _, size in found):
+            return None
+        return round(sum(n * (size or 0.0) for n, size in found))
+
+
+def _existing(progress: QueryOffsets, snapshot: LogSnapshot | None) -> QueryOffsets:
+    """``progress`` without topic-partitions that the snapshot lacks: a coordinator retries a commit of a topic that was deleted."""
+    if snapshot is None or progress.offsets.keys() <= snapshot.latest.keys():
+        return progress
+    return replace(progress, offsets={tp: offset for tp, offset in progress.offsets.items() if tp in snapshot.latest})
