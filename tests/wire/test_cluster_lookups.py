@@ -13,6 +13,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
+    NoBrokerAvailableError,
     UnknownTopicError,
 )
 from pykafka_wire.wire.protocol.messages.find_coordinator import (
@@ -173,6 +174,46 @@ def test_leaders_are_looked_up_in_one_request_and_each_failure_is_reported_by_it
         unknown: (UnknownTopicError, 0),
     }
     assert [sorted(each) for each in asked_for(pair[0]) + asked_for(pair[1])] == [["nope", "t"]]
+
+
+def test_a_fresh_leader_of_a_topic_that_the_refresh_finds_deleted_is_an_error_too(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
+) -> None:
+    assert set(cluster.leaders([T0, T1]).leaders) == {T0, T1}
+    for broker in pair:
+        broker.topics = {}
+    cluster.invalidate(T1)
+    time.sleep(0.01)  # a topic is not asked for again at once
+    found = cluster.leaders([T0, T1])
+    assert (found.leaders, found.topic_ids) == ({}, {})
+    assert {tp: type(error) for tp, error in found.errors.items()} == {T0: UnknownTopicError, T1: UnknownTopicError}
+
+
+def silent_for_long(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, trigger_ms: int) -> None:
+    """Metadata of topic t is known, and then no broker answers for as long as brings a new bootstrap."""
+    cluster.topics(["t"])
+    for broker in pair:
+        broker.topics["u"] = {0: (1, 0)}
+        broker.silent = True
+    began = time.monotonic()
+    with pytest.raises(NoBrokerAvailableError):
+        cluster.topics(["u"], deadline=Deadline.after_ms(50))
+    time.sleep(max(0.0, trigger_ms / 1000 - (time.monotonic() - began)) + 0.01)
+    for broker in pair:
+        broker.silent = False
+
+
+def test_a_new_bootstrap_in_the_middle_of_a_look_up_loses_no_topic(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    """What was fresh a moment ago is asked for again, and neither missing nor said to be unknown."""
+    limits = {"metadata_recovery_rebootstrap_trigger_ms": 100, "socket_connection_setup_timeout_ms": 50}
+    with cluster_of(pair, **limits) as cluster:
+        silent_for_long(pair, cluster, 100)
+        found = cluster.leaders([T0, TopicPartition("u", 0)])
+        assert found.errors == {}
+        assert set(found.topic_ids) == {"t", "u"}
+    with cluster_of(pair, **limits) as cluster:
+        silent_for_long(pair, cluster, 100)
+        assert set(cluster.topics(["t", "u"], max_age_ms=60_000)) == {"t", "u"}
 
 
 def test_partitions_without_a_leader_are_not_looked_up_more_often_than_retries_are_due(

@@ -117,23 +117,26 @@ class MetadataRefresher:
         oldest = time.monotonic() - max_age_ms / 1000
         wanted = None if names is None else list(dict.fromkeys(names))
         with self._lock:
+            view = self._view
             if wanted is None:
-                missing: list[str] | None = [] if self._view.all_fresh(oldest) else None
+                missing: list[str] | None = [] if view.all_fresh(oldest) else None
             else:
-                missing = [name for name in wanted if not self._view.is_fresh(name, oldest)]
-        if missing != []:
-            try:
-                self._refresh(missing, deadline or self._total())
-            except UnknownTopicError as error:
-                self._suggest_topics(error)
-                raise
-        with self._lock:
-            if wanted is None:
-                return dict(self._view.topics)
-            for name in wanted:
-                if name not in self._view.topics:  # an answer without it, or another thread's update
-                    raise broker_error(_UNKNOWN_TOPIC, topic=name, api="Metadata")
-            return {name: self._view.topics[name] for name in wanted}
+                missing = [name for name in wanted if not view.is_fresh(name, oldest)]
+        for _ in range(2):  # a new bootstrap forgets what was fresh
+            if missing != []:
+                try:
+                    view = self._refresh(missing, deadline or self._total())
+                except UnknownTopicError as error:
+                    self._suggest_topics(error)
+                    raise
+            with self._lock:
+                if wanted is None:
+                    return dict(view.topics)
+                missing = [name for name in wanted if name not in view.topics]
+                if not missing:
+                    return {name: view.topics[name] for name in wanted}
+        # The responses leave it out.
+        raise broker_error(_UNKNOWN_TOPIC, topic=next(iter(missing or ()), None), api="Metadata")
 
     def _suggest_topics(self, error: UnknownTopicError) -> None:
         """Name topics that are called nearly like the unknown one, in the error's remedy; a typing error is the likely cause."""
@@ -187,7 +190,8 @@ class MetadataRefresher:
         ) from last
 
     def leaders(self, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None) -> LeaderLookup:
-        """The leaders of topic-partitions, after at most one Metadata request for all that are unknown.
+        """The leaders of topic-partitions, after at most one Metadata request for all that are unknown (two if a new bootstrap
+        comes in between).
 
         Does not wait for elections: a partition without a leader is one of the errors, and delays no other partition. A
         topic is asked for at most once in half of ``retry.backoff.ms``, however many of its partitions have no leader.
@@ -202,22 +206,27 @@ class MetadataRefresher:
         partitions = list(partitions)
         now = time.monotonic()
         oldest = now - self.settings.metadata_max_age_ms / 1000
-        with self._lock:
-            found, unknown = self._view.leaders(partitions, oldest)
-            # Half of the pause, because jitter shortens the pauses of those who ask again.
-            due = self._view.topics_answered_before({tp.topic for tp in unknown}, now - self._backoff.first_ms / 2000)
         unanswered: WireError | None = None
-        if due:
+        for is_last in (
+            False,
+            False,
+            True,
+        ):  # a new bootstrap forgets what was fresh: then a second request asks for it
+            with self._lock:
+                # All at once: a response may contradict what was known before, and another thread's request too.
+                found, unknown = self._view.leaders(partitions, oldest)
+                # Half of the pause, because jitter shortens the pauses of those who ask again.
+                due = self._view.topics_answered_before(
+                    {tp.topic for tp in unknown}, now - self._backoff.first_ms / 2000
+                )
+                if is_last or not due or unanswered is not None:
+                    errors = {tp: unanswered or self._view.leader_error(tp) for tp in unknown}
+                    topic_ids = {tp.topic: self._view.topics[tp.topic].topic_id for tp in found}
+                    break
             try:
                 self._refresh_once(due, deadline or self._total())
             except TransportError as error:
                 unanswered = error
-            with self._lock:
-                more, unknown = self._view.leaders(unknown, oldest)
-            found.update(more)
-        with self._lock:
-            errors = {tp: unanswered or self._view.leader_error(tp) for tp in unknown}
-            topic_ids = {topic: self._view.topics[topic].topic_id for topic in {tp.topic for tp in found}}
         return LeaderLookup(found, topic_ids, errors)
 
     def invalidate(self, where: TopicPartition | str) -> None:
@@ -301,22 +310,22 @@ class MetadataRefresher:
             raise TransportError(f"the cluster has no broker {node_id} now", broker=node_id)
         return node
 
-    def _refresh(self, names: Sequence[str] | None, deadline: Deadline) -> None:
-        """Ask for metadata until every named topic is there, or known not to be."""
+    def _refresh(self, names: Sequence[str] | None, deadline: Deadline) -> MetadataView:
+        """Ask for metadata until every named topic is there, or known not to be; the view that has the response."""
         attempt = None
         for attempt in tries(self._backoff, deadline, self.counters):
             with attempt:
-                failures = self._refresh_once(names, deadline)
+                view, failures = self._refresh_once(names, deadline)
                 for name in names or ():
                     if name in failures:
                         raise broker_error(failures[name], topic=name, api="Metadata")
-                return
+                return view
         if attempt is not None and isinstance(attempt.error, BrokerError):
             raise attempt.error
         raise gave_up(attempt, "Metadata")
 
-    def _refresh_once(self, names: Sequence[str] | None, deadline: Deadline) -> dict[str, int]:
-        """One Metadata request; the topics that have an error code in its answer."""
+    def _refresh_once(self, names: Sequence[str] | None, deadline: Deadline) -> tuple[MetadataView, dict[str, int]]:
+        """One Metadata request; the view that has its response, and the topics that it has an error code for."""
         self._check_fork()
         self._rebootstrap_if_due()
         with self._lock:
@@ -334,7 +343,7 @@ class MetadataRefresher:
             self._rebootstrap(f"a broker asked for it (error {response.error_code})")
             raise TransportError("the cluster asks for a new bootstrap", api="Metadata", version=version)
         with self._lock:
-            return self._view.apply(response, version, time.monotonic(), everything=names is None)
+            return self._view, self._view.apply(response, version, time.monotonic(), everything=names is None)
 
     def _rebootstrap_if_due(self) -> None:
         """Forget brokers that have given no metadata for long: they may be another cluster's by now (KIP-1102)."""
