@@ -323,7 +323,7 @@ class Consumer:
             raise ValueError("this consumer is closed")
 
     def _api_deadline(self) -> Deadline:
-        return Deadline.after_ms(self._settings.default_api_timeout_ms)
+        return Deadline.of_call(self._settings)
 
     def _committed_positions(
         self, partitions: Sequence[TopicPartition], deadline: Deadline

@@ -5,18 +5,36 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pykafka_wire.wire.settings import ClientSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment on the monotonic clock, in seconds."""
+    """A moment on the monotonic clock, in seconds.
+
+    Attributes:
+        setting: the name of the setting that it comes from, empty if it comes from none; for errors.
+    """
 
     at: float
+    setting: str = field(default="", kw_only=True, compare=False)
 
     @classmethod
     def after_ms(cls, ms: float) -> Deadline:
         return cls(time.monotonic() + ms / 1000)
+
+    @classmethod
+    def of_call(cls, settings: ClientSettings) -> Deadline:
+        """For a call with all its retries that begins now: ``default.api.timeout.ms``."""
+        return cls(time.monotonic() + settings.default_api_timeout_ms / 1000, setting="default.api.timeout.ms")
+
+    def spent(self, started: float) -> str:
+        """How long was tried since `started`, and what limits it, as errors have it: ``59.9 s (default.api.timeout.ms)``."""
+        return f"{time.monotonic() - started:.1f} s" + (f" ({self.setting})" if self.setting else "")
 
     def remaining_ms(self) -> float:
         """Milliseconds that are left, 0 when it has passed."""
@@ -28,7 +46,8 @@ class Deadline:
 
     def at_most_ms(self, ms: float) -> Deadline:
         """This deadline, or one in ``ms`` milliseconds, whichever comes first."""
-        return Deadline(min(self.at, time.monotonic() + ms / 1000))
+        at = time.monotonic() + ms / 1000
+        return self if self.at <= at else Deadline(at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +64,8 @@ class CancellableDeadline(Deadline):
         return self.remaining_ms() <= 0
 
     def at_most_ms(self, ms: float) -> CancellableDeadline:
-        return CancellableDeadline(min(self.at, time.monotonic() + ms / 1000), self.cancelled)
+        at = time.monotonic() + ms / 1000
+        return self if self.at <= at else CancellableDeadline(at, self.cancelled)
 
 
 class WorkingClock:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ import pytest
 
 from pykafka_wire.wire.cluster import bootstrap
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.errors import AuthenticationError, NoBrokerAvailableError
+from pykafka_wire.wire.errors import AuthenticationError, DeadlineExceededError, NoBrokerAvailableError
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykafka_wire.wire.settings import ClientSettings
@@ -114,6 +116,57 @@ def test_a_cluster_that_is_not_there_is_known_within_seconds() -> None:
     with pytest.raises(NoBrokerAvailableError):
         cluster_of(free_address()).topics(["t"])
     assert time.monotonic() - started < 8
+
+
+def test_silence_of_all_brokers_is_warned_of_and_the_error_says_how_long_it_took(
+    brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when all brokers are down under a stream, which asks for the ends of its topics again and again."""
+    monkeypatch.setattr(bootstrap, "_WARN_AFTER_S", 0.1)
+    caplog.set_level(logging.INFO, "pykafka_wire")
+    with cluster_of(
+        brokers[0].address, default_api_timeout_ms=1_000, retry_backoff_max_ms=20, reconnect_backoff_ms=5
+    ) as cluster:
+        cluster.brokers()
+        for broker in brokers:
+            broker.close()
+        for _ in range(2):
+            with pytest.raises(NoBrokerAvailableError) as raised:
+                cluster.topics(["t"])
+        assert re.search(
+            r"no broker is available after (0\.9|1\.\d) s \(default\.api\.timeout\.ms\): ", str(raised.value)
+        )
+        assert "connection refused" in str(raised.value)
+        assert "reconnect.backoff.ms" not in str(raised.value)  # it says nothing of what happened
+        warned = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+        assert 1 <= len(warned) <= 3  # after 0.1, 0.4 and 1.6 s, of some hundred attempts
+        assert all("no broker has answered for" in each and "connection refused" in each for each in warned)
+        assert re.search(r"trying for another \d s \(default\.api\.timeout\.ms\)", warned[0])
+        with pytest.raises(
+            DeadlineExceededError, match=r"in (0\.9|1\.\d) s \(default\.api\.timeout\.ms\).*connection refused"
+        ):
+            cluster.request(1, MetadataRequest(topics=[]))
+
+
+def test_a_broker_that_answers_ends_the_silence(
+    brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(bootstrap, "_WARN_AFTER_S", 0.1)
+    caplog.set_level(logging.INFO, "pykafka_wire")
+    settings = {"socket_connection_setup_timeout_ms": 50, "retry_backoff_ms": 5, "reconnect_backoff_ms": 5}
+    with cluster_of(brokers[0].address, **settings) as cluster:
+        for n_silences in (1, 2):
+            cluster.brokers()
+            for broker in brokers:
+                broker.silent = True
+            with pytest.raises(NoBrokerAvailableError):
+                cluster.topics(None, deadline=Deadline.after_ms(300))
+            for broker in brokers:
+                broker.silent = False
+            cluster.topics(None)
+            texts = [each.getMessage() for each in caplog.records]
+            assert sum("no broker has answered for 0 s" in each for each in texts) == n_silences
+            assert sum("s without any" in each for each in texts) == n_silences
 
 
 def test_a_refusal_is_final(brokers: list[FakeBroker]) -> None:

@@ -177,7 +177,7 @@ def create_topics(
     Raises:
         BrokerError: a topic could not be created; one that exists is an error unless ``exist_ok``.
     """
-    deadline = deadline or Deadline.after_ms(cluster.settings.default_api_timeout_ms)
+    deadline = deadline or Deadline.of_call(cluster.settings)
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(

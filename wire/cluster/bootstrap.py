@@ -8,7 +8,8 @@ https://kafka.apache.org/protocol#protocol_partitioning
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pykafka_wire.wire.backoff import Backoff
@@ -29,6 +30,10 @@ _FIRST_CONTACT_MS: Final = 6_000
 #: What each bootstrap server gets of it at least, for connecting and the handshake: eight round trips with TLS and SCRAM. A
 #: broker that accepts connections and answers nothing (stopped, not dead) must not use up the others' time.
 _MIN_ATTEMPT_MS: Final = 2_000
+#: Known brokers that are all silent are worth a warning after this time, long before a call gives up; then each time that the
+#: silence has lasted so many times as long. An election, or one broker's restart, is over sooner.
+_WARN_AFTER_S: Final = 5.0
+_WARN_FACTOR: Final = 4.0
 
 
 class Answer(NamedTuple):
@@ -45,6 +50,18 @@ class MetadataSource:
         self._settings = settings
         self._connections = connections
         self._backoff = backoff
+        #: Since when metadata was asked for and not had, None once a response came.
+        self._silent_since: float | None = None
+        self._warn_after_s = _WARN_AFTER_S
+
+    def silent_s(self) -> float:
+        """For how long metadata was asked for, and no broker has answered."""
+        return 0.0 if self._silent_since is None else time.monotonic() - self._silent_since
+
+    def forget_silence(self) -> None:
+        """The brokers that were asked are forgotten: count anew."""
+        self._silent_since = None
+        self._warn_after_s = _WARN_AFTER_S
 
     def ask(self, request: MetadataRequest, nodes: Sequence[Broker], deadline: Deadline) -> Answer:
         """The first answer of any broker; ``nodes`` are those that are known, none before the first contact.
@@ -60,6 +77,9 @@ class MetadataSource:
             share_ms = budget_ms / len(self._settings.bootstrap_servers)
             attempt_ms = min(attempt_ms, max(_MIN_ATTEMPT_MS, share_ms))
         reasons: dict[str, str] = {}
+        started = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = started
         for n_cycles, _ in enumerate(tries(self._backoff, limit)):
             if nodes and n_cycles:
                 attempt_ms *= 2  # they are more likely slow than dead
@@ -75,11 +95,32 @@ class MetadataSource:
                     # When time runs out in a later cycle, the first one's reason is the telling one.
                     if address not in reasons or not isinstance(error, DeadlineExceededError):
                         reasons[address] = f"{error.message}{f'. {error.remedy}' if error.remedy else ''}"
+                    if nodes:
+                        self._warn_of_silence(reasons, deadline)
                     continue
                 if answer is not None:
+                    if self._warn_after_s > _WARN_AFTER_S:
+                        logger.info("broker %s has answered, after %.0f s without any", address, self.silent_s())
+                    self.forget_silence()
                     return answer
                 reasons[address] = "it does not know any broker yet"
-        raise NoBrokerAvailableError(attempts=tuple(reasons.items()))
+        raise NoBrokerAvailableError(
+            f"no broker is available after {limit.spent(started)}", attempts=tuple(reasons.items())
+        )
+
+    def _warn_of_silence(self, reasons: Mapping[str, str], deadline: Deadline) -> None:
+        silent_s = self.silent_s()
+        if silent_s < self._warn_after_s:
+            return
+        self._warn_after_s = silent_s * _WARN_FACTOR
+        logger.warning(
+            "no broker has answered for %.0f s (%s); %s",
+            silent_s,
+            "; ".join(f"{address}: {reason}" for address, reason in reasons.items()),
+            f"trying for another {deadline.remaining_ms() / 1000:.0f} s ({deadline.setting})"
+            if deadline.setting
+            else "trying again",
+        )
 
     def _candidates(self, nodes: Sequence[Broker]) -> Iterator[tuple[Broker | None, tuple[str, int]]]:
         known = [(node.host, node.port) for node in nodes]

@@ -12,6 +12,7 @@ metadata and try again, with growing pauses, until a deadline. https://kafka.apa
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from types import TracebackType
@@ -189,6 +190,7 @@ class Cluster(MetadataRefresher):
         found: dict[TopicPartition, ValueT] = {}
         graces = Graces()
         last: WireError | None = None
+        started = time.monotonic()
         for _ in tries(self._backoff, deadline, self.counters):
             flights: list[tuple[int, list[TopicPartition], ResponseFuture[ResponseT]]] = []
             lookup = self.leaders(remaining, deadline=deadline)
@@ -232,7 +234,8 @@ class Cluster(MetadataRefresher):
                 return found
         tp = next(iter(remaining))
         raise DeadlineExceededError(
-            f"{len(remaining)} topic-partitions did not answer in time" + (f": {last.message}" if last else ""),
+            f"{len(remaining)} topic-partitions did not answer in {deadline.spent(started)}"
+            + (f": {last.message}" if last else ""),
             topic=tp.topic,
             partition=tp.partition,
             broker=last.broker if last else None,

@@ -65,7 +65,7 @@ def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[L
         BrokerError: a broker refuses the list.
         TransportError: a broker of the cluster does not answer: its groups would be missing.
     """
-    deadline = deadline or Deadline.after_ms(cluster.settings.default_api_timeout_ms)
+    deadline = deadline or Deadline.of_call(cluster.settings)
     attempt = None
     for attempt in tries(Backoff(cluster.settings), deadline, cluster.counters):
         with attempt:

@@ -80,8 +80,6 @@ class MetadataRefresher:
         self._view = MetadataView()
         self._connections = ConnectionPool(settings, self._trace, self.counters)
         self._source = MetadataSource(settings, self._connections, self._backoff)
-        #: Since when metadata was asked for and not had, None when the last answer came.
-        self._unanswered_since: float | None = None
 
     def close(self) -> None:
         """Close every connection; the next request opens what it needs."""
@@ -169,6 +167,7 @@ class MetadataRefresher:
         if found is not None:
             return found
         deadline = deadline or self._total()
+        started = time.monotonic()
         attempt = None
         for attempt in tries(self._backoff, deadline, self.counters):
             lookup = self.leaders([tp], deadline=deadline)
@@ -183,7 +182,7 @@ class MetadataRefresher:
         if isinstance(last, UnknownTopicError):
             raise last
         raise DeadlineExceededError(
-            "the partition has no leader",
+            f"the partition had no leader for {deadline.spent(started)}",
             topic=tp.topic,
             partition=tp.partition,
             remedy="Its replicas are offline: check the brokers.",
@@ -279,7 +278,7 @@ class MetadataRefresher:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _total(self) -> Deadline:
-        return Deadline.after_ms(self.settings.default_api_timeout_ms)
+        return Deadline.of_call(self.settings)
 
     def _check_fork(self) -> None:
         if self._pid != os.getpid():
@@ -337,7 +336,6 @@ class MetadataRefresher:
             allow_auto_topic_creation=False,
         )
         response, version = self._source.ask(request, nodes, deadline)
-        self._unanswered_since = None
         if response.error_code and self.settings.metadata_recovery_strategy != "none":
             # REBOOTSTRAP_REQUIRED (KIP-1102): the brokers we know are no longer the cluster's.
             self._rebootstrap(f"a broker asked for it (error {response.error_code})")
@@ -347,10 +345,7 @@ class MetadataRefresher:
 
     def _rebootstrap_if_due(self) -> None:
         """Forget brokers that have given no metadata for long: they may be another cluster's by now (KIP-1102)."""
-        now = time.monotonic()
-        if self._unanswered_since is None:
-            self._unanswered_since = now
-        silent_ms = (now - self._unanswered_since) * 1000
+        silent_ms = self._source.silent_s() * 1000
         if (
             self.settings.metadata_recovery_strategy != "none"
             and self._view.nodes
@@ -361,5 +356,5 @@ class MetadataRefresher:
     def _rebootstrap(self, why: str) -> None:
         logger.info("starting over from the bootstrap servers: %s", why)
         self._forget()
-        self._unanswered_since = None
+        self._source.forget_silence()
         self._connections.close()

@@ -33,19 +33,17 @@ class Reconnects:
         self._failures: dict[tuple[str, int], _Failure] = {}
 
     def require_due(self, host: str, port: int) -> None:
-        """Raises TransportError, with the reason of the last attempt, where it is too early for another one."""
+        """Raises TransportError, with the reason of the last attempt, where it is too early for another one.
+
+        It says nothing of the pause: that has a second at most by default, and who retries meets its end.
+        """
         with self._lock:
             failure = self._failures.get((host, port))
         if failure is None:
             return
-        early_ms = (failure.retry_at - time.monotonic()) * 1000
-        if early_ms > 0:
+        if failure.retry_at > time.monotonic():
             last = failure.error
-            raise TransportError(
-                f"{last.message.rstrip('.')}; the next attempt is due in {early_ms:.0f} ms (reconnect.backoff.ms)",
-                broker=last.broker or f"{host}:{port}",
-                remedy=last.remedy,
-            ) from last
+            raise TransportError(last.message, broker=last.broker or f"{host}:{port}", remedy=last.remedy) from last
 
     def wait_until_due(self, host: str, port: int, deadline: Deadline) -> None:
         """Return when another attempt may be made, at the latest at the deadline."""

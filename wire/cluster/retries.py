@@ -26,10 +26,12 @@ from pykafka_wire.wire.errors import (
 class Attempt(AbstractContextManager["Attempt"]):
     """One try, as a ``with`` block: swallows retriable errors, and keeps the last one as the cause of the final error."""
 
-    def __init__(self, graces: Graces, error: WireError | None = None) -> None:
+    def __init__(self, graces: Graces, started: float, deadline: Deadline, error: WireError | None = None) -> None:
         #: The last failure worth reporting, this try's or an earlier one's.
         self.error = error
         self._graces = graces
+        self._started = started
+        self._deadline = deadline
 
     def may_retry(self, code: int) -> bool:
         """Whether another try is due for an error code."""
@@ -39,7 +41,7 @@ class Attempt(AbstractContextManager["Attempt"]):
         """The error for a deadline that passed, with the last failure as its cause."""
         last = self.error
         why = f": {last.message}" if last is not None else ""
-        error = DeadlineExceededError(f"{what} did not succeed in time{why}")
+        error = DeadlineExceededError(f"{what} did not succeed in {self._deadline.spent(self._started)}{why}")
         if last is not None:
             error.topic, error.partition, error.broker = last.topic, last.partition, last.broker
             error.api, error.version, error.remedy = last.api, last.version, last.remedy
@@ -82,10 +84,11 @@ class Graces:
 def tries(backoff: Backoff, deadline: Deadline, counters: ClientCounters | None = None) -> Iterator[Attempt]:
     """Attempts with growing pauses until the deadline; at least one. ``counters`` count all but the first."""
     graces = Graces()
+    started = time.monotonic()
     n_failures = 0
     error: WireError | None = None
     while True:
-        attempt = Attempt(graces, error)
+        attempt = Attempt(graces, started, deadline, error)
         yield attempt
         error = attempt.error
         n_failures += 1

@@ -245,7 +245,7 @@ class Connection(Transport):
             TransportError: the connection broke before all of the request had left, so the broker does not act on it.
             UnsupportedVersionError, ProtocolError: the request cannot be expressed.
         """
-        deadline = deadline or Deadline.after_ms(self._settings.default_api_timeout_ms)
+        deadline = deadline or Deadline.of_call(self._settings)
         with self._held(deadline):
             self._wait_out_throttle(deadline)
             try:
@@ -268,7 +268,7 @@ class Connection(Transport):
 
     def wait_for(self, pending: ResponseFuture[Any], deadline: Deadline, total: Deadline | None = None) -> None:
         """Read answers until ``pending`` has its own, which may be an error and may be read by another thread."""
-        total = total or Deadline.after_ms(self._settings.default_api_timeout_ms)
+        total = total or Deadline.of_call(self._settings)
         started = time.monotonic()
         try:
             with self._held(deadline, pending):

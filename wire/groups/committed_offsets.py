@@ -81,7 +81,7 @@ def commit_offsets(
         BrokerError: the coordinator refused an offset; names the first one, and how many were refused.
         DeadlineExceededError: no coordinator answered in time.
     """
-    deadline = deadline or Deadline.after_ms(cluster.settings.default_api_timeout_ms)
+    deadline = deadline or Deadline.of_call(cluster.settings)
 
     ids = {tp.topic: topic_ids[tp] for tp in offsets if tp in topic_ids}
     names = {topic_id: topic for topic, topic_id in ids.items()}

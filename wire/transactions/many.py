@@ -228,7 +228,7 @@ def _ask_each(
     Raises:
         DeadlineExceededError: chained to the last failure.
     """
-    deadline = deadline or Deadline.after_ms(cluster.settings.default_api_timeout_ms)
+    deadline = deadline or Deadline.of_call(cluster.settings)
     answers: dict[str, ResponseT] = {}
     attempt: Attempt | None = None
     for attempt in tries(Backoff(cluster.settings), deadline, cluster.counters):

@@ -179,7 +179,7 @@ class SubscribedTopics:
             TransportError: no broker answers for as long as any other request may take.
         """
         agreement, silence = Deadline.after_ms(_AGREEMENT_MS), Deadline.after_ms(_SILENCE_MS)
-        patience = Deadline.after_ms(self._cluster.settings.default_api_timeout_ms)
+        patience = Deadline.of_call(self._cluster.settings)
         while True:
             node_ids = list(self._cluster.brokers())
             asked = random.sample(node_ids, min(_N_BROKERS, len(node_ids)))
