@@ -9,15 +9,18 @@ from collections.abc import Iterator
 import pytest
 
 from pykafka_wire.wire import error_codes
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
     NoBrokerAvailableError,
+    ProtocolError,
     UnknownTopicError,
 )
 from pykafka_wire.wire.protocol.messages.find_coordinator import (
+    Coordinator,
     FindCoordinatorRequest,
+    FindCoordinatorResponse,
 )
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -287,3 +290,18 @@ def test_no_coordinator_until_the_deadline_is_said(pair: tuple[FakeBroker, FakeB
     coordinate(pair, [-1], {})
     with pytest.raises(DeadlineExceededError, match="COORDINATOR_NOT_AVAILABLE"):
         commit(cluster, ms=200)
+
+
+@pytest.mark.parametrize("named", [[], ["h"], ["g", "g"]], ids=["none", "another", "one twice"])
+def test_a_response_that_lacks_a_coordinator_is_an_error_and_not_asked_for_without_end(
+    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, named: list[str]
+) -> None:
+    """A broker that leaves keys out was asked for them again and again, without a pause; without any, broker 0 was made up."""
+    for broker in pair:
+        broker.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
+            coordinators=[Coordinator(key=key, node_id=1, host="127.0.0.1", port=pair[0].port) for key in named]
+        )
+    with pytest.raises(ProtocolError, match="names no coordinator of '[gi]'"):
+        cluster.coordinators(CoordinatorKind.GROUP, ["g", "i"], deadline=Deadline.after_ms(2_000))
+    assert sum(broker.count(FindCoordinatorRequest) for broker in pair) == 1
+    assert set(cluster.brokers()) == {1, 2}

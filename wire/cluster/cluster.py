@@ -31,6 +31,7 @@ from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
     NoBrokerAvailableError,
+    ProtocolError,
     TransportError,
     WireError,
     broker_error,
@@ -273,9 +274,13 @@ class Cluster(MetadataRefresher):
                         request = FindCoordinatorRequest(key=unknown[0], key_type=int(kind))
                     pending = self.send(asked, request, deadline=deadline)
                     response = self._result(pending, deadline)
-                    answers: Sequence[FoundCoordinator | FindCoordinatorResponse] = response.coordinators or [response]
+                    answers: Sequence[FoundCoordinator | FindCoordinatorResponse] = (
+                        response.coordinators if batched else [response]
+                    )
                     for answer in answers:
                         key = answer.key if isinstance(answer, FoundCoordinator) else unknown[0]
+                        if key not in unknown:
+                            continue
                         if answer.error_code:
                             raise broker_error(
                                 answer.error_code,
@@ -288,6 +293,14 @@ class Cluster(MetadataRefresher):
                             node = self._view.update_node(answer.node_id, answer.host, answer.port)
                             found[key] = self._coordinators[kind, key] = node.node_id
                         logger.debug("broker %s coordinates %s %r", node, kind.name.lower(), key)
+                    left_out = [key for key in unknown if key not in found]
+                    if left_out:
+                        raise ProtocolError(
+                            f"the response names no coordinator of {left_out[0]!r}",
+                            broker=asked,
+                            api="FindCoordinator",
+                            version=pending.version,
+                        )
                 return found
         raise gave_up(attempt, f"finding the coordinator of {next(key for key in keys if key not in found)!r}")
 
@@ -392,11 +405,15 @@ class Cluster(MetadataRefresher):
             return self._node(node_id, deadline)
         nodes = self._nodes(deadline)
         if node_id == CONTROLLER:
-            if self._view.controller not in nodes:
+            with self._lock:
+                controller = self._view.controller
+            if controller not in nodes:
                 self._refresh([], deadline)
                 nodes = self._nodes(deadline)
-            if self._view.controller in nodes:
-                return nodes[self._view.controller]
+                with self._lock:
+                    controller = self._view.controller
+            if controller in nodes:
+                return nodes[controller]
         first = self._connections.in_order(nodes.values())[0]
         if self._connections.is_out_of_reach(first):
             # So are all others: the brokers may have moved, and the bootstrap servers may know where they are now.

@@ -293,14 +293,14 @@ class MetadataRefresher:
         self._connections.abandon()
 
     def _nodes(self, deadline: Deadline, having: int | None = None) -> dict[int, Broker]:
-        """The brokers; asks where none is known yet, or not the one that is needed."""
+        """The brokers, never none; asks where none is known yet, or not the one that is needed."""
         self._check_fork()
-        for is_last in (False, True):
+        with self._lock:
+            nodes = dict(self._view.nodes)
+        if not nodes or (having is not None and having not in nodes):
+            view = self._refresh([], deadline)
             with self._lock:
-                nodes = dict(self._view.nodes)
-            if is_last or (nodes and (having is None or having in nodes)):
-                break
-            self._refresh([], deadline)
+                nodes = dict(view.nodes)
         return nodes
 
     def _node(self, node_id: int, deadline: Deadline) -> Broker:
