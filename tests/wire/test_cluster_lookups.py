@@ -301,7 +301,7 @@ def test_a_response_that_lacks_a_coordinator_is_an_error_and_not_asked_for_witho
         broker.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
             coordinators=[Coordinator(key=key, node_id=1, host="127.0.0.1", port=pair[0].port) for key in named]
         )
-    with pytest.raises(ProtocolError, match="names no coordinator of '[gi]'"):
+    with pytest.raises(ProtocolError, match=r"names no coordinator of '[gi]'"):
         cluster.coordinators(CoordinatorKind.GROUP, ["g", "i"], deadline=Deadline.after_ms(2_000))
     assert sum(broker.count(FindCoordinatorRequest) for broker in pair) == 1
     assert set(cluster.brokers()) == {1, 2}
