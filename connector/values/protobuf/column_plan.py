@@ -54,6 +54,7 @@ def column_plan(descriptor: Any, wanted: pa.DataType) -> Messages | None:
     name = descriptor.full_name
     try:
         found = plan.messages(descriptor, wanted, "")
+        plan.complete()
     except _NotInColumnsError as error:
         logger.info("Protobuf messages %s are read one by one, not in columns: %s", name, error)
         return None
@@ -74,6 +75,7 @@ class _Plan:
     def __init__(self) -> None:
         self.left: list[str] = []
         self._unwanted: dict[str, Struct] = {}
+        self._incomplete: list[tuple[Struct, Any]] = []
         self._n_messages = 0
 
     def messages(self, descriptor: Any, wanted: pa.DataType, path: str) -> Messages:
@@ -154,8 +156,14 @@ class _Plan:
         known = self._unwanted.get(descriptor.full_name)
         if known is None:
             known = self._unwanted[descriptor.full_name] = Struct(pa.struct([]))
-            self._complete(known, descriptor, set())
+            self._incomplete.append((known, descriptor))
         return known
+
+    def complete(self) -> None:
+        """What must be checked of messages that no one wants. Without recursion: they may lead to any number of others."""
+        while self._incomplete:
+            struct, descriptor = self._incomplete.pop()
+            self._complete(struct, descriptor, set())
 
     def _field(self, field: Any, wanted: pa.DataType, path: str, *, is_entry: bool) -> Field:
         is_a = pa.types

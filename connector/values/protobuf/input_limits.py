@@ -74,7 +74,7 @@ def layout_of(descriptor: Any) -> Layout:
     """The layout of a message type and of all that it holds."""
     known: dict[str, Layout] = {}
     waiting = [descriptor]
-    edges: list[tuple[Layout, int, str]] = []
+    edges: list[tuple[Layout, int, str, bool]] = []
     while waiting:
         each = waiting.pop()
         if each.full_name in known:
@@ -86,10 +86,16 @@ def layout_of(descriptor: Any) -> Layout:
         for field in fields:
             if field.message_type is not None:
                 wire_type = _GROUP if field.type == field.TYPE_GROUP else _LENGTH
-                edges.append((layout, field.number << 3 | wire_type, field.message_type.full_name))
+                is_of_entry = each.has_options and each.GetOptions().map_entry
+                edges.append((layout, field.number << 3 | wire_type, field.message_type.full_name, is_of_entry))
                 waiting.append(field.message_type)
-    for layout, tag, name in edges:
+    sizes = {name: layout.size for name, layout in known.items()}
+    for layout, tag, name, is_of_entry in edges:
         layout.inner[tag] = known[name]
+        if is_of_entry:  # the library makes the value of an entry, whether it is given or not
+            layout.size += sizes[name]
+            layout.inner[tag] = Layout(0)
+            layout.inner[tag].inner = known[name].inner
     root = known[descriptor.full_name]
     if root.inner:
         # Of all types, since most types that are found at all are found at any depth.

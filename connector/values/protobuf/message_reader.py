@@ -29,6 +29,8 @@ from pykafka_wire.values.protobuf.message_columns import Messages
 
 #: Of required fields that are missing.
 _MAX_NAMED: Final = 10
+#: Two calls for each, of 1,000 that Python's recursion has.
+_MAX_CHAIN: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +80,14 @@ class MessageReader:
 
 
 def message_reader(descriptor: Any, wanted: pa.DataType) -> MessageReader:
-    """What reads messages of a descriptor as ``wanted``."""
+    """What reads messages of a descriptor as ``wanted``.
+
+    Raises:
+        PoisonError: the library cannot make a class of the message.
+    """
     from google.protobuf.message_factory import GetMessageClass
 
+    _check_chain(descriptor)
     lists = without_maps(descriptor.file)
     return MessageReader(
         column_type=wanted,
@@ -93,14 +100,42 @@ def message_reader(descriptor: Any, wanted: pa.DataType) -> MessageReader:
     )
 
 
+def _check_chain(descriptor: Any) -> None:
+    """Raises PoisonError where a chain of messages, each a field of the one before, is too long for the library.
+
+    It makes the classes of all messages that one leads to, field by field, by recursion. Where that fails, a second attempt finds some
+    of the classes made and may not fail, so that a replay would give other rows.
+    """
+    known, around = {descriptor.full_name}, [iter(descriptor.fields)]
+    while around:
+        field = next(around[-1], None)
+        if field is None:
+            around.pop()
+        elif field.message_type is not None and field.message_type.full_name not in known:
+            known.add(field.message_type.full_name)
+            around.append(iter(field.message_type.fields))
+            if len(around) > _MAX_CHAIN:
+                raise PoisonError(
+                    f"its message {descriptor.full_name} leads to a chain of more than {_MAX_CHAIN} others"
+                )
+
+
 @lru_cache(maxsize=1_000)
 def _has_proto2(file: Any) -> bool:
     """Whether a file, or one that it imports, is of proto2, in which a text may be other than UTF-8."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-    found = FileDescriptorProto()
-    file.CopyToProto(found)
-    return found.syntax != "proto3" or any(_has_proto2(each) for each in file.dependencies)
+    known, waiting = set[str](), [file]
+    while waiting:
+        each = waiting.pop()
+        if each.name not in known:
+            known.add(each.name)
+            found = FileDescriptorProto()
+            each.CopyToProto(found)
+            if found.syntax != "proto3":
+                return True
+            waiting += each.dependencies
+    return False
 
 
 def _missing_fields(message: Any, path: str = "") -> Iterator[str]:

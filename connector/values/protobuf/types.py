@@ -31,6 +31,8 @@ _WELL_KNOWN: Final = {
 }
 #: Each use of a message repeats its fields: a few nested messages can make millions of columns.
 _MAX_FIELDS: Final = 10_000
+#: Parsers read no value that is nested deeper (https://protobuf.dev/programming-guides/proto-limits/).
+_MAX_DEPTH: Final = 100
 
 
 def arrow_type(descriptor: Any, selection: Selection = WHOLE) -> pa.DataType:
@@ -92,6 +94,11 @@ class _Types:
         if field.message_type is None:
             return scalar_type(field)
         path = (*around, field)
+        if len(path) > _MAX_DEPTH:
+            raise SchemaError(
+                f"the Protobuf message {path[0].containing_type.full_name} has messages in messages, more than {_MAX_DEPTH} deep: "
+                "name the fields that are needed in the option columns, or in .schema(…)."
+            )
         if not selection and any(each.containing_type.full_name == field.message_type.full_name for each in path):
             names = ".".join(each.name for each in path if not each.containing_type.GetOptions().map_entry)
             raise SchemaError(

@@ -293,11 +293,13 @@ def damaged(rng: random.Random, content: bytes) -> bytes:
 
 def length_delimited(number: int, content: bytes) -> bytes:
     """A field of bytes, a text or a message."""
-    size, length = len(content), bytearray()
-    while size > 0x7F:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    return bytes([number << 3 | 2, *length, size]) + content
+    found = bytearray()
+    for left in (number << 3 | 2, len(content)):
+        while left > 0x7F:
+            found.append(left & 0x7F | 0x80)
+            left >>= 7
+        found.append(left)
+    return bytes(found) + content
 
 
 def top_fields(content: bytes) -> list[bytes]:
