@@ -103,8 +103,8 @@ def message_reader(descriptor: Any, wanted: pa.DataType) -> MessageReader:
 def _check_chain(descriptor: Any) -> None:
     """Raises PoisonError where a chain of messages, each a field of the one before, is too long for the library.
 
-    It makes the classes of all messages that one leads to, field by field, by recursion. Where that fails, a second attempt finds some
-    of the classes made and may not fail, so that a replay would give other rows.
+    It makes the classes of all messages that one leads to, field by field, by recursion. Where that fails, a second attempt finds
+    some of the classes made and may not fail, so that a replay would give other rows.
     """
     known, around = {descriptor.full_name}, [iter(descriptor.fields)]
     while around:

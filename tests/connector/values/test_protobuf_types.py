@@ -10,9 +10,8 @@ from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql.pandas.types import from_arrow_type
 
 from pykafka_wire.errors import SchemaError
-from pykafka_wire.values.protobuf.conversion import message_conversion
-from pykafka_wire.values.protobuf.input_limits import Budget
 from pykafka_wire.values.protobuf.linker import link
+from pykafka_wire.values.protobuf.message_reader import message_reader
 from pykafka_wire.values.protobuf.types import arrow_type
 
 HEAD = """syntax = "proto3";
@@ -125,7 +124,7 @@ def test_every_field_can_be_read_as_its_type() -> None:
     message.free["k"] = [1.0, None]
     message.colors[2**64 - 1] = 1
     wanted = arrow_type(message_type)
-    value = message_conversion(message_type, wanted)(message, Budget(1000))
+    value = message_reader(message_type, wanted).read_one(message.SerializeToString())
     found = pa.array([value], wanted)
     found.validate(full=True)
     (row,) = found.to_pylist()
