@@ -103,7 +103,7 @@ def from_arrow(value: Any, column_type: pa.DataType) -> Any:
 def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
     is_a = pa.types
     if is_a.is_struct(wanted):
-        return _struct([(field.name, _field_conversion(field, binary_text)) for field in wanted])
+        return _struct([(field.name, field.nullable, _field_conversion(field, binary_text)) for field in wanted])
     if is_a.is_list(wanted):
         return _list(_field_conversion(wanted.value_field, binary_text))
     if is_a.is_map(wanted):
@@ -155,14 +155,17 @@ def _kind(value: Any) -> str:
     return _KINDS.get(type(value), type(value).__name__)
 
 
-def _struct(fields: list[tuple[str, Conversion]]) -> Conversion:
+def _struct(fields: list[tuple[str, bool, Conversion]]) -> Conversion:
     def convert(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _misfit(value, "a struct")
         found = {}
-        for name, inner in fields:
+        for name, is_nullable, inner in fields:
+            each = value.get(name)
+            if each is None and is_nullable:  # left out: an empty object of a wide type takes no memory here
+                continue
             try:
-                found[name] = inner(value.get(name))
+                found[name] = inner(each)
             except PoisonError as error:
                 raise PoisonError(f"{name}: {error}") from None
         return found

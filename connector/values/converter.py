@@ -5,6 +5,7 @@ Owns the policy (fail, null, divert) and the way from Python values to Arrow; kn
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,10 +22,13 @@ from pykafka_wire.values.payloads import Flags, Ints, Payloads
 from pykafka_wire.values.registry.framing import Framing, SchemaId, split_frames
 from pykafka_wire.worker_pickling import SentToWorkers
 
+_log: Final = logging.getLogger(__name__)
+
 OnError = Literal["fail", "null", "divert"]
 _POLICIES: Final = ("fail", "null", "divert")
 #: Of values that are read one by one, before they become a column: of one byte, Python may make an object of 200.
 _BYTES_AT_ONCE: Final = 1 << 17
+_ROWS_AT_ONCE: Final = 4_096
 #: A reason may name a schema's fields or a document's keys, which have no limit of their own.
 _MAX_REASON: Final = 500
 
@@ -210,7 +214,7 @@ def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, sc
             reasons.update(dict.fromkeys(index.tolist(), _reason(error)))
             continue
         payloads = frames.payloads if len(index) == len(rows) else frames.payloads.take(index)
-        column, left = reader.read_column(payloads)
+        column, left = _read_together(reader, payloads, column_type)
         parts.append((index, column))
         alone = np.flatnonzero(left)
         if len(alone):
@@ -221,10 +225,21 @@ def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, sc
     return Decoded(in_order(len(rows), column_type, parts), reasons)
 
 
+def _read_together(reader: PayloadReader, payloads: Payloads, column_type: pa.DataType) -> tuple[Any, Flags]:
+    """As :meth:`PayloadReader.read_column`; all rows are left where Arrow cannot hold them together."""
+    try:
+        return reader.read_column(payloads)
+    except pa.ArrowException as error:
+        _log.warning("%d values cannot be read in columns, and are read one by one: %s", len(payloads), error)
+        return pa.nulls(len(payloads), column_type), np.ones(len(payloads), dtype=np.bool_)
+
+
 def _pieces(rows: Ints, payloads: Payloads) -> list[Ints]:
-    """The rows in pieces of about ``_BYTES_AT_ONCE`` bytes."""
+    """The rows in pieces of about ``_BYTES_AT_ONCE`` bytes, none longer than ``_ROWS_AT_ONCE``."""
     ends = np.cumsum(payloads.ends[rows] - payloads.starts[rows])
-    return np.split(rows, np.flatnonzero(np.diff(ends // _BYTES_AT_ONCE)) + 1)
+    begins = np.diff(ends // _BYTES_AT_ONCE) > 0
+    begins[_ROWS_AT_ONCE - 1 :: _ROWS_AT_ONCE] = True
+    return np.split(rows, np.flatnonzero(begins) + 1)
 
 
 def reasons_column(converted: Decoded, n_rows: int) -> Any:

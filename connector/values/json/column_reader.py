@@ -16,18 +16,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import PoisonError
-from pykafka_wire.values.arrow_conversion import conversion_to
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError, NotInColumnsError, column_type_of
 from pykafka_wire.values.json.document_blocks import Block, BlockError, object_bounds
 from pykafka_wire.values.json.flat_reading import FlatReader
+from pykafka_wire.values.json.input_limits import MAX_FIELDS, document_conversion, item_fields, n_fields
 from pykafka_wire.values.json.reading import parse_json
 from pykafka_wire.values.parts import in_order, joined
 from pykafka_wire.values.payloads import Flags, Ints, Payloads, RowReader
 
 _log: Final = logging.getLogger(__name__)
 
-_OPEN, _BACKSLASH = b"{\\"
+_BACKSLASH: Final = b"\\"[0]
 #: Of text. Smaller blocks pay more for each call of pyarrow's reader (some 50 µs), larger ones leave the processor's cache.
 _BLOCK_BYTES: Final = 1 << 19
 #: Below, single rows take less time than the attempt.
@@ -36,8 +35,6 @@ _MAX_ROWS: Final = 1 << 14
 #: Of flat objects read at once: 300 calls of NumPy and Arrow take 0.5 ms, whatever the number of rows, and larger arrays leave
 #: the processor's cache.
 _FLAT_BYTES: Final = 4 << 20
-#: Fields in a block, of all rows or of all items of arrays: a few bytes can stand for a struct of many fields.
-_MAX_FIELDS: Final = 1 << 22
 
 
 def json_reader(column_type: pa.DataType) -> JsonReader | RowReader:
@@ -51,11 +48,17 @@ def json_reader(column_type: pa.DataType) -> JsonReader | RowReader:
 
 @lru_cache(maxsize=256)
 def _reader(column_type: pa.DataType) -> JsonReader | RowReader:
-    convert = conversion_to(column_type, "json")
+    convert = document_conversion(column_type)
     if pa.types.is_struct(column_type):
         try:
             plan = column_type_of(column_type)
-            return JsonReader(column_type=column_type, plan=plan, convert=convert)
+            return JsonReader(
+                column_type=column_type,
+                plan=plan,
+                convert=convert,
+                row_fields=n_fields(column_type),
+                item_fields=item_fields(column_type),
+            )
         except NotInColumnsError as error:
             _log.info("JSON as %s is read row by row, since columns cannot hold %s", column_type, error)
     return RowReader(column_type, lambda payload: convert(parse_json(payload)))
@@ -63,15 +66,20 @@ def _reader(column_type: pa.DataType) -> JsonReader | RowReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonReader:
-    """Reads JSON objects as structs: see :class:`~pykafka_wire.values.converter.PayloadReader`."""
+    """Reads JSON objects as structs: see :class:`~pykafka_wire.values.converter.PayloadReader`.
+
+    Attributes:
+        row_fields: of a row, without those of arrays.
+        item_fields: of the largest item of an array.
+    """
 
     column_type: pa.DataType
     plan: ColumnType
     convert: Callable[[Any], Any]
+    row_fields: int
+    item_fields: int
 
     def read_one(self, payload: bytes) -> Any:
-        if self.plan.item_fields and payload.count(b"{") * self.plan.item_fields > _MAX_FIELDS:
-            raise PoisonError(f"its arrays hold more than {_MAX_FIELDS} fields of the column's type")
         return self.convert(parse_json(payload))
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
@@ -112,7 +120,7 @@ class JsonReader:
 
     @property
     def _max_rows(self) -> int:
-        return min(max(_MAX_FIELDS // self.plan.n_fields, _MIN_ROWS), _MAX_ROWS)
+        return min(max(MAX_FIELDS // self.row_fields, _MIN_ROWS), _MAX_ROWS)
 
     def _columns(self, block: Block, pace: _Pace) -> list[Any]:
         """The documents of a block, in parts; those that cannot be read are left."""
@@ -150,8 +158,11 @@ class JsonReader:
 
     def _column(self, block: Block, first: int, last: int) -> Any:
         plan = self.plan
-        if plan.item_fields and np.count_nonzero(block.octets == _OPEN) * plan.item_fields > _MAX_FIELDS:
-            raise BlockError("too many items")
+        if self.item_fields > 1:
+            text = block.octets[block.edges[first] : block.edges[last]].tobytes()
+            # At most so many items are structs, or nulls with the places of one; single rows are counted exactly.
+            if (text.count(b"{") + text.count(b"null")) * self.item_fields > MAX_FIELDS:
+                raise BlockError("too many items")
         column = block.parse(first, last, pa.schema(list(plan.read_as))).to_struct_array()
         try:
             if plan.has_decimals or (block.octets == _BACKSLASH).any():

@@ -39,16 +39,12 @@ class ColumnType:
         finish: makes what was read into the wanted type; None where it is that already.
         has_decimals: pyarrow does not check their precision by itself.
         decimal_scale: the largest of its decimals.
-        n_fields: of the type itself and of the structs in it, without what is in arrays.
-        item_fields: as n_fields, of the largest item of an array: a few bytes can make many of these.
     """
 
     read_as: pa.DataType
     finish: Finish | None = None
     has_decimals: bool = False
     decimal_scale: int = 0
-    n_fields: int = 1
-    item_fields: int = 0
 
 
 def column_type_of(wanted: pa.DataType) -> ColumnType:
@@ -103,8 +99,6 @@ def _struct(wanted: pa.DataType) -> ColumnType:
         None if read_as == wanted and not any(each.finish for each in inner) else finish,
         has_decimals=any(each.has_decimals for each in inner),
         decimal_scale=max(each.decimal_scale for each in inner),
-        n_fields=1 + sum(each.n_fields for each in inner),
-        item_fields=max(each.item_fields for each in inner),
     )
 
 
@@ -126,7 +120,6 @@ def _list(wanted: pa.DataType) -> ColumnType:
         None if read_as == wanted and inner.finish is None else finish,
         has_decimals=inner.has_decimals,
         decimal_scale=inner.decimal_scale,
-        item_fields=max(inner.item_fields, inner.n_fields),
     )
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, PoisonError
-from pykafka_wire.values.arrow_conversion import conversion_to
 from pykafka_wire.values.json.column_reader import JsonReader, json_reader
+from pykafka_wire.values.json.input_limits import document_conversion
 from pykafka_wire.values.json.reading import parse_json
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.optional_libraries import library
@@ -58,7 +58,7 @@ class JsonSchema:
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
         assert schema_id is not None
         schema = schema_of(self.registry, schema_id, "JSON")
-        convert = conversion_to(column_type, "json")
+        convert = document_conversion(column_type)
 
         def read(payload: bytes) -> Any:
             found = parse_json(payload)

@@ -1,0 +1,78 @@
+"""How many fields a JSON document may have in the items of its arrays and maps: ``{}`` or ``null`` can stand for a wide struct.
+
+A document's own fields are in proportion to the column's type, and an item's to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pykafka_wire.errors import PoisonError
+from pykafka_wire.values.arrow_conversion import Conversion, conversion_to
+
+#: Of all items of a document, or of all rows of a block. In Arrow a field takes 16 bytes at most.
+MAX_FIELDS: Final = 1 << 22
+
+
+def document_conversion(column_type: pa.DataType) -> Conversion:
+    """What turns a parsed document into a value that ``pa.array(…, column_type)`` takes; it raises PoisonError.
+
+    Raises:
+        OptionError: no value has such a type.
+    """
+    convert, count = conversion_to(column_type, "json"), _counter(column_type)
+    if count is None:
+        return convert
+
+    def convert_counted(document: Any) -> Any:
+        if count(document) > MAX_FIELDS:
+            raise PoisonError(f"its arrays and maps hold more than {MAX_FIELDS} fields of the column's type")
+        return convert(document)
+
+    return convert_counted
+
+
+def n_fields(column_type: pa.DataType) -> int:
+    """The fields of a type and of the structs in it, without what is in arrays and maps."""
+    return 1 + sum(n_fields(each.type) for each in column_type) if pa.types.is_struct(column_type) else 1
+
+
+def item_fields(column_type: pa.DataType) -> int:
+    """As :func:`n_fields`, of the largest item of an array or map in a type; 0 where it has none."""
+    items = _items(column_type)
+    if items is not None:
+        return max(sum(map(n_fields, items)), *map(item_fields, items))
+    return max((item_fields(each.type) for each in column_type), default=0) if pa.types.is_struct(column_type) else 0
+
+
+def _items(column_type: pa.DataType) -> list[pa.DataType] | None:
+    """What an array, or a map, has for each item."""
+    if pa.types.is_map(column_type):
+        return [column_type.key_type, column_type.item_type]
+    return [column_type.value_type] if pa.types.is_list(column_type) else None
+
+
+def _counter(column_type: pa.DataType) -> Callable[[Any], int] | None:
+    """Counts the fields of the items in a parsed value; None where there are none. What has another type counts as nothing."""
+    items = _items(column_type)
+    if items is not None:
+        size, inner = sum(map(n_fields, items)), _counter(items[-1])
+
+        def count_items(value: Any) -> int:
+            if not isinstance(value, (list, dict)):
+                return 0
+            values: Iterable[Any] = value.values() if isinstance(value, dict) else value
+            return len(value) * size + (0 if inner is None else sum(map(inner, values)))
+
+        return count_items
+    if not pa.types.is_struct(column_type):
+        return None
+    fields = [(each.name, found) for each in column_type if (found := _counter(each.type)) is not None]
+
+    def count_fields(value: Any) -> int:
+        return sum(count(value.get(name)) for name, count in fields) if isinstance(value, dict) else 0
+
+    return count_fields if fields else None
