@@ -76,18 +76,22 @@ class Cursor:
     def ascend(self) -> None:
         self._depth -= 1
 
+    def spend(self, n_bytes: int) -> None:
+        """Count memory that no bytes of the value stand for. Raises PoisonError where it is too much for its size."""
+        self._room -= n_bytes
+        if self._room < 0:
+            raise PoisonError(
+                f"its arrays and maps hold too much for its size: more than {FREE_BYTES >> 20} MiB and {FREE_PER_BYTE} bytes of "
+                "memory for each of its own"
+            )
+
     def check_item(self, at: int, item_bytes: int) -> None:
         """Count an item that was read since ``at``, and that takes ``item_bytes`` in a column.
 
         Raises:
             PoisonError: too many took no bytes of the value, or all take too much for its size.
         """
-        self._room -= item_bytes
-        if self._room < 0:
-            raise PoisonError(
-                f"its arrays and maps hold too much for its size: more than {FREE_BYTES >> 20} MiB and {FREE_PER_BYTE} bytes of "
-                "memory for each of its own"
-            )
+        self.spend(item_bytes)
         if self.at == at:
             self._n_free += 1
             if self._n_free > _MAX_FREE:

@@ -10,8 +10,13 @@ import struct
 from typing import Any, Final
 
 from pykafka_wire.errors import PoisonError
+from pykafka_wire.values.avro import resolution
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of
 
+#: Values in all defaults of a schema. More is an attack, not a topic's schema.
+_MAX_VALUES: Final = 10_000
+#: Of a fixed.
+_MAX_BYTES: Final = 4_096
 _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "null": (type(None),),
     "boolean": (bool,),
@@ -29,61 +34,85 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
-def encode_default(schema: ParsedSchema, kind: Schema, value: Any) -> bytes:
-    """The bytes of a default of one of the schema's types.
+class Defaults:
+    """The defaults of one reader's schema. All of them together have a limit, since records in them have defaults of their own."""
 
-    Raises:
-        PoisonError: the type has no such value.
-    """
-    definition = schema.definition(kind)
-    name = kind_of(definition)
-    if name == "union":
-        for number, branch in enumerate(definition):
-            if _is_a(schema, branch, value):
-                return encode_long(number) + encode_default(schema, branch, value)
-        raise _misfit(name)
-    if not _is_a(schema, definition, value):
-        raise _misfit(name)
-    try:
-        return _encode(schema, definition, name, value)
-    except (ArithmeticError, ValueError, struct.error) as error:
-        raise _misfit(name) from error
+    def __init__(self, schema: ParsedSchema) -> None:
+        self._schema = schema
+        self._node_of = resolution.reader_of_own_types(schema)
+        self._made: dict[resolution.Default, tuple[bytes, resolution.Node]] = {}
+        self._n_values = 0
 
+    def of(self, default: resolution.Default) -> tuple[bytes, resolution.Node]:
+        """The bytes of a default, and how they are read.
 
-def _encode(schema: ParsedSchema, definition: Schema, name: str, value: Any) -> bytes:
-    if name == "null":
-        return b""
-    if name == "boolean":
-        return b"\1" if value else b"\0"
-    if name in ("int", "long"):
-        if not -(1 << 63) <= value < 1 << 63:
-            raise OverflowError
-        return encode_long(value)
-    if name in ("float", "double"):
-        return struct.pack("<f" if name == "float" else "<d", value)
-    if name == "fixed":  # as the Java library, which fills up what is too short
-        return value.encode("latin-1")[: definition["size"]].ljust(definition["size"], b"\0")  # type: ignore[no-any-return]
-    if name in ("bytes", "string"):
-        text = value.encode("latin-1" if name == "bytes" else "utf-8")
-        return encode_long(len(text)) + text  # type: ignore[no-any-return]
-    if name == "enum":
-        return encode_long(definition["symbols"].index(value))
-    if name == "array":
-        items = b"".join(encode_default(schema, definition["items"], each) for each in value)
-        return encode_long(len(value)) + items + b"\0" if value else b"\0"
-    if name == "map":
-        text = schema.definition("string")
-        items = b"".join(
-            encode_default(schema, text, key) + encode_default(schema, definition["values"], each)
-            for key, each in value.items()
-        )
-        return encode_long(len(value)) + items + b"\0" if value else b"\0"
-    found = b""
-    for field in definition["fields"]:
-        if field["name"] not in value and "default" not in field:
-            raise PoisonError(f"the reader's default has no {field['name']}")
-        found += encode_default(schema, field["type"], value.get(field["name"], field.get("default")))
-    return found
+        Raises:
+            PoisonError: its type has no such value, or the defaults are too many.
+        """
+        if default not in self._made:
+            self._made[default] = self._encode(default.type, default.value), self._node_of(default.type)
+        return self._made[default]
+
+    def _encode(self, kind: Schema, value: Any) -> bytes:
+        self._n_values += 1
+        if self._n_values > _MAX_VALUES:
+            raise PoisonError(f"the reader's defaults hold more than {_MAX_VALUES} values")
+        definition = self._schema.definition(kind)
+        name = kind_of(definition)
+        if name == "union":
+            for number, branch in enumerate(definition):
+                if self._is_a(branch, value):
+                    return encode_long(number) + self._encode(branch, value)
+            raise _misfit(name)
+        if not self._is_a(definition, value):
+            raise _misfit(name)
+        try:
+            return self._encode_as(definition, name, value)
+        except (ArithmeticError, ValueError, struct.error) as error:
+            raise _misfit(name) from error
+
+    def _encode_as(self, definition: Schema, name: str, value: Any) -> bytes:
+        if name == "null":
+            return b""
+        if name == "boolean":
+            return b"\1" if value else b"\0"
+        if name in ("int", "long"):
+            if not -(1 << 63) <= value < 1 << 63:
+                raise OverflowError
+            return encode_long(value)
+        if name in ("float", "double"):
+            return struct.pack("<f" if name == "float" else "<d", value)
+        if name == "fixed":  # as the Java library, which fills up what is too short
+            size = definition["size"]
+            if size > _MAX_BYTES:
+                raise PoisonError(f"the reader's defaults take more than {_MAX_BYTES} bytes")
+            return value.encode("latin-1")[:size].ljust(size, b"\0")  # type: ignore[no-any-return]
+        if name in ("bytes", "string"):
+            text = value.encode("latin-1" if name == "bytes" else "utf-8")
+            return encode_long(len(text)) + text  # type: ignore[no-any-return]
+        if name == "enum":
+            return encode_long(definition["symbols"].index(value))
+        if name == "array":
+            items = b"".join(self._encode(definition["items"], each) for each in value)
+            return encode_long(len(value)) + items + b"\0" if value else b"\0"
+        if name == "map":
+            items = b"".join(
+                self._encode("string", key) + self._encode(definition["values"], each) for key, each in value.items()
+            )
+            return encode_long(len(value)) + items + b"\0" if value else b"\0"
+        found = b""
+        for field in definition["fields"]:
+            if field["name"] not in value and "default" not in field:
+                raise PoisonError(f"the reader's default has no {field['name']}")
+            found += self._encode(field["type"], value.get(field["name"], field.get("default")))
+        return found
+
+    def _is_a(self, kind: Schema, value: Any) -> bool:
+        """Whether JSON may be of a type, judged by its outermost part, as the branch of a union is chosen."""
+        name = kind_of(self._schema.definition(kind))
+        if name == "union":
+            return True
+        return isinstance(value, _KINDS[name]) and (name == "boolean" or not isinstance(value, bool))
 
 
 def encode_long(number: int) -> bytes:
@@ -94,14 +123,6 @@ def encode_long(number: int) -> bytes:
         found.append(left & 0x7F | 0x80)
         left >>= 7
     return bytes([*found, left])
-
-
-def _is_a(schema: ParsedSchema, kind: Schema, value: Any) -> bool:
-    """Whether JSON may be of a type, judged by its outermost part, as the branch of a union is chosen."""
-    name = kind_of(schema.definition(kind))
-    if name == "union":
-        return True
-    return isinstance(value, _KINDS[name]) and (name == "boolean" or not isinstance(value, bool))
 
 
 def _misfit(name: str) -> PoisonError:

@@ -34,6 +34,10 @@ class Union(Step):
     branches: Sequence[Step]
     type: pa.DataType
 
+    @property
+    def free_bytes(self) -> int:
+        return max(each.free_bytes for each in self.branches)
+
     def read(self, lanes: Lanes) -> Any:
         branch_numbers = self._branch_numbers(lanes)
         n = len(lanes)
@@ -100,6 +104,10 @@ class Record(Step):
     def width(self) -> int | None:
         widths = [step.width for step, _ in self.steps]
         return None if None in widths else sum(width or 0 for width in widths)
+
+    @property
+    def free_bytes(self) -> int:
+        return sum(step.free_bytes for step, place in (*self.steps, *self.absent) if place >= 0)
 
     def read(self, lanes: Lanes) -> Any:
         columns: list[Any] = [None] * self.type.num_fields

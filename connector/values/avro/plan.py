@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import PoisonError
 from pykafka_wire.values.avro import nested_steps, resolution, scalar_steps
-from pykafka_wire.values.avro.defaults import encode_default
+from pykafka_wire.values.avro.defaults import Defaults
 from pykafka_wire.values.avro.input_limits import item_bytes
 from pykafka_wire.values.avro.lanes import Lanes
 from pykafka_wire.values.avro.logical_values import is_member_struct, scale_of
@@ -27,6 +27,8 @@ from pykafka_wire.wire.records.arrays import binary_array
 #: Each use of a type in a schema is a step. More than this is an attack, not a topic's schema.
 _MAX_STEPS: Final = 10_000
 _MAX_DECIMAL_BITS: Final = 128
+#: Of records in records, and of arrays. A step takes up to three frames of Python's stack, which has a thousand.
+_MAX_DEPTH: Final = 100
 Inside = frozenset[resolution.Record]
 
 
@@ -41,7 +43,7 @@ class Plan:
     """
 
     def __init__(self, read: ParsedSchema) -> None:
-        self._read = read
+        self._defaults = Defaults(read)
         self._n_steps = 0
         self.left: list[str] = []
 
@@ -58,7 +60,7 @@ class Plan:
 
     def _step(self, node: resolution.Node, wanted: pa.DataType | None, path: str, inside: Inside) -> Step | None:
         self._n_steps += 1
-        if self._n_steps > _MAX_STEPS or isinstance(node, resolution.Mismatch):
+        if self._n_steps > _MAX_STEPS or _depth(path) > _MAX_DEPTH or isinstance(node, resolution.Mismatch):
             return None
         if isinstance(node, resolution.WrittenUnion):
             branches = [self.step(each, wanted, path, inside) for each in node.branches]
@@ -110,11 +112,10 @@ class Plan:
         if default is None:
             return scalar_steps.Null(wanted)
         try:
-            payload = binary_array([encode_default(self._read, default.type, default.value)])
-            node = resolution.default_node(self._read, default.type)
+            payload, node = self._defaults.of(default)
         except PoisonError:  # reading one by one reports why
             return scalar_steps.Unreadable(wanted)
-        lanes = Lanes.of(Payloads.of(payload))
+        lanes = Lanes.of(Payloads.of(binary_array([payload])))
         column = self.step(node, wanted, default.name).read(lanes)
         if lanes.failed.any():
             return scalar_steps.Unreadable(wanted)
@@ -133,8 +134,14 @@ class Plan:
             # Few schemas have any, and a few bytes of each lane could claim thousands of items.
             return None
         key = scalar_steps.Text(pa.string(), True) if node.is_map else None
-        size = (0 if column is None else item_bytes(column)) + (0 if key is None else item_bytes(pa.string()))
+        size = (0 if column is None else item_bytes(column) + item.free_bytes) + (
+            0 if key is None else item_bytes(pa.string())
+        )
         return nested_steps.Items(item, pa.null() if wanted is None else wanted, key, size)
+
+
+def _depth(path: str) -> int:
+    return path.count(".") + path.count("[")
 
 
 def _with_gaps(fields: list[tuple[Step, int]]) -> tuple[tuple[Step, int], ...]:

@@ -8,7 +8,7 @@ https://avro.apache.org/docs/1.12.0/specification/#schema-resolution
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ _PROMOTIONS: Final[dict[str, frozenset[str]]] = {
 _NAMED: Final = frozenset({"record", "enum", "fixed"})
 #: Each use of a type in a pair of schemas is a node. More than this is an attack, not a topic's schema.
 _MAX_NODES: Final = 10_000
+#: Each union is compared with the one that it is read as, and with all that is in both. A million takes a second.
+_MAX_COMPARISONS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,27 +118,48 @@ def resolved(written: ParsedSchema, read: ParsedSchema | None) -> Node:
     return _Resolution(written, read).node(written.root, None if read is None else read.root)
 
 
-def default_node(schema: ParsedSchema, kind: Schema) -> Node:
-    """How a value of one of the schema's types is read."""
-    return _Resolution(schema, None).node(kind, None)
+def reader_of_own_types(schema: ParsedSchema) -> Callable[[Schema], Node]:
+    """A function from a type of the schema to how its values are read; all that it returns has one limit (PoisonError)."""
+    resolution = _Resolution(schema, None)
+    return lambda kind: resolution.node(kind, None)
+
+
+class _Budget:
+    """What the resolution of a pair of schemas may still take."""
+
+    def __init__(self) -> None:
+        self._n_nodes = 0
+        self._n_comparisons = 0
+
+    def take_node(self) -> None:
+        self._n_nodes += 1
+        if self._n_nodes > _MAX_NODES:
+            raise PoisonError(f"its schema has more than {_MAX_NODES} parts")
+
+    def take_comparison(self) -> None:
+        self._n_comparisons += 1
+        if self._n_comparisons > _MAX_COMPARISONS:
+            raise PoisonError(
+                f"its unions and those of the reader's schema take more than {_MAX_COMPARISONS} comparisons"
+            )
 
 
 class _Resolution:
-    def __init__(self, written: ParsedSchema, read: ParsedSchema | None) -> None:
+    def __init__(self, written: ParsedSchema, read: ParsedSchema | None, budget: _Budget | None = None) -> None:
         self._written = written
         self._read = written if read is None else read
         self._records: dict[tuple[str, str | None], Node] = {}
         self._names: dict[str, str] = {}
         self._field_names: dict[str, dict[str, str]] = {}
-        self._n_nodes = 0
+        self._budget = budget or _Budget()
+        #: Of the written fields that no reader wants.
+        self._skipped = self if read is None else _Resolution(written, None, self._budget)
         # A writer with the reader's own schema is not renamed: an alias may be the name of another field.
         if read is not None and _without_aliases(written) != _without_aliases(read):
             self._collect_aliases(read.root, set())
 
     def node(self, written: Schema, read: Schema | None) -> Node:
-        self._n_nodes += 1
-        if self._n_nodes > _MAX_NODES:
-            raise PoisonError(f"its schema has more than {_MAX_NODES} parts")
+        self._budget.take_node()
         written = self._written.definition(written)
         kind = kind_of(written)
         if read is not None:
@@ -203,7 +226,7 @@ class _Resolution:
             elif name in readers:
                 found.fields.append((self.node(field["type"], readers[name]["type"]), name))
             else:
-                found.fields.append((default_node(self._written, field["type"]), None))
+                found.fields.append((self._skipped.node(field["type"], None), None))
         for name, field in readers.items():
             if name in names:
                 continue
@@ -238,6 +261,7 @@ class _Resolution:
 
     def _are_equivalent(self, written: Schema, read: Schema, seen: set[tuple[str, str]]) -> bool:
         """Whether two types are equal but for namespaces, aliases and properties: then unions match branch by branch."""
+        self._budget.take_comparison()
         written, read = self._written.definition(written), self._read.definition(read)
         kind = kind_of(written)
         if kind != kind_of(read) or (kind in _NAMED and _short(self._name(written)) != _short(read["name"])):

@@ -20,7 +20,7 @@ from pykafka_wire.errors import PoisonError
 from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to
 from pykafka_wire.values.avro import resolution
 from pykafka_wire.values.avro.cursor import Cursor
-from pykafka_wire.values.avro.defaults import encode_default
+from pykafka_wire.values.avro.defaults import Defaults
 from pykafka_wire.values.avro.input_limits import item_bytes
 from pykafka_wire.values.avro.logical_values import MICROS, NANOS, is_member_struct, scale_of
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, logical_of
@@ -36,6 +36,8 @@ _LONG_BITS: Final = 64
 #: Spark's decimals have 38 digits at most, Arrow's 76, a number of 128 bytes 308. To make one of a million bytes takes minutes.
 _MAX_DECIMAL_BYTES: Final = 128
 _DECIMALS: Final = Context(prec=1_000)
+#: What an item takes as a Python value and in the JSON that is made of it, without its fields' names and texts.
+_NATURAL_BYTES: Final = 64
 
 
 def reader_of(node: resolution.Node, wanted: pa.DataType, read: ParsedSchema) -> Callable[[bytes], Any]:
@@ -60,7 +62,8 @@ class RowReader:
     """Makes the functions that read nodes; a record's is made once for each wanted type, since records may hold themselves."""
 
     def __init__(self, read: ParsedSchema) -> None:
-        self._read = read
+        self._defaults = Defaults(read)
+        self._default_bytes = 0
         self._records: dict[tuple[resolution.Record, pa.DataType | None], Read] = {}
         self._skipped: dict[resolution.Record, Read] = {}
 
@@ -99,7 +102,7 @@ class RowReader:
             return self._record(node, None)
         if isinstance(node, resolution.Blocks):
             item = self.natural(node.item)
-            return _map(item, str) if node.is_map else _array(item)
+            return _map(item, str, _NATURAL_BYTES) if node.is_map else _array(item, _NATURAL_BYTES)
         if isinstance(node, resolution.Symbols):
             return _symbol(node.names)
         return _natural_scalar(node)
@@ -147,7 +150,9 @@ class RowReader:
         if key not in self._records:
             steps: list[tuple[str | None, Read]] = []
             constants: dict[str, Read] = {}
-            self._records[key] = _record(steps, constants)
+            # As JSON, a value has the names of its fields, which take none of its bytes.
+            names = 0 if wanted is not None else sum(len(name) + _NATURAL_BYTES for _, name in node.fields if name)
+            self._records[key] = _record(steps, constants, names)
             columns = None if wanted is None else {field.name: field for field in wanted}
             for value, name in node.fields:
                 if name is None or (columns is not None and name not in columns):
@@ -164,16 +169,36 @@ class RowReader:
         return self._records[key]
 
     def _default(self, default: resolution.Default, field: Any) -> Read:  # a pa.Field, or None
-        """Reads the default's own bytes anew for each value, since what is read may be changed."""
+        """Reads the default's own bytes anew for each value, since what is read may be changed.
+
+        Raises:
+            PoisonError: the schema's defaults would make a large value of nothing.
+        """
         try:
-            payload = encode_default(self._read, default.type, default.value)
-            node = resolution.default_node(self._read, default.type)
+            payload, node = self._defaults.of(default)
+            read = self.natural(node) if field is None else self._field(node, field)
+            first = read(Cursor(payload))
         except PoisonError as error:
             return _fail(f"{default.name}: {error}")
-        read = self.natural(node) if field is None else self._field(node, field)
-        return lambda _: read(Cursor(payload))
+        column_type = pa.string() if field is None else field.type
+        size = (
+            len(str(first))
+            if field is None
+            else max(pa.array([first], column_type).nbytes - item_bytes(column_type), 0)
+        )
+        self._default_bytes += size
+        if self._default_bytes > _MAX_DEFAULT_BYTES:
+            raise PoisonError(f"the reader's defaults take more than {_MAX_DEFAULT_BYTES} bytes in each value")
+
+        def read_default(cursor: Cursor) -> Any:
+            cursor.spend(size)
+            return read(Cursor(payload))
+
+        return read_default
 
 
+#: Of texts and items. Most schemas' defaults are null, a number or an empty text.
+_MAX_DEFAULT_BYTES: Final = 4_096
 _NOT_NULL: Final = "null where a value is expected (NOT NULL)"
 
 
@@ -204,9 +229,12 @@ def _union(branches: list[Read]) -> Read:
     return read
 
 
-def _record(steps: list[tuple[str | None, Read]], constants: Mapping[str, Read]) -> Read:
+def _record(steps: list[tuple[str | None, Read]], constants: Mapping[str, Read], size: int = 0) -> Read:
+    """Reads a struct; ``size`` is what it takes without bytes of its own."""
+
     def read(cursor: Cursor) -> Any:
         cursor.descend()
+        cursor.spend(size)
         found = {}
         for name, step in steps:
             try:
@@ -275,6 +303,7 @@ def _symbol(names: tuple[str | None, ...]) -> Read:
         name = names[number]
         if name is None:
             raise PoisonError("an enum's symbol that the reader's schema does not have")
+        cursor.spend(len(name))
         return name
 
     return read

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pykafka_wire.values.avro.lanes import Lanes
 from pykafka_wire.values.payloads import Flags, Ints, are_utf8
 from pykafka_wire.wire.records.arrays import to_arrow
+from pykafka_wire.wire.records.pieces import byte_lengths
 
 _MIN_LONG: Final = -(1 << 63)
 _MAX_LONG: Final = (1 << 63) - 1
@@ -44,6 +45,11 @@ class Step(ABC):
     def width(self) -> int | None:
         """The number of bytes of every value; None if they differ."""
         return None
+
+    @property
+    def free_bytes(self) -> int:
+        """What a value takes in a column at most, beside its type's own places, without bytes of its own."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,10 @@ class Constant(Step):
     @property
     def may_be_empty(self) -> bool:
         return True
+
+    @property
+    def free_bytes(self) -> int:
+        return int(self.value.nbytes)
 
     def read(self, lanes: Lanes) -> Any:
         return self.value.take(to_arrow(np.zeros(len(lanes), dtype=np.int32)))
@@ -272,6 +282,10 @@ class Enum(Step):
 
     symbols: Any  # pyarrow has no types
     is_known: Flags
+
+    @property
+    def free_bytes(self) -> int:
+        return int(byte_lengths(self.symbols).max(initial=0))
 
     def read(self, lanes: Lanes) -> Any:
         numbers = lanes.longs()

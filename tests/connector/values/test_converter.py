@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import pickle
 from decimal import Decimal
 from typing import Any, cast
@@ -12,8 +13,10 @@ import pytest
 
 from pykafka_wire.errors import OptionError, ValueFormatError
 from pykafka_wire.values import OnError
-from pykafka_wire.values.converter import Converter, diverted_type
+from pykafka_wire.values.converter import Converter, diverted_type, read_column
 from pykafka_wire.values.json.format import Json
+from pykafka_wire.values.payloads import Payloads
+from pykafka_wire.values.registry.framing import SchemaId
 
 UTC = datetime.timezone.utc
 MOMENT = pa.timestamp("us", tz="UTC")
@@ -183,3 +186,27 @@ def test_json_is_written_as_sparks_to_json_does() -> None:
     expected = b'{"at":"2026-03-01T12:30:00.000Z","raw":"AP8=","m":{"k":1},"d":"2026-03-01"}'
     assert encode(pa.array([row, None], column_type)) == [expected, None]
     assert encode(pa.array([float("nan"), 1.0])) == [b'"NaN"', b"1.0"]
+
+
+class TooLargeTogether(Json):
+    """Values that Arrow cannot hold in one array, but one by one."""
+
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> Any:
+        class Reader:
+            def read_column(self, payloads: Payloads) -> Any:
+                raise pa.ArrowInvalid("Take overflowed, binary array cannot contain more than 2147483646 bytes")
+
+            def read_one(self, payload: bytes) -> Any:
+                return int(payload)
+
+        return Reader()
+
+
+def test_an_arrow_error_in_a_column_leaves_its_rows_to_be_read_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    rows = pa.array([b"1", None, b"x", b"3"] * 5_000, pa.binary())
+    with caplog.at_level(logging.WARNING):
+        found = read_column(TooLargeTogether(), pa.int64(), rows)
+    assert found.column.to_pylist() == [1, None, None, 3] * 5_000
+    assert sorted(found.reasons) == list(range(2, 20_000, 4))
+    (message,) = [each.getMessage() for each in caplog.records]
+    assert "15000 values cannot be read in columns, and are read one by one: Take overflowed" in message
