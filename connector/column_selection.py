@@ -24,7 +24,7 @@ WHOLE: Final[Selection] = {}
 _NAME: Final = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>[^`.,\s][^`.,]*?))\s*(?P<next>[.,]|$)")
 
 
-def parse_columns(text: str) -> Selection:
+def parse_columns(text: str, option: str = "columns") -> Selection:
     """The selection that a text such as ``value.id, value.country, offset`` describes; an array's items have its fields.
 
     Raises:
@@ -36,7 +36,7 @@ def parse_columns(text: str) -> Selection:
         found = _NAME.match(text, at)
         if found is None or (found.end() == len(text) and found["next"]):
             raise OptionError(
-                f"columns is {text!r}: name columns and their fields, separated by commas, as in value.id, value.country, offset. "
+                f"{option} is {text!r}: name columns and their fields, separated by commas, as in value.id, value.country, offset. "
                 "A name with a dot or a comma needs backticks."
             )
         name = found["quoted"] or found["plain"]
@@ -45,7 +45,7 @@ def parse_columns(text: str) -> Selection:
         known = level.get(name)
         if known is not None and (is_last or not known):
             raise OptionError(
-                f"columns selects {'.'.join(path)} twice, or a field of it besides: leave one of them out."
+                f"{option} selects {'.'.join(path)} twice, or a field of it besides: leave one of them out."
             )
         following = level.setdefault(name, {})
         level, path = (selection, []) if is_last else (following, path)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal
+from typing import Final
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.definitions import OPTIONS
+from pykafka_wire.options.option import Mode
 from pykafka_wire.wire.settings import SETTINGS
 from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
-
-Mode = Literal["stream", "batch", "sink"]
 
 PREFIX: Final = "kafka."
 

@@ -1,4 +1,4 @@
-"""Values of options: Spark's strings become booleans, numbers, durations and client settings.
+"""Values of options out of Spark's strings, and of Kafka's client settings among them.
 
 Shared by the source and the sink. Option names are case-insensitive, as everywhere in Spark.
 """
@@ -8,19 +8,25 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import Any, Final, TypeVar
 
 from pykafka_wire.errors import OptionError
 from pykafka_wire.logged_once import is_first
-from pykafka_wire.options.definitions import default_of
-from pykafka_wire.options.names import MODES, PREFIX, REFUSED_IN_SPARK, SPARKS_OWN, Mode, check_names
-from pykafka_wire.options.starting_offsets import UNITS_MS
+from pykafka_wire.options.definitions import (
+    DATABRICKS_SERVICE_CREDENTIAL,
+    DATABRICKS_SERVICE_CREDENTIAL_SCOPE,
+    TASK_METRICS,
+)
+from pykafka_wire.options.names import MODES, PREFIX, REFUSED_IN_SPARK, SPARKS_OWN, check_names
+from pykafka_wire.options.option import Mode, Option
 from pykafka_wire.task_metrics import StatsdAgent
 from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.settings import SETTINGS, ClientSettings, unknown_settings
 from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: Seen on Spark 4.2 and 4.3, in reads and in INSERT INTO.
 TABLE_OPTIONS: Final = (
@@ -38,7 +44,6 @@ _SETTING_NAMES: Final = re.compile(
     )
     + r"|(?:ssl|sasl)(?:\.\w+)*\.\*|auth(?= is |=))(?!\.?\w)"
 )
-_SERVICE_CREDENTIAL: Final = "databricks.serviceCredential"
 
 
 class OptionValues:
@@ -53,56 +58,14 @@ class OptionValues:
         self.given = {name.lower(): value for name, value in options.items()}
         self.warnings = check_names(options, mode)
 
-    def text(self, name: str) -> str | None:
-        value = self.given.get(name.lower(), "").strip()
-        return value or None
+    def __getitem__(self, option: Option[T]) -> T:
+        """The option's value, its default where it is not given or empty."""
+        given = self.given.get(option.name.lower(), "").strip()
+        return option.parse(given, option.name) if given else option.default_in(self.mode)
 
-    def text_or_default(self, name: str) -> str:
-        return self.text(name) or default_of(name)
-
-    def boolean(self, name: str) -> bool:
-        value = self.text_or_default(name).lower()
-        if value not in ("true", "false"):
-            raise OptionError(f"{name} is {value!r}: use true or false.")
-        return value == "true"
-
-    def positive(self, name: str) -> int | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        if not value.isascii() or not value.isdigit() or int(value) == 0:
-            raise OptionError(f"{name} is {value!r}: use a whole number above zero.")
-        return int(value)
-
-    def duration_ms(self, name: str) -> int:
-        value = self.text_or_default(name)
-        match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)?", value.lower())
-        if match is None:
-            raise OptionError(f"{name} is {value!r}: use a number with a unit, such as 500ms, 30s, 15m, 2h or 1d.")
-        return int(match[1]) * UNITS_MS[match[2] or "ms"]
-
-    def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        value = self.text_or_default(name).lower()
-        if value not in choices:
-            raise OptionError(f"{name} is {value!r}: use {' or '.join(choices)}.")
-        return value
-
-    def task_metrics(self) -> StatsdAgent | Literal["driver"] | None:
-        """Where tasks send their figures."""
-        value = self.text_or_default("taskMetrics")
-        if value.lower() == "none":
-            return None
-        if value.lower() == "driver":
-            if self.mode != "stream":
-                raise OptionError(
-                    "taskMetrics=driver is for streaming reads, whose process on the driver receives the figures: use "
-                    "statsd://host:port, or remove taskMetrics."
-                )
-            return "driver"
-        match = re.fullmatch(r"statsd://(\[[0-9a-fA-F:.]+\]|[^\s/:]+):(\d{1,5})", value)
-        if match is None or not 0 < int(match[2]) < 65536:
-            raise OptionError(f"taskMetrics is {value!r}: use none, driver, or statsd://host:port.")
-        return StatsdAgent(match[1].strip("[]"), int(match[2]))
+    def has(self, option: Option[Any]) -> bool:
+        """Whether the option is given, be it empty."""
+        return option.name.lower() in self.given
 
     def client_settings(self) -> ClientSettings:
         for name, reason in REFUSED_IN_SPARK.items():
@@ -127,13 +90,24 @@ class OptionValues:
 
     def _add_service_credential(self, settings: dict[str, str]) -> None:
         """Databricks' own names for ``kafka.auth`` and the scope."""
-        credential, scope = self.text(_SERVICE_CREDENTIAL), self.text(f"{_SERVICE_CREDENTIAL}.scope")
+        credential, scope = self[DATABRICKS_SERVICE_CREDENTIAL], self[DATABRICKS_SERVICE_CREDENTIAL_SCOPE]
         given = {"auth": f"databricks:{credential}" if credential else None, "sasl.oauthbearer.scope": scope}
         for name, value in given.items():
             if value is not None and settings.setdefault(name, value) != value:
                 raise OptionError(
-                    f"{_SERVICE_CREDENTIAL} contradicts {PREFIX}{name}={settings[name]}: leave out one of the two."
+                    f"{DATABRICKS_SERVICE_CREDENTIAL.name} contradicts {PREFIX}{name}={settings[name]}: leave out one of the two."
                 )
+
+
+def statsd_agent(values: OptionValues) -> StatsdAgent | None:
+    """Where tasks of a batch read or a write send their figures."""
+    found = values[TASK_METRICS]
+    if found == "driver":
+        raise OptionError(
+            "taskMetrics=driver is for streaming reads, whose process on the driver receives the figures: use "
+            "statsd://host:port, or remove taskMetrics."
+        )
+    return found
 
 
 def _no_brokers(given: Mapping[str, str]) -> str:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options.parsing import OptionValues
+from pykafka_wire.options import definitions as options
+from pykafka_wire.options.option import Option
+from pykafka_wire.options.parsing import OptionValues, statsd_agent
 from pykafka_wire.options.typed_columns import TypedColumns, parse_typed_columns
 from pykafka_wire.task_metrics import StatsdAgent
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.settings import ClientSettings
+
+_EXACTLY_ONCE_ONLY: Final[tuple[Option[Any], ...]] = (
+    options.KAFKA_TRANSACTIONAL_ID, options.TRANSACTIONS, options.MARKER_TOPIC, options.FAIL_ON_MISSING_MARKER,
+    options.ON_MARKER_MISMATCH, options.MAX_TRANSACTION_BYTES,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +66,16 @@ class SinkOptions:
         return replace(self, typed=replace(self.typed, registry_options={}))
 
 
-def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Sink options from Spark's strings.
 
     Raises:
         OptionError: an option is missing, unknown, malformed or refused.
     """
-    values = OptionValues(options, "sink")
+    values = OptionValues(given, "sink")
     client = values.client_settings()
-    topic = values.text("topic")
-    if "topic" in values.given and topic is None:
+    topic = values[options.TOPIC]
+    if values.has(options.TOPIC) and topic is None:
         raise OptionError("topic is empty: name a topic, or remove the option and give the rows a topic column.")
     try:
         codec = Codec[client.compression_type.upper()]
@@ -87,25 +95,20 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         exactly_once=_exactly_once(values, client, topic),
         dead_letter_topic=_dead_letter_topic(values, client, topic),
         typed=typed,
-        task_metrics=None if (agent := values.task_metrics()) == "driver" else agent,
-        checkpoint=values.text("checkpointLocation") or "",
+        task_metrics=statsd_agent(values),
+        checkpoint=values.given.get("checkpointlocation", "").strip(),
         warnings=tuple(values.warnings),
     )
 
 
 def _exactly_once(values: OptionValues, client: ClientSettings, topic: str | None) -> ExactlyOnceOptions | None:
     """The options of ``deliveryGuarantee=exactly-once``; None for at least once."""
-    if values.choice("deliveryGuarantee", ("at-least-once", "exactly-once")) == "at-least-once":
-        for name in (
-            "kafka.transactional.id",
-            "transactions",
-            "markerTopic",
-            "failOnMissingMarker",
-            "onMarkerMismatch",
-            "maxTransactionBytes",
-        ):
-            if name.lower() in values.given:
-                raise OptionError(f"{name} applies only to deliveryGuarantee=exactly-once: set that, or remove {name}.")
+    if values[options.DELIVERY_GUARANTEE] == "at-least-once":
+        for option in _EXACTLY_ONCE_ONLY:
+            if values.has(option):
+                raise OptionError(
+                    f"{option.name} applies only to deliveryGuarantee=exactly-once: set that, or remove {option.name}."
+                )
         return None
     if client.transactional_id is None:
         raise OptionError(
@@ -116,14 +119,14 @@ def _exactly_once(values: OptionValues, client: ClientSettings, topic: str | Non
         raise OptionError(
             "deliveryGuarantee=exactly-once needs kafka.acks=all and kafka.enable.idempotence=true: remove both options."
         )
-    marker_topic = values.text("markerTopic") or topic
+    marker_topic = values[options.MARKER_TOPIC] or topic
     if marker_topic is None:
         raise OptionError(
             "deliveryGuarantee=exactly-once needs markerTopic if the topic comes from a column: name an existing topic, under "
             "which the marker is stored; nothing is written to it."
         )
-    through_tasks = values.choice("transactions", ("driver", "tasks")) == "tasks"
-    if through_tasks and "maxtransactionbytes" in values.given:
+    through_tasks = values[options.TRANSACTIONS] == "tasks"
+    if through_tasks and values.has(options.MAX_TRANSACTION_BYTES):
         raise OptionError(
             "maxTransactionBytes applies only to transactions=driver: with transactions=tasks a micro-batch does not pass "
             "through the driver. Remove it."
@@ -132,15 +135,15 @@ def _exactly_once(values: OptionValues, client: ClientSettings, topic: str | Non
         transactional_id=client.transactional_id,
         marker_topic=marker_topic,
         through_tasks=through_tasks,
-        fail_on_missing_marker=values.boolean("failOnMissingMarker"),
-        keep_on_marker_mismatch=values.choice("onMarkerMismatch", ("fail", "skip")) == "skip",
-        max_bytes=values.positive("maxTransactionBytes"),
+        fail_on_missing_marker=values[options.FAIL_ON_MISSING_MARKER],
+        keep_on_marker_mismatch=values[options.ON_MARKER_MISMATCH] == "skip",
+        max_bytes=values[options.MAX_TRANSACTION_BYTES],
     )
 
 
 def _dead_letter_topic(values: OptionValues, client: ClientSettings, topic: str | None) -> str | None:
-    asked = values.text("deadLetterTopic")
-    if values.choice("onRecordError", ("fail", "divert")) == "fail":
+    asked = values[options.DEAD_LETTER_TOPIC]
+    if values[options.ON_RECORD_ERROR] == "fail":
         if asked is not None:
             raise OptionError("deadLetterTopic has no effect with onRecordError=fail: set onRecordError=divert.")
         return None
@@ -148,7 +151,7 @@ def _dead_letter_topic(values: OptionValues, client: ClientSettings, topic: str 
         raise OptionError("onRecordError=divert needs deadLetterTopic: the topic for rejected records.")
     if asked == topic:
         raise OptionError(f"deadLetterTopic is {asked}, the topic that rejects the records: name another one.")
-    if values.text_or_default("deliveryGuarantee").lower() == "exactly-once":
+    if values[options.DELIVERY_GUARANTEE] == "exactly-once":
         raise OptionError(
             "onRecordError=divert cannot be combined with deliveryGuarantee=exactly-once, which writes all of a micro-batch or "
             "nothing: remove one of them."

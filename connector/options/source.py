@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Literal
 
-from pykafka_wire.checkpoints.reference import CheckpointReference, parse_reference
-from pykafka_wire.column_selection import Selection, parse_columns
+from pykafka_wire.checkpoints.reference import CheckpointReference
+from pykafka_wire.column_selection import Selection
 from pykafka_wire.errors import OptionError
-from pykafka_wire.options.definitions import default_of
-from pykafka_wire.options.parsing import OptionValues
-from pykafka_wire.options.starting_offsets import (
-    OffsetSpec,
-    parse_offset_spec,
-    parse_partitions,
-    parse_timestamp,
-    parse_timestamp_spec,
-)
+from pykafka_wire.options import definitions as options
+from pykafka_wire.options.option import Option
+from pykafka_wire.options.parsing import OptionValues, statsd_agent
+from pykafka_wire.options.starting_offsets import OffsetSpec, parse_offset_spec
 from pykafka_wire.options.typed_columns import TypedColumns, parse_typed_columns
 from pykafka_wire.task_metrics import StatsdAgent
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
-_SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
-_BOUNDS: Final = tuple(
-    f"{which}{name}" for which in ("starting", "ending") for name in ("Offsets", "OffsetsByTimestamp", "Timestamp")
-)
+_SUBSCRIPTIONS: Final[tuple[Option[Any], ...]] = (options.SUBSCRIBE, options.SUBSCRIBE_PATTERN, options.ASSIGN)
+_BOUNDS: Final[tuple[Option[Any], ...]] = (
+    options.STARTING_OFFSETS, options.STARTING_OFFSETS_BY_TIMESTAMP, options.STARTING_TIMESTAMP,
+    options.ENDING_OFFSETS, options.ENDING_OFFSETS_BY_TIMESTAMP, options.ENDING_TIMESTAMP,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,37 +85,35 @@ class SourceOptions:
     warnings: tuple[str, ...] = ()
 
 
-def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "batch"]) -> SourceOptions:
+def parse_source_options(given: Mapping[str, str], mode: Literal["stream", "batch"]) -> SourceOptions:
     """Source options from Spark's strings.
 
     Raises:
         OptionError: an option is missing, unknown, malformed, refused, or contradicts another one.
     """
-    values = OptionValues(options, mode)
+    values = OptionValues(given, mode)
     client = values.client_settings()
     micro_batch = _micro_batch(values)
     subscription = _subscription(values)
-    stream = mode == "stream"
-    starting = _offsets(values, "starting", "latest" if stream else "earliest")
-    ending = _offsets(values, "ending", "latest")
-    if not stream:
+    starting, ending = _start(values), _end(values)
+    if mode == "batch":
         starting.refuse(
             -1, "startingOffsets", "a batch read that starts at latest reads nothing: use earliest or offsets"
         )
         ending.refuse(-2, "endingOffsets", "a batch read that ends at earliest reads nothing: use latest or offsets")
-    fail_on_data_loss = values.boolean("failOnDataLoss")
-    ledger = values.text("dataLossLedger")
+    fail_on_data_loss = values[options.FAIL_ON_DATA_LOSS]
+    ledger = values[options.DATA_LOSS_LEDGER]
     if ledger is not None and fail_on_data_loss:
         raise OptionError(
             "dataLossLedger has no effect with failOnDataLoss=true: set failOnDataLoss to false, or remove dataLossLedger."
         )
-    group_id = values.text("kafka.group.id")
+    group_id = values[options.KAFKA_GROUP_ID]
     if starting.kind == "group" and group_id is None:
         raise OptionError(
             "startingOffsets=group needs kafka.group.id: the consumer group whose committed offsets the read starts from."
         )
-    commits = values.boolean("commitOffsets")
-    minimum, maximum = values.positive("minOffsetsPerTrigger"), values.positive("maxOffsetsPerTrigger")
+    commits = values[options.COMMIT_OFFSETS]
+    minimum, maximum = values[options.MIN_OFFSETS_PER_TRIGGER], values[options.MAX_OFFSETS_PER_TRIGGER]
     if minimum is not None and maximum is not None and minimum > maximum:
         raise OptionError(
             f"minOffsetsPerTrigger ({minimum}) is above maxOffsetsPerTrigger ({maximum}): lower the first."
@@ -131,25 +126,24 @@ def parse_source_options(options: Mapping[str, str], mode: Literal["stream", "ba
         starting_offsets=starting,
         ending_offsets=ending,
         micro_batch=micro_batch,
-        include_headers=values.boolean("includeHeaders"),
+        include_headers=values[options.INCLUDE_HEADERS],
         columns=columns,
-        filter_pushdown=values.boolean("filterPushdown"),
+        filter_pushdown=values[options.FILTER_PUSHDOWN],
         fail_on_data_loss=fail_on_data_loss,
         data_loss_ledger=ledger,
         max_offsets_per_trigger=maximum,
-        max_bytes_per_trigger=values.positive("maxBytesPerTrigger"),
+        max_bytes_per_trigger=values[options.MAX_BYTES_PER_TRIGGER],
         min_offsets_per_trigger=minimum,
-        max_trigger_delay_ms=values.duration_ms("maxTriggerDelay"),
-        min_partitions=values.positive("minPartitions"),
-        max_records_per_partition=values.positive("maxRecordsPerPartition"),
+        max_trigger_delay_ms=values[options.MAX_TRIGGER_DELAY],
+        min_partitions=values[options.MIN_PARTITIONS],
+        max_records_per_partition=values[options.MAX_RECORDS_PER_PARTITION],
         group_id=group_id,
-        group_id_prefix=values.text_or_default("groupIdPrefix"),
+        group_id_prefix=values[options.GROUP_ID_PREFIX],
         commit_offsets=commits,
         static_membership=_static_membership(values, client, commits),
-        poll_timeout_ms=values.positive("kafkaConsumer.pollTimeoutMs")
-        or int(default_of("kafkaConsumer.pollTimeoutMs")),
+        poll_timeout_ms=values[options.KAFKA_CONSUMER_POLL_TIMEOUT_MS],
         typed_columns=typed_columns,
-        task_metrics=values.task_metrics(),
+        task_metrics=values[options.TASK_METRICS] if mode == "stream" else statsd_agent(values),
         warnings=tuple(values.warnings),
     )
 
@@ -165,7 +159,7 @@ class SchemaOptions:
     typed_columns: TypedColumns
 
 
-def parse_schema_options(options: Mapping[str, str]) -> SchemaOptions:
+def parse_schema_options(given: Mapping[str, str]) -> SchemaOptions:
     """What decides the schema of a read. Spark asks for the schema before it says whether the read is a stream.
 
     A view for INSERT INTO alone names only ``topic``: its columns are those of a read of that topic.
@@ -173,24 +167,24 @@ def parse_schema_options(options: Mapping[str, str]) -> SchemaOptions:
     Raises:
         OptionError: as :func:`parse_source_options`, for these options alone.
     """
-    values = OptionValues(options, "batch")  # which refuses no option of a stream
-    topic = values.text("topic")
-    is_read = any(name.lower() in values.given for name in (*_SUBSCRIPTIONS, "microBatch"))
+    values = OptionValues(given, "batch")  # which refuses no option of a stream
+    topic = values[options.TOPIC]
+    is_read = any(map(values.has, (*_SUBSCRIPTIONS, options.MICRO_BATCH)))
     return SchemaOptions(
         client=values.client_settings(),
         subscription=_subscription(values) if is_read or topic is None else Subscription(topics=(topic,)),
-        include_headers=values.boolean("includeHeaders"),
-        columns=parse_columns(values.text("columns") or ""),
+        include_headers=values[options.INCLUDE_HEADERS],
+        columns=values[options.COLUMNS],
         typed_columns=parse_typed_columns(values),
     )
 
 
 def _columns(values: OptionValues, typed_columns: TypedColumns) -> Selection:
     """The selected columns; adds to the warnings of `values` what another option asks for and they lack."""
-    selection = parse_columns(values.text("columns") or "")
+    selection = values[options.COLUMNS]
     if not selection:
         return selection
-    if values.boolean("includeHeaders") and "headers" not in selection:
+    if values[options.INCLUDE_HEADERS] and "headers" not in selection:
         values.warnings.append("The option includeHeaders has no effect: columns does not select headers")
     for column in typed_columns.typed:
         if column.name in selection and column.error_column is not None and column.error_column not in selection:
@@ -202,22 +196,18 @@ def _columns(values: OptionValues, typed_columns: TypedColumns) -> Selection:
 
 
 def _micro_batch(values: OptionValues) -> CheckpointReference | None:
-    value = values.text("microBatch")
-    if value is None:
-        return None
-    bounds = [name for name in _BOUNDS if name.lower() in values.given]
-    if bounds:
+    found = values[options.MICRO_BATCH]
+    bounds = [option.name for option in _BOUNDS if values.has(option)]
+    if found is not None and bounds:
         raise OptionError(
             f"microBatch is given beside {' and '.join(bounds)}: a micro-batch has a start and an end of its own, so leave out the "
             "other options."
         )
-    return parse_reference(value, "microBatch", needs_batch=True)
+    return found
 
 
 def _static_membership(values: OptionValues, client: ClientSettings, commits: bool) -> bool:
-    value = values.text_or_default("groupMembership").lower()
-    if value not in ("none", "static"):
-        raise OptionError(f"groupMembership is {value!r}: use none or static.")
+    value = values[options.GROUP_MEMBERSHIP]
     if value == "static" and not commits:
         raise OptionError(
             "groupMembership=static has no use with commitOffsets=false, since the member commits nothing: remove one of them."
@@ -235,52 +225,47 @@ def _static_membership(values: OptionValues, client: ClientSettings, commits: bo
 
 
 def _subscription(values: OptionValues) -> Subscription:
-    names = [name for name in _SUBSCRIPTIONS if name.lower() in values.given]
-    if not names and "microbatch" in values.given:
+    given = [option for option in _SUBSCRIPTIONS if values.has(option)]
+    if not given and values.has(options.MICRO_BATCH):
         return Subscription()
-    if len(names) != 1:
-        found = f"{' and '.join(names)} are given" if names else "no topic is named"
-        hint = ", in place of topic, which applies to writes" if not names and "topic" in values.given else ""
+    if len(given) != 1:
+        found = f"{' and '.join(option.name for option in given)} are given" if given else "no topic is named"
+        hint = ", in place of topic, which applies to writes" if not given and values.has(options.TOPIC) else ""
         raise OptionError(
             f'{found}: use exactly one of subscribe, subscribePattern and assign, as in .option("subscribe", "orders"){hint}.'
         )
-    value = values.text(names[0])
-    if value is None:
-        raise OptionError(f"{names[0]} is empty: name what to read.")
-    if names[0] == "subscribe":
-        topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
-        if not topics:
-            raise OptionError("subscribe names no topic: give topic names, separated by commas.")
-        return Subscription(topics=topics)
-    if names[0] == "assign":
-        return Subscription(assigned=parse_partitions(value))
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise OptionError(f"subscribePattern {value!r} is not a regular expression: {error}.") from error
-    return Subscription(pattern=value)
+    if not values[given[0]]:
+        raise OptionError(f"{given[0].name} is empty: name what to read.")
+    return Subscription(
+        topics=values[options.SUBSCRIBE],
+        pattern=values[options.SUBSCRIBE_PATTERN],
+        assigned=values[options.ASSIGN],
+    )
 
 
-def _offsets(values: OptionValues, which: Literal["starting", "ending"], default: str) -> OffsetSpec:
-    """Where to start or end, from three options: Timestamp overrides OffsetsByTimestamp, which overrides Offsets."""
-    on_missing = values.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
-    on_missing_commit = values.choice("startingOffsetsByGroupStrategy", ("error", "earliest", "latest"))
-    if which == "ending":
-        on_missing = "latest"  # no record at or after the end: read everything
-    if (timestamp := values.text(f"{which}Timestamp")) is not None:
-        return OffsetSpec(
-            kind="timestamp", timestamp_ms=parse_timestamp(timestamp, f"{which}Timestamp"), on_missing=on_missing
-        )
-    name = f"{which}OffsetsByTimestamp"
-    if (by_timestamp := values.text(name)) is not None:
-        return parse_timestamp_spec(by_timestamp, name, on_missing)
-    name = f"{which}Offsets"
-    words: tuple[str, ...] = ("latest",) if which == "ending" else ("earliest", "latest", "group")
-    if values.mode == "batch" and which == "starting":
-        words = ("earliest", "group")
-    spec = parse_offset_spec(values.text(name) or default, name, words)
-    if spec.kind == "group":
-        if which == "ending":
-            raise OptionError("endingOffsets cannot be group: use latest or offsets.")
-        return OffsetSpec(kind="group", on_missing=on_missing_commit)
-    return spec
+def _start(values: OptionValues) -> OffsetSpec:
+    """Where to start: a timestamp overrides timestamps by partition, which override offsets."""
+    of_timestamps, of_group = (
+        values[options.STARTING_OFFSETS_BY_TIMESTAMP_STRATEGY],
+        values[options.STARTING_OFFSETS_BY_GROUP_STRATEGY],
+    )
+    if (timestamp := values[options.STARTING_TIMESTAMP]) is not None:
+        return OffsetSpec(kind="timestamp", timestamp_ms=timestamp, on_missing=of_timestamps)
+    if (by_partition := values[options.STARTING_OFFSETS_BY_TIMESTAMP]) is not None:
+        return replace(by_partition, on_missing=of_timestamps)
+    offsets = options.STARTING_OFFSETS
+    if values.mode == "batch":
+        offsets = replace(offsets, parse=partial(parse_offset_spec, words=("earliest", "group")))
+    found = values[offsets]
+    return replace(found, on_missing=of_group) if found.kind == "group" else found
+
+
+def _end(values: OptionValues) -> OffsetSpec:
+    """Where to end, as :func:`_start`; if no record is at or after a timestamp, everything is read."""
+    if (timestamp := values[options.ENDING_TIMESTAMP]) is not None:
+        return OffsetSpec(kind="timestamp", timestamp_ms=timestamp, on_missing="latest")
+    if (by_partition := values[options.ENDING_OFFSETS_BY_TIMESTAMP]) is not None:
+        return replace(by_partition, on_missing="latest")
+    if (found := values[options.ENDING_OFFSETS]).kind == "group":
+        raise OptionError("endingOffsets cannot be group: use latest or offsets.")
+    return found

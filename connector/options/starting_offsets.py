@@ -86,7 +86,7 @@ def parse_offset_spec(value: str, option: str, words: Sequence[str] = ("earliest
     return OffsetSpec(kind="offsets", by_partition=_parse_by_partition(value, option, example, offset))
 
 
-def parse_timestamp_spec(value: str, option: str, on_missing: str) -> OffsetSpec:
+def parse_timestamp_spec(value: str, option: str) -> OffsetSpec:
     """JSON of timestamps, in ms since the epoch, ISO-8601 or relative to now, which is the same moment for all."""
     now_ms = _now_ms()
     example = '{"topic":{"0":1700000000000,"1":"2026-01-01T00:00:00Z"}}'
@@ -96,8 +96,7 @@ def parse_timestamp_spec(value: str, option: str, on_missing: str) -> OffsetSpec
             raise ValueError(f"{raw!r} is not a timestamp")
         return parse_timestamp(str(raw), option, now_ms)
 
-    by_partition = _parse_by_partition(value, option, example, timestamp)
-    return OffsetSpec(kind="timestamps", by_partition=by_partition, on_missing=on_missing)
+    return OffsetSpec(kind="timestamps", by_partition=_parse_by_partition(value, option, example, timestamp))
 
 
 def parse_timestamp(value: str, option: str, now_ms: int | None = None) -> int:
@@ -133,9 +132,9 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def parse_partitions(value: str) -> tuple[TopicPartition, ...]:
+def parse_partitions(value: str, option: str) -> tuple[TopicPartition, ...]:
     """Topic-partitions from ``{"topic":[0,1]}``, sorted."""
-    problem = f'assign is {value!r}: use JSON such as {{"topic":[0,1]}}.'
+    problem = f'{option} is {value!r}: use JSON such as {{"topic":[0,1]}}.'
     try:
         parsed = json.loads(value)
     except ValueError:

@@ -6,25 +6,44 @@ looked up by the source and the sink, through :mod:`pykafka_wire.values`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from pykafka_wire.errors import OptionError
+from pykafka_wire.options import definitions as options
 from pykafka_wire.options.names import ALIASES, REGISTRY_PREFIX, REGISTRY_SETTINGS
+from pykafka_wire.options.option import FORMATS, Option, either
 from pykafka_wire.options.parsing import OptionValues
 
 ColumnName = Literal["key", "value"]
 ValueFormat = Literal["binary", "string", "json", "avro", "protobuf"]
 OnError = Literal["fail", "null", "divert"]
 
-_FORMATS: Final = ("binary", "string", "json", "avro", "protobuf")
 #: Formats whose schemas a registry may hold.
 _REGISTERED: Final = ("avro", "protobuf")
-#: Other names of the formats, too far from them to be found by their letters.
-_SYNONYMS: Final[dict[str, str]] = {"bytes": "binary", "text": "string", "utf8": "string", "utf-8": "string"}
-_URL: Final = "schema.registry.url"
+_URL: Final = options.SCHEMA_REGISTRY_URL.name
+
+
+class _ColumnOptions(NamedTuple):
+    format: Option[str]
+    schema: Option[str | None]
+    subject: Option[str | None]
+    message: Option[str | None]
+    subject_strategy: Option[str]
+    on_error: Option[str]
+
+
+_COLUMNS: Final[dict[ColumnName, _ColumnOptions]] = {
+    "key": _ColumnOptions(
+        options.KEY_FORMAT, options.KEY_SCHEMA, options.KEY_SUBJECT, options.KEY_MESSAGE,
+        options.KEY_SUBJECT_NAME_STRATEGY, options.ON_KEY_ERROR,
+    ),
+    "value": _ColumnOptions(
+        options.VALUE_FORMAT, options.VALUE_SCHEMA, options.VALUE_SUBJECT, options.VALUE_MESSAGE,
+        options.VALUE_SUBJECT_NAME_STRATEGY, options.ON_VALUE_ERROR,
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +130,7 @@ def parse_typed_columns(values: OptionValues) -> TypedColumns:
         key=key,
         value=value,
         registry_options=registry,
-        takes_latest_schema=values.choice("readerSchema", ("checkpoint", "latest")) == "latest",
+        takes_latest_schema=values[options.READER_SCHEMA] == "latest",
         auto_register=_auto_register(values),
     )
     for column in columns.typed:
@@ -122,40 +141,30 @@ def parse_typed_columns(values: OptionValues) -> TypedColumns:
 
 
 def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
-    format_ = _format(values, f"{name}Format")
-    on_error = f"on{name.capitalize()}Error"
-    needs = {
-        f"{name}Schema": ("json", *_REGISTERED),
-        f"{name}Subject": _REGISTERED,
-        f"{name}Message": ("protobuf",),
-        on_error: _FORMATS[1:],
+    own = _COLUMNS[name]
+    format_ = values[own.format]
+    needs: dict[Option[Any], tuple[str, ...]] = {
+        own.schema: ("json", *_REGISTERED),
+        own.subject: _REGISTERED,
+        own.message: ("protobuf",),
     }
-    if values.mode == "sink":
-        del needs[on_error]
+    if values.mode != "sink":
+        needs[own.on_error] = FORMATS[1:]
     for option, formats in needs.items():
-        if option.lower() in values.given and format_ not in formats:
+        if values.has(option) and format_ not in formats:
             raise OptionError(
-                f"{option} has no effect with {name}Format={format_}: set {name}Format to {_either(formats)}, or remove {option}."
+                f"{option.name} has no effect with {own.format.name}={format_}: set {own.format.name} to {either(formats)}, or "
+                f"remove {option.name}."
             )
     return TypedColumn(
         name=name,
-        format=format_,
-        schema=values.text(f"{name}Schema"),
-        subject=values.text(f"{name}Subject"),
-        subject_strategy=values.text_or_default(f"{name}.subject.name.strategy"),
-        message=values.text(f"{name}Message"),
-        on_error=cast(OnError, values.choice(on_error, ("fail", "null", "divert"))),
+        format=cast(ValueFormat, format_),
+        schema=values[own.schema],
+        subject=values[own.subject],
+        subject_strategy=values[own.subject_strategy],
+        message=values[own.message],
+        on_error=cast(OnError, values[own.on_error]),
     )
-
-
-def _format(values: OptionValues, option: str) -> ValueFormat:
-    found = values.text_or_default(option).lower()
-    if found not in _FORMATS:
-        near = _SYNONYMS.get(found) or next(iter(difflib.get_close_matches(found, _FORMATS, n=1)), None)
-        raise OptionError(
-            f"{option} is {found!r}: " + (f"did you mean {near}?" if near else f"use {_either(_FORMATS)}.")
-        )
-    return cast(ValueFormat, found)
 
 
 def _check_schema(column: TypedColumn, values: OptionValues, *, has_registry: bool) -> None:
@@ -174,12 +183,14 @@ def _check_schema(column: TypedColumn, values: OptionValues, *, has_registry: bo
 
 
 def _auto_register(values: OptionValues) -> bool:
-    ((alias, name),) = ALIASES.items()
-    if values.text(alias) is not None:
-        if values.text(name) not in (None, values.text(alias)):
-            raise OptionError(f"{name} and {alias} have different values, and mean the same: remove one of them.")
-        return values.boolean(alias)
-    return values.boolean(name)
+    name = options.SCHEMA_REGISTRY_AUTO_REGISTER
+    ((alias, _),) = ALIASES.items()
+    other = replace(name, name=alias)
+    if not values.has(other):
+        return values[name]
+    if values.has(name) and values[name] != values[other]:
+        raise OptionError(f"{name.name} and {alias} have different values, and mean the same: remove one of them.")
+    return values[other]
 
 
 def _registry_options(values: OptionValues) -> dict[str, str]:
@@ -188,13 +199,9 @@ def _registry_options(values: OptionValues) -> dict[str, str]:
         for name, value in values.given.items()
         if name.startswith(REGISTRY_PREFIX) or name in REGISTRY_SETTINGS
     }
-    if values.text(_URL) is None:
+    if values[options.SCHEMA_REGISTRY_URL] is None:
         useless = sorted(name for name in own if name not in (_URL, *ALIASES.values()))
         if useless:
             raise OptionError(f"{useless[0]} is set and {_URL} is not: set it, or remove {useless[0]}.")
         return {}
     return own | {name: value for name, value in values.given.items() if name.startswith("kafka.sasl.")}
-
-
-def _either(names: tuple[str, ...]) -> str:
-    return " or ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} or {names[-1]}"

@@ -130,7 +130,7 @@ def test_timestamps_relative_to_now(text: str, ago_ms: int) -> None:
 
 def test_relative_times_of_many_partitions_are_counted_from_one_moment() -> None:
     nested = json.dumps({"topic": {str(p): "-10m" for p in range(2000)}})
-    spec = parse_timestamp_spec(nested, "startingOffsetsByTimestamp", "error")
+    spec = parse_timestamp_spec(nested, "startingOffsetsByTimestamp")
     assert len(set(spec.by_partition.values())) == 1
 
 
@@ -149,26 +149,25 @@ def test_times_before_the_epoch_are_refused(text: str) -> None:
 
 def test_timestamps_by_partition_in_every_form() -> None:
     text = '{"topic":{"0":1700000000000,"1":"2023-11-14T22:13:20Z"}}'
-    spec = parse_timestamp_spec(text, "startingOffsetsByTimestamp", "latest")
+    spec = parse_timestamp_spec(text, "startingOffsetsByTimestamp")
     assert spec.kind == "timestamps"
     assert spec.by_partition == {T0: 1_700_000_000_000, T1: 1_700_000_000_000}
-    assert spec.on_missing == "latest"
 
 
 @pytest.mark.parametrize("text", ["{", '{"topic":{"0":null}}', '{"topic":{"0":true}}', '{"topic":{"0":1.5}}', "latest"])
 def test_malformed_timestamps_name_the_option(text: str) -> None:
     with pytest.raises(OptionError, match="startingOffsetsByTimestamp is malformed"):
-        parse_timestamp_spec(text, "startingOffsetsByTimestamp", "error")
+        parse_timestamp_spec(text, "startingOffsetsByTimestamp")
 
 
 @pytest.mark.parametrize("raw", ['"soon"', "-5"])
 def test_a_malformed_timestamp_within_json_names_the_option(raw: str) -> None:
     with pytest.raises(OptionError, match="startingOffsetsByTimestamp has"):
-        parse_timestamp_spec(f'{{"topic":{{"0":{raw}}}}}', "startingOffsetsByTimestamp", "error")
+        parse_timestamp_spec(f'{{"topic":{{"0":{raw}}}}}', "startingOffsetsByTimestamp")
 
 
 def test_assigned_partitions_are_sorted_and_named_once() -> None:
-    assert parse_partitions('{"topic":[1,0,1],"a":[3]}') == (TopicPartition("a", 3), T0, T1)
+    assert parse_partitions('{"topic":[1,0,1],"a":[3]}', "assign") == (TopicPartition("a", 3), T0, T1)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +176,7 @@ def test_assigned_partitions_are_sorted_and_named_once() -> None:
 )
 def test_malformed_assignments_show_an_example(text: str) -> None:
     with pytest.raises(OptionError) as raised:
-        parse_partitions(text)
+        parse_partitions(text, "assign")
     assert str(raised.value).endswith('use JSON such as {"topic":[0,1]}.')
 
 

@@ -1,0 +1,140 @@
+"""What an option is, and the values that options may have."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, TypeVar
+
+from pykafka_wire.errors import OptionError
+from pykafka_wire.options.starting_offsets import UNITS_MS, OffsetSpec
+from pykafka_wire.task_metrics import StatsdAgent
+
+T = TypeVar("T")
+Mode = Literal["stream", "batch", "sink"]
+
+#: Formats of keys and values, and other names of theirs that are too far from them to be found by their letters.
+FORMATS: Final = ("binary", "string", "json", "avro", "protobuf")
+_SYNONYMS: Final[dict[str, str]] = {"bytes": "binary", "text": "string", "utf8": "string", "utf-8": "string"}
+
+
+@dataclass(frozen=True, slots=True)
+class Option(Generic[T]):
+    """One option.
+
+    Attributes:
+        where: what it applies to: S stream, B batch, W write.
+        parse: the value of a text that a user gave, and of the option's name for errors; raises OptionError.
+        default: its value where it is not given.
+        meaning: as docs/options.md shows it.
+        unset: the default as docs/options.md shows it, where no text stands for it.
+        in_batch: the default of a batch read, where that is another one.
+    """
+
+    name: str
+    where: str
+    parse: Callable[[str, str], T]
+    default: T
+    meaning: str
+    unset: str = "none"
+    in_batch: T | None = None
+
+    def default_in(self, mode: Mode) -> T:
+        """The value without the option."""
+        return self.in_batch if mode == "batch" and self.in_batch is not None else self.default
+
+    @property
+    def default_text(self) -> str:
+        """The default as a user would write it, or what it is."""
+        if self.in_batch is not None:
+            return f"S {self._text(self.default)}, B {self._text(self.in_batch)}"
+        return self._text(self.default) or self.unset
+
+    def _text(self, value: object) -> str:
+        if self.parse is duration_ms and isinstance(value, int):
+            return next(f"{value // size}{unit}" for unit, size in _LARGEST_UNITS if value % size == 0)
+        if isinstance(value, OffsetSpec):
+            return value.kind
+        if isinstance(value, bool):
+            return str(value).lower()
+        return str(value) if isinstance(value, int | str) else ""
+
+
+_LARGEST_UNITS: Final = [(unit, UNITS_MS[unit]) for unit in ("d", "h", "m", "s", "ms")]
+
+
+def text(value: str, _: str) -> str:
+    return value
+
+
+def boolean(value: str, name: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise OptionError(f"{name} is {value.lower()!r}: use true or false.")
+    return value.lower() == "true"
+
+
+def positive(value: str, name: str) -> int:
+    if not value.isascii() or not value.isdigit() or int(value) == 0:
+        raise OptionError(f"{name} is {value!r}: use a whole number above zero.")
+    return int(value)
+
+
+def duration_ms(value: str, name: str) -> int:
+    match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)?", value.lower())
+    if match is None:
+        raise OptionError(f"{name} is {value!r}: use a number with a unit, such as 500ms, 30s, 15m, 2h or 1d.")
+    return int(match[1]) * UNITS_MS[match[2] or "ms"]
+
+
+def choice(*choices: str) -> Callable[[str, str], str]:
+    """One of these words, whatever its case."""
+
+    def parse(value: str, name: str) -> str:
+        if value.lower() not in choices:
+            raise OptionError(f"{name} is {value.lower()!r}: use {' or '.join(choices)}.")
+        return value.lower()
+
+    return parse
+
+
+def column_format(value: str, name: str) -> str:
+    """One of :data:`FORMATS`."""
+    found = value.lower()
+    if found not in FORMATS:
+        near = _SYNONYMS.get(found) or next(iter(difflib.get_close_matches(found, FORMATS, n=1)), None)
+        raise OptionError(f"{name} is {found!r}: " + (f"did you mean {near}?" if near else f"use {either(FORMATS)}."))
+    return found
+
+
+def either(names: tuple[str, ...]) -> str:
+    """``a, b or c``."""
+    return " or ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def topic_names(value: str, name: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
+    if not topics:
+        raise OptionError(f"{name} names no topic: give topic names, separated by commas.")
+    return topics
+
+
+def regular_expression(value: str, name: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise OptionError(f"{name} {value!r} is not a regular expression: {error}.") from error
+    return value
+
+
+def task_metrics(value: str, name: str) -> StatsdAgent | Literal["driver"] | None:
+    """Where tasks send their figures."""
+    if value.lower() == "none":
+        return None
+    if value.lower() == "driver":
+        return "driver"
+    match = re.fullmatch(r"statsd://(\[[0-9a-fA-F:.]+\]|[^\s/:]+):(\d{1,5})", value)
+    if match is None or not 0 < int(match[2]) < 65536:
+        raise OptionError(f"{name} is {value!r}: use none, driver, or statsd://host:port.")
+    return StatsdAgent(match[1].strip("[]"), int(match[2]))
