@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -215,14 +218,36 @@ def test_what_the_endpoint_says_of_a_tokens_life_counts(issuer: Issuer) -> None:
     assert [fetch_token(made).lifetime_s for _ in range(3)] == [77, 88, None]
 
 
+@pytest.mark.parametrize(
+    "expires_in", ["1e999", "NaN", "-Infinity", "1" + "0" * 400, '"' + "9" * 5000 + '"', '"soon"', "true", "null", "[]"]
+)
+def test_a_life_that_is_no_time_is_unknown(issuer: Issuer, expires_in: str) -> None:
+    issuer.answers += [(200, f'{{"access_token":"abc","expires_in":{expires_in}}}'.encode())] * 2
+    source = TokenSource(credentials(issuer.url))
+    assert source.token().lifetime_s is None
+    assert source.token().value == "abc"
+
+
+@pytest.mark.parametrize(
+    "claims", ["[" * 100_000, '{"exp":1e999}', '{"exp":NaN}', '{"exp":1' + "0" * 400 + "}", '{"exp":true}']
+)
+def test_claims_that_are_no_time_are_left_out(claims: str) -> None:
+    given.append(f"e30.{base64.urlsafe_b64encode(claims.encode()).decode().rstrip('=')}.")
+    assert fetch_token(settings(**PROVIDER)).lifetime_s is None
+
+
+@pytest.mark.parametrize("expires_at", [float("nan"), float("inf"), 10**400])
+def test_an_expiry_of_a_provider_that_is_no_time_is_unknown(expires_at: float) -> None:
+    given.append(("abc", expires_at))
+    assert fetch_token(settings(**PROVIDER)).lifetime_s is None
+
+
 def test_id_and_secret_are_percent_encoded_where_asked(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(issuer, "answer", lambda header, form: (seen.append(header), (200, b'{"access_token":"a"}'))[1])
     odd = {"sasl.oauthbearer.client.credentials.client.secret": "a:b/c d"}
     fetch_token(credentials(issuer.url, **odd))
     fetch_token(credentials(issuer.url, **odd, **{"sasl.oauthbearer.header.urlencode": "true"}))
-    import base64
-
     texts = [base64.b64decode(header.removeprefix("Basic ")).decode() for header in seen]
     assert texts == [f"{CLIENT_ID}:a:b/c d", f"{CLIENT_ID}:a%3Ab%2Fc+d"]
 
@@ -236,8 +261,11 @@ def test_id_and_secret_are_percent_encoded_where_asked(issuer: Issuer, monkeypat
         ((307, b"http://127.0.0.1:1/elsewhere"), AuthenticationError, "307"),
         ((429, b""), TransportError, "429"),
         ((500, b'{"error":"oops\\u0007"}'), TransportError, "500 .oops "),
-        ((200, b"<html>"), AuthenticationError, "invalid JSON"),
-        ((200, b"[]"), AuthenticationError, "JSON that is not an object"),
+        ((200, b"<html>"), AuthenticationError, "something else than a JSON object"),
+        ((200, b"[]"), AuthenticationError, "something else than a JSON object"),
+        ((200, b"[" * 500_000), AuthenticationError, "something else than a JSON object"),
+        ((200, b'{"a":' * 100_000), AuthenticationError, "something else than a JSON object"),
+        ((400, b"[" * 60_000), AuthenticationError, "rejected the client: HTTP 400"),
         ((200, b"{}"), AuthenticationError, "no access_token"),
         ((200, b'{"access_token":""}'), AuthenticationError, "no access_token"),
         ((200, b" " * 1_100_000), AuthenticationError, "longer than 1 MiB"),
@@ -262,6 +290,37 @@ def test_an_endpoint_that_says_nothing_is_given_up(issuer: Issuer, monkeypatch: 
     with pytest.raises(TransportError):
         fetch_token(credentials(issuer.url, **{"sasl.login.read.timeout.ms": "100"}))
     assert time.monotonic() - started < 4
+
+
+@pytest.mark.parametrize("start", [b"", b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.0 400 Bad Request\r\n\r\n"])
+def test_an_endpoint_that_sends_byte_after_byte_is_given_up(start: bytes) -> None:
+    """Of its headers, of a token, and of the description of an error."""
+    given_up = threading.Event()
+
+    def drip(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(start or b"HTTP/1.0 200 OK\r\nX: ")
+            while not given_up.wait(0.01):
+                connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=drip, args=(server,))
+        thread.start()
+        timer = threading.Timer(20, given_up.set)
+        timer.start()
+        started = time.monotonic()
+        try:
+            with pytest.raises((TransportError, AuthenticationError)):
+                fetch_token(
+                    credentials(f"http://127.0.0.1:{server.getsockname()[1]}/", **{"sasl.login.read.timeout.ms": "300"})
+                )
+            assert time.monotonic() - started < 10
+        finally:
+            timer.cancel()
+            given_up.set()
+            thread.join()
 
 
 @pytest.mark.parametrize("url", ["http://login.example/token", "ftp://x/", "token", "http://127.0.0.1.example/"])

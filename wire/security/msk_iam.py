@@ -6,13 +6,13 @@ https://github.com/aws/aws-msk-iam-auth#message-exchange-with-kafka-broker
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final
 
 from pykafka_wire.wire.cloud_settings import MSK_IAM
 from pykafka_wire.wire.errors import AuthenticationError
+from pykafka_wire.wire.security.token import json_object
 
 _REMEDY: Final = (
     "Allow kafka-cluster:Connect on the cluster to this identity (pykafka-wire doctor shows it), "
@@ -41,8 +41,8 @@ class MskIamExchange:
             error.remedy = _REMEDY
             raise
         try:
-            answered = isinstance(json.loads(response), dict)
-        except ValueError:
-            answered = False
-        if not answered:
-            raise AuthenticationError("the broker's response to AWS_MSK_IAM is not a JSON object", remedy=_REMEDY)
+            json_object(response)
+        except ValueError as error:
+            raise AuthenticationError(
+                "the broker's response to AWS_MSK_IAM is not a JSON object", remedy=_REMEDY
+            ) from error

@@ -23,7 +23,6 @@ import base64
 import copy
 import http.client
 import ipaddress
-import json
 import logging
 import os
 import re
@@ -37,12 +36,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from pykafka_wire.wire.background_call import BackgroundCall
+from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError, WireError
 from pykafka_wire.wire.security import jaas
 from pykafka_wire.wire.security.secret_references import load_callable, resolve
-from pykafka_wire.wire.security.token import UNKNOWN, Identity, Token, jwt_claims, printable_line
+from pykafka_wire.wire.security.token import UNKNOWN, Identity, Token, json_object, jwt_claims, printable_line
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
@@ -160,12 +161,23 @@ def _token(
 ) -> Token:
     """A token with what its own claims tell: its lifetime, unless that is known, and whose it is."""
     claims = jwt_claims(value)
-    if lifetime_s is None and isinstance(claims.get("exp"), int | float):
-        lifetime_s = claims["exp"] - time.time()  # RFC 7519, section 4.1.4
+    if lifetime_s is None and (expires_at := _number(claims.get("exp"))) is not None:
+        lifetime_s = expires_at - time.time()  # RFC 7519, section 4.1.4
     name = next((str(claims[name]) for name in _NAMES if claims.get(name)), UNKNOWN.name)
-    expires_at = None if lifetime_s is None else time.time() + lifetime_s
-    identity = Identity(name=printable_line(name), source=source, expires_at=expires_at)
+    ends_at = None if lifetime_s is None else time.time() + lifetime_s
+    identity = Identity(name=printable_line(name), source=source, expires_at=ends_at)
     return Token(value=value, lifetime_s=lifetime_s, extensions=extensions, identity=identity)
+
+
+def _number(value: object, limit: float = _MILLISECONDS_FROM) -> float | None:
+    """A time from outside, as a number or as text; None for what is no time, such as NaN or a number beyond ``limit``."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) < limit else None
 
 
 def _from_provider(settings: ClientSettings) -> Token:
@@ -197,8 +209,8 @@ def _from_provider(settings: ClientSettings) -> Token:
     if not isinstance(extensions, Mapping):
         raise SettingsError(f"{_PROVIDER}: {path} returned extensions that are not a mapping.", setting=_PROVIDER)
     lifetime_s = None
-    if expires_at is not None:
-        lifetime_s = (expires_at / 1000 if expires_at > _MILLISECONDS_FROM else expires_at) - time.time()
+    if (ends := _number(expires_at, limit=_MILLISECONDS_FROM * 1000)) is not None:
+        lifetime_s = (ends / 1000 if ends > _MILLISECONDS_FROM else ends) - time.time()
     return _token(value, lifetime_s, source=f"the token provider {path}", extensions=dict(extensions))
 
 
@@ -230,15 +242,12 @@ def _by_client_credentials(settings: ClientSettings, options: Mapping[str, str],
             "Cache-Control": "no-cache",
         },
     )
-    answer = _post(request, _tls_context(settings, options), settings.sasl_login_read_timeout_ms / 1000)
-    value, expires_in = answer.get("access_token"), answer.get("expires_in")
+    answer = _post(request, _tls_context(settings, options), settings.sasl_login_read_timeout_ms)
+    value = answer.get("access_token")
     if not isinstance(value, str) or not value:
         raise AuthenticationError("the token endpoint's response has no access_token", remedy=f"Check {_ENDPOINT}.")
-    # expires_in comes first: it is relative, so a wrong clock on this machine does not matter.
-    if isinstance(expires_in, str) and expires_in.isascii() and expires_in.isdigit():
-        expires_in = int(expires_in)  # some endpoints send the number as text
-    known = isinstance(expires_in, int | float) and not isinstance(expires_in, bool)
-    lifetime_s = float(expires_in) if known else None  # type: ignore[arg-type]
+    # expires_in comes first: it is relative, so a wrong clock on this machine does not matter. Some endpoints send it as text.
+    lifetime_s = _number(answer.get("expires_in"))
     return _token(value, lifetime_s, source=f"the token endpoint {urllib.parse.urlsplit(url).netloc}")
 
 
@@ -291,18 +300,28 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _post(request: urllib.request.Request, trust: ssl.SSLContext, timeout_s: float) -> dict[str, Any]:
-    """The JSON object in the endpoint's response."""
-    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trust), _NoRedirect)
+def _post(request: urllib.request.Request, trust: ssl.SSLContext, timeout_ms: int) -> Mapping[str, Any]:
+    """The JSON object in the endpoint's response. The timeout is for all of it: urllib's is for the next bytes only."""
     where = urllib.parse.urlsplit(request.full_url)
     endpoint = f"the token endpoint {where.scheme}://{where.netloc}{where.path}"
-    deadline = time.monotonic() + timeout_s
+    call = BackgroundCall(
+        lambda deadline: _response(request, trust, endpoint, deadline), timeout_ms=timeout_ms, name="pykafka-wire token"
+    )
+    if not call.wait(Deadline.after_ms(timeout_ms)):
+        raise TransportError(f"{endpoint} did not respond completely within {timeout_ms} ms")
+    return call.result()
+
+
+def _response(
+    request: urllib.request.Request, trust: ssl.SSLContext, endpoint: str, deadline: Deadline
+) -> Mapping[str, Any]:
+    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trust), _NoRedirect)
     try:
-        with opener.open(request, timeout=timeout_s) as response:
+        with opener.open(request, timeout=deadline.remaining_ms() / 1000) as response:
             body = _read(response, deadline)
     except urllib.error.HTTPError as error:
         with error:
-            reason = _error_description(error)
+            reason = _error_description(error, deadline)
         if error.code >= 500 or error.code in _RETRIABLE_STATUSES:
             raise TransportError(f"{endpoint} responded with HTTP {error.code}{reason}") from error
         raise AuthenticationError(
@@ -319,15 +338,14 @@ def _post(request: urllib.request.Request, trust: ssl.SSLContext, timeout_s: flo
     except (OSError, http.client.HTTPException) as error:
         raise TransportError(f"{endpoint} did not respond: {error or type(error).__name__}") from error
     try:
-        answer = json.loads(body)
+        return json_object(body)
     except ValueError as error:
-        raise AuthenticationError(f"{endpoint} responded with invalid JSON", remedy=f"Check {_ENDPOINT}.") from error
-    if not isinstance(answer, dict):
-        raise AuthenticationError(f"{endpoint} responded with JSON that is not an object", remedy=f"Check {_ENDPOINT}.")
-    return answer
+        raise AuthenticationError(
+            f"{endpoint} responded with something else than a JSON object", remedy=f"Check {_ENDPOINT}."
+        ) from error
 
 
-def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
+def _read(response: http.client.HTTPResponse, deadline: Deadline) -> bytes:
     body = b""
     while piece := response.read1(65_536):
         body += piece
@@ -335,17 +353,17 @@ def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
             raise AuthenticationError(
                 "the token endpoint's response is longer than 1 MiB", remedy=f"Check {_ENDPOINT}."
             )
-        if time.monotonic() > deadline:
+        if deadline.expired:
             raise TimeoutError("no complete response in time")
     return body
 
 
-def _error_description(error: urllib.error.HTTPError) -> str:
+def _error_description(error: urllib.error.HTTPError, deadline: Deadline) -> str:
     """The error's name and description (RFC 6749, section 5.2), shortened; the rest of the response is not shown."""
     try:
-        answer = json.loads(error.read(65_536))
+        answer = json_object(_read(cast("http.client.HTTPResponse", error), deadline))
         parts = [answer.get(name) for name in ("error", "error_description")]
-    except (ValueError, AttributeError, OSError, http.client.HTTPException):
+    except (ValueError, OSError, http.client.HTTPException, AuthenticationError):
         return ""
     shown = [re.sub(r"[^\x20-\x7e]", " ", part)[:200] for part in parts if isinstance(part, str)]
     return f" ({': '.join(shown)})" if shown else ""

@@ -9,7 +9,6 @@ https://kafka.apache.org/documentation/#security_sasl
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from pykafka_wire.wire.security.login import Login, login
 from pykafka_wire.wire.security.mechanism import SaslMechanism
 from pykafka_wire.wire.security.scram import HASHES, Scram
 from pykafka_wire.wire.security.secret_references import resolve
+from pykafka_wire.wire.security.token import json_object
 from pykafka_wire.wire.settings import ClientSettings
 
 # RFC 6750, section 2.1, and RFC 7628, section 3.1. Any other character in a token could smuggle in a second attribute.
@@ -148,7 +148,7 @@ class OAuthBearer:
 
 def _status(error_response: bytes) -> str:
     try:
-        found = json.loads(error_response)["status"]
-    except (ValueError, KeyError, TypeError):
+        found = json_object(error_response)["status"]
+    except (ValueError, KeyError):
         return "no reason given"
     return repr(found[:200]) if isinstance(found, str) else "no reason given"

@@ -62,10 +62,20 @@ def jwt_claims(token: str) -> Mapping[str, Any]:  # Any: JSON
     """The claims of a JSON web token (RFC 7519), which are not secret; empty for any other token. Nothing is verified."""
     parts = token.split(".")
     try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return json_object(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (IndexError, ValueError):
         return {}
-    return claims if isinstance(claims, dict) else {}
+
+
+def json_object(text: bytes) -> Mapping[str, Any]:  # Any: JSON
+    """The JSON object in a peer's bytes. Raises ValueError for anything else, and for what is nested too deeply."""
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("too deeply nested") from error
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    return found
 
 
 def printable_line(text: object, limit: int = 400) -> str:
