@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.errors import NoBrokerAvailableError, WireError
+from pykafka_wire.wire.errors import AuthenticationError, BrokerError, NoBrokerAvailableError, SettingsError, WireError
 from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
 from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
 from pykafka_wire.wire.groups.member_state import MemberState
@@ -20,12 +21,18 @@ from pykafka_wire.wire.protocol.messages.group import (
     SyncGroupRequest,
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
+from pykafka_wire.wire.protocol.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.fake_coordinator import GroupCoordinator
 
 #: A generous bound for what takes some round trips.
-SOON_MS = 60_000
+SOON_MS = 30_000
 
 
 @pytest.fixture
@@ -191,3 +198,111 @@ def test_an_unexpected_error_ends_the_membership_and_is_reported(
     with pytest.raises(WireError, match="never thought of") as caught:
         member.wait_until_stable(deadline)
     assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = Deadline.after_ms(SOON_MS)
+    while not condition():
+        assert not deadline.expired
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def static_member(coordinator: GroupCoordinator, tmp_path: Path) -> Iterator[HeartbeatThread]:
+    """A member that joins again by itself, whose password is in the file "password" of the test's folder."""
+    (tmp_path / "password").write_text("secret")
+    coordinator.on[SaslHandshakeRequest] = lambda *_: SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])
+    coordinator.on[SaslAuthenticateRequest] = lambda *_: SaslAuthenticateResponse(error_code=0)
+    options = {
+        "bootstrap.servers": coordinator.address,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": f"file:{tmp_path / 'password'}",
+        "group.id": "g",
+        "group.instance.id": "i",
+        "heartbeat.interval.ms": "20",
+        "default.api.timeout.ms": "300",
+        "reconnect.backoff.ms": "10",
+        "retry.backoff.ms": "10",
+    }
+    settings = ClientSettings.from_options(options)
+    with Cluster(settings) as cluster:
+        machine = member_state_machine(settings, "g", ("t",))
+        member = HeartbeatThread(GroupMember(cluster, machine), settings, rejoins=True)
+        yield member
+        member.close()
+
+
+@pytest.mark.parametrize("trouble", ["refused", "missing secret"])
+def test_a_member_that_joins_by_itself_outlives_credentials_that_fail_once(
+    coordinator: GroupCoordinator, static_member: HeartbeatThread, tmp_path: Path, caplog: Any, trouble: str
+) -> None:
+    static_member.request_join()
+    assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
+    password = tmp_path / "password"
+    if trouble == "refused":
+        coordinator.on[SaslAuthenticateRequest] = lambda *_: SaslAuthenticateResponse(error_code=58, error_message="no")
+    else:
+        password.rename(tmp_path / "elsewhere")
+    coordinator.drop()
+    eventually(lambda: "tries again" in caplog.text)
+    if trouble == "refused":
+        coordinator.on[SaslAuthenticateRequest] = lambda *_: SaslAuthenticateResponse(error_code=0)
+    else:
+        (tmp_path / "elsewhere").rename(password)
+    codes = [25]  # UNKNOWN_MEMBER_ID: its session has expired meanwhile
+    coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=codes.pop() if codes else 0)
+    eventually(lambda: coordinator.count(JoinGroupRequest) == 2)
+    assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
+    assert static_member.error is None
+
+
+@pytest.mark.parametrize("trouble", ["refused", "missing secret"])
+def test_a_member_that_joins_by_itself_reports_at_once_why_it_cannot(
+    coordinator: GroupCoordinator, static_member: HeartbeatThread, tmp_path: Path, trouble: str
+) -> None:
+    expected: type[WireError] = SettingsError
+    if trouble == "refused":
+        coordinator.on[SaslAuthenticateRequest] = lambda *_: SaslAuthenticateResponse(error_code=58, error_message="no")
+        expected = AuthenticationError
+    else:
+        (tmp_path / "password").unlink()
+    static_member.request_join()
+    for _ in range(2):
+        with pytest.raises(expected):
+            static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
+    assert static_member.error is None
+    coordinator.on[SaslAuthenticateRequest] = lambda *_: SaslAuthenticateResponse(error_code=0)
+    (tmp_path / "password").write_text("secret")
+    eventually(lambda: static_member.state is MemberState.STABLE)
+    assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
+
+
+def test_a_member_that_joins_by_itself_is_refused_and_joins_as_a_new_one(
+    coordinator: GroupCoordinator, static_member: HeartbeatThread
+) -> None:
+    static_member.request_join()
+    assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
+    coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=30)  # GROUP_AUTHORIZATION_FAILED
+    eventually(lambda: static_member.joining)
+    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+        static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
+    coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=0)
+    eventually(lambda: static_member.state is MemberState.STABLE)
+    joins = [each for each in coordinator.requests if isinstance(each, JoinGroupRequest)]
+    assert [each.member_id for each in joins] == ["", ""]
+    assert {each.group_instance_id for each in joins} == {"i"}
+
+
+@pytest.mark.parametrize("code", [82, 22])
+def test_a_member_that_joins_by_itself_gives_its_place_to_whoever_has_taken_it(
+    coordinator: GroupCoordinator, static_member: HeartbeatThread, code: int
+) -> None:
+    static_member.request_join()
+    assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
+    coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=code)
+    eventually(lambda: static_member.error is not None)
+    with pytest.raises(BrokerError):
+        static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
+    assert coordinator.count(JoinGroupRequest) == 1

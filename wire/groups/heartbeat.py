@@ -14,22 +14,34 @@ from typing import Final
 
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.errors import NoBrokerAvailableError, TransportError, WireError, broker_error
+from pykafka_wire.wire.errors import BrokerError, NoBrokerAvailableError, TransportError, WireError, broker_error
 from pykafka_wire.wire.groups.member import LEAVE_TIMEOUT_MS, GroupMember
-from pykafka_wire.wire.groups.member_state import ILLEGAL_GENERATION, MemberState, MemberStateMachine
+from pykafka_wire.wire.groups.member_state import (
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    MemberState,
+    MemberStateMachine,
+)
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 
 #: How often to look at what sends no notification: whether a member that leaves has left, and whether a wait is over.
 _LOOK_S: Final = 0.02
+#: Another member has taken the place of one that joins again by itself.
+_FENCED: Final = frozenset({ILLEGAL_GENERATION, FENCED_INSTANCE_ID})
+#: The first and the longest pause after an error that is no matter of the network, such as refused credentials: each try with
+#: wrong ones brings an account closer to being locked.
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 60.0
 
 
 class HeartbeatThread:
     """A member of a group, and the thread that joins and sends its heartbeats.
 
     After an error that ends the membership, :attr:`error` holds it and the thread has ended. An unreachable coordinator does not
-    end it: the thread retries until one answers.
+    end it: the thread retries until one answers. Nor does any other error, where the member joins again by itself, unless another
+    member has taken its place.
     """
 
     def __init__(
@@ -45,8 +57,9 @@ class HeartbeatThread:
         Args:
             max_idle_ms: the member leaves the group when :meth:`record_poll` was not called for so long
                 (``max.poll.interval.ms``).
-            rejoins: join again at once, without :meth:`request_join`, for a caller that does not use the assignment. The
-                membership ends where the coordinator does not know the generation: another member has taken the place.
+            rejoins: join again without :meth:`request_join`, for a caller that does not use the assignment: at once after a
+                rebalance, after a pause where the group refuses the member or credentials fail. The membership ends where
+                another member has taken the place: the instance id is fenced, or the generation is unknown.
         """
         self.member = member
         self.error: WireError | None = None
@@ -59,8 +72,9 @@ class HeartbeatThread:
         self._changed = threading.Condition()
         self._joining = False
         self._closing = threading.Event()
-        #: No broker could be reached, and the member has never joined: :meth:`wait_until_stable` raises it, once.
-        self._unreachable: NoBrokerAvailableError | None = None
+        #: Why the member has not joined yet, or not again, which :meth:`wait_until_stable` raises: no broker could be reached,
+        #: or an error after which it tries again.
+        self._failure: WireError | None = None
         self._has_joined = False
         self._thread: threading.Thread | None = None
 
@@ -101,10 +115,10 @@ class HeartbeatThread:
 
         Raises:
             NoBrokerAvailableError: no broker answers, nor ever did: the addresses may be wrong. The thread keeps trying.
-            WireError: the error that has ended the membership.
+            WireError: the error that has ended the membership, or after which a member that joins by itself tries again.
         """
         with self._changed:
-            while not (self.error or self._unreachable or deadline.expired):
+            while not (self.error or self._failure or deadline.expired):
                 if self._joining:
                     self._changed.wait(deadline.remaining_ms() / 1000)
                 elif self.state_machine.state is MemberState.LEFT and not self._closing.is_set():
@@ -113,9 +127,11 @@ class HeartbeatThread:
                     break
             if self.error is not None:
                 raise self.error
-            if self._unreachable is not None:
-                unreachable, self._unreachable = self._unreachable, None
-                raise unreachable
+            if self._failure is not None:
+                failure = self._failure
+                if not self._rejoins:
+                    self._failure = None  # once for each try, so that the next call waits
+                raise failure
             return not self._joining and self.state_machine.state is MemberState.STABLE
 
     def wait_for_join(self, deadline: Deadline) -> bool:
@@ -165,7 +181,7 @@ class HeartbeatThread:
                     with self._changed:
                         self._joining = False
                         self._has_joined = True
-                        self._unreachable = None
+                        self._failure = None
                         self._changed.notify_all()
                     continue
                 now = time.monotonic()
@@ -189,26 +205,43 @@ class HeartbeatThread:
                 logger.warning("group %s: %s", self.state_machine.group_id, error)
                 n_failures += 1
                 self._pause(error, n_failures)
-            except WireError as error:
-                if not self._closing.is_set():
-                    self._fail(error)
-                return
             except Exception as error:
-                logger.exception("group %s: the heartbeat thread has failed", self.state_machine.group_id)
-                failure = WireError(
-                    f"the heartbeat thread of group {self.state_machine.group_id!r} has failed: {error!r}"
-                )
-                failure.__cause__ = error
-                self._fail(failure)
-                return
+                if self._closing.is_set():
+                    return
+                failure = error if isinstance(error, WireError) else self._unexpected(error)
+                if not self._rejoins or (isinstance(failure, BrokerError) and failure.code in _FENCED):
+                    self._fail(failure)
+                    return
+                n_failures += 1
+                self._recover(failure, n_failures)
 
     def _pause(self, error: TransportError, n_failures: int) -> None:
         """A pause before the next try; a close ends it."""
         with self._changed:
             if isinstance(error, NoBrokerAvailableError) and not self._has_joined:
-                self._unreachable = error
+                self._failure = error
                 self._changed.notify_all()
             self._changed.wait_for(self._closing.is_set, self._backoff.delay_ms(n_failures) / 1000)
+
+    def _recover(self, error: WireError, n_failures: int) -> None:
+        """A pause before the next try after an error that would end another membership; a close ends it."""
+        pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(n_failures - 1, 8))
+        logger.warning("group %s: the member tries again in %.0f s: %s", self.state_machine.group_id, pause_s, error)
+        with self._changed:
+            if self.state_machine.state is MemberState.LEFT:
+                self.state_machine.start_over()
+                self._joining = True
+            if self._joining:
+                self._failure = error
+            self._changed.notify_all()
+            self._changed.wait_for(self._closing.is_set, pause_s)
+
+    def _unexpected(self, error: Exception) -> WireError:
+        group = self.state_machine.group_id
+        logger.error("group %s: the heartbeat thread has failed", group, exc_info=error)
+        failure = WireError(f"the heartbeat thread of group {group!r} has failed: {error!r}")
+        failure.__cause__ = error
+        return failure
 
     def _fail(self, error: WireError) -> None:
         with self._changed:

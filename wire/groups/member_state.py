@@ -64,7 +64,7 @@ _REBALANCE_IN_PROGRESS: Final = 27
 #: Brokers that are not Apache's may answer this in place of UNKNOWN_MEMBER_ID.
 _GROUP_ID_NOT_FOUND: Final = 69
 _MEMBER_ID_REQUIRED: Final = 79
-_FENCED_INSTANCE_ID: Final = 82
+FENCED_INSTANCE_ID: Final = 82
 
 
 class MemberState(Enum):
@@ -282,7 +282,7 @@ class MemberStateMachine:
         """Take LeaveGroup's response. Raises BrokerError where the coordinator refuses; a member that it does not know has
         left already."""
         for code in (response.error_code, *(member.error_code for member in response.members)):
-            if code not in (_NONE, UNKNOWN_MEMBER_ID, _GROUP_ID_NOT_FOUND, _FENCED_INSTANCE_ID):
+            if code not in (_NONE, UNKNOWN_MEMBER_ID, _GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID):
                 raise broker_error(code, api="LeaveGroup", detail=f"(group {self.group_id!r})")
 
     def rejoin(self) -> None:
@@ -312,6 +312,11 @@ class MemberStateMachine:
         self._lose(ILLEGAL_GENERATION, self.identity.member_id)
         self.state = MemberState.UNJOINED
 
+    def start_over(self) -> None:
+        """The group has refused the member, which is LEFT: it joins again as a new one."""
+        self._lose(self.lost_error_code, "")
+        self.state = MemberState.UNJOINED
+
     def _subscription(self, strategy: str) -> bytes:
         return encode_subscription(
             strategy, self.topics, self.owned, generation=self.identity.generation, rack_id=self._rack_id
@@ -331,7 +336,7 @@ class MemberStateMachine:
         self.assignment = ()
         self.lost_error_code = code
         error = broker_error(code, api=api, detail=f"(group {self.group_id!r})")
-        if code == _FENCED_INSTANCE_ID:
+        if code == FENCED_INSTANCE_ID:
             error.remedy = f"Give each member a group.instance.id of its own; {self.identity.instance_id!r} is in use."
         raise error
 
