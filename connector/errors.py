@@ -86,12 +86,12 @@ class MissingLibraryError(ConnectorError):
     code = "PYKAFKA_WIRE_NOT_INSTALLED"
 
 
-class PoisonError(Exception):
-    """One value cannot be read or written. Internal to ``pykafka_wire.values``: ``on_error`` decides what the user sees."""
+class DecodeError(Exception):
+    """One value, or its schema, cannot be read. Internal to ``pykafka_wire.values``: ``on_error`` decides what the user sees."""
 
 
-class MisfitError(Exception):
-    """Rows of a column that its schema cannot hold. Internal to ``pykafka_wire.values``, as :class:`PoisonError` is.
+class EncodeError(Exception):
+    """Rows of a column that its schema cannot hold. Internal to ``pykafka_wire.values``, as :class:`DecodeError` is.
 
     Attributes:
         reasons: row number -> field path and reason, such as ``items[].price: more than 9 digits``; no value. At least one row;

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pyspark.sql.types import StructType
 
-from pykafka_wire.errors import OptionError, PoisonError, RegistryError, SchemaError
+from pykafka_wire.errors import DecodeError, OptionError, RegistryError, SchemaError
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.options.typed_columns import TypedColumn
 from pykafka_wire.schema import arrow_schema
@@ -113,7 +113,7 @@ class _Known:
             if self._registry is None:
                 return wanted.without_registry(self._type)
             return wanted.of_subject(self._subject(wanted), self._type)
-        except PoisonError as error:
+        except DecodeError as error:
             raise OptionError(f"the schema of the column {column.name} cannot be used: {error}.") from error
 
     def _subject(self, wanted: WantedSchema) -> str:

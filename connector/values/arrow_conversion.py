@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from pykafka_wire.errors import OptionError, PoisonError
+from pykafka_wire.errors import DecodeError, OptionError
 from pykafka_wire.values import numbers
 from pykafka_wire.values.json.times import date_days, local_timestamp_micros, timestamp_micros
 from pykafka_wire.values.json.writing import json_text_of_part
@@ -70,7 +70,7 @@ def conversion_to(column_type: pa.DataType, binary_text: BinaryText = "base64") 
         try:
             return None if value is None else inner(value)
         except (ArithmeticError, ValueError) as error:  # too large for a float or a calendar, a lone surrogate
-            raise PoisonError(f"{_kind(value)} that {column_type} cannot hold") from error
+            raise DecodeError(f"{_kind(value)} that {column_type} cannot hold") from error
 
     return convert
 
@@ -84,7 +84,7 @@ def from_arrow(value: Any, column_type: pa.DataType) -> Any:
     """A value of ``to_pylist`` with its maps as dicts.
 
     Raises:
-        PoisonError: a map's key is a struct or an array, which no format has.
+        DecodeError: a map's key is a struct or an array, which no format has.
     """
     if value is None:
         return None
@@ -94,7 +94,7 @@ def from_arrow(value: Any, column_type: pa.DataType) -> Any:
         try:
             return {key: from_arrow(each, column_type.item_type) for key, each in value}
         except TypeError as error:
-            raise PoisonError(f"a map's key cannot be {column_type.key_type}") from error
+            raise DecodeError(f"a map's key cannot be {column_type.key_type}") from error
     if pa.types.is_list(column_type) or pa.types.is_large_list(column_type):
         return [from_arrow(each, column_type.value_type) for each in value]
     return value
@@ -140,15 +140,15 @@ def _field_conversion(field: Any, binary_text: BinaryText) -> Conversion:  # a p
 
     def convert(value: Any) -> Any:
         if value is None:  # Spark's tasks end where a column that is NOT NULL holds one
-            raise PoisonError("null where a value is expected (NOT NULL)")
+            raise DecodeError("null where a value is expected (NOT NULL)")
         return inner(value)
 
     return inner if field.nullable else convert
 
 
-def _misfit(value: Any, wanted: str) -> PoisonError:
+def _unexpected(value: Any, wanted: str) -> DecodeError:
     # The kind of value alone: logs and error columns must not show what it holds.
-    return PoisonError(f"{_kind(value)} where {wanted} is expected")
+    return DecodeError(f"{_kind(value)} where {wanted} is expected")
 
 
 def _kind(value: Any) -> str:
@@ -158,7 +158,7 @@ def _kind(value: Any) -> str:
 def _struct(fields: list[tuple[str, bool, Conversion]]) -> Conversion:
     def convert(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise _misfit(value, "a struct")
+            raise _unexpected(value, "a struct")
         found = {}
         for name, is_nullable, inner in fields:
             each = value.get(name)
@@ -166,8 +166,8 @@ def _struct(fields: list[tuple[str, bool, Conversion]]) -> Conversion:
                 continue
             try:
                 found[name] = inner(each)
-            except PoisonError as error:
-                raise PoisonError(f"{name}: {error}") from None
+            except DecodeError as error:
+                raise DecodeError(f"{name}: {error}") from None
         return found
 
     return convert
@@ -176,7 +176,7 @@ def _struct(fields: list[tuple[str, bool, Conversion]]) -> Conversion:
 def _list(inner: Conversion) -> Conversion:
     def convert(value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
-            raise _misfit(value, "an array")
+            raise _unexpected(value, "an array")
         return [inner(each) for each in value]
 
     return convert
@@ -185,7 +185,7 @@ def _list(inner: Conversion) -> Conversion:
 def _map(key: Conversion, item: Conversion) -> Conversion:
     def convert(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise _misfit(value, "a map")
+            raise _unexpected(value, "a map")
         # The last of several, as in JSON itself: 1 and 01 are one key of MAP<INT, …>, and Spark's maps have each key once.
         return list({key(name): item(each) for name, each in value.items()}.items())
 
@@ -198,9 +198,9 @@ def _integer(bits: int) -> Conversion:
     def convert(value: Any) -> Any:
         number = numbers.integer(value)
         if number is None:
-            raise _misfit(value, "an integer")
+            raise _unexpected(value, "an integer")
         if not least <= number <= most:
-            raise PoisonError(f"an integer that {bits} bits cannot hold")
+            raise DecodeError(f"an integer that {bits} bits cannot hold")
         return number
 
     return convert
@@ -210,7 +210,7 @@ def _decimal(precision: int, scale: int) -> Conversion:
     def convert(value: Any) -> Any:
         number = numbers.decimal(value)
         if number is None:
-            raise _misfit(value, "a decimal")
+            raise _unexpected(value, "a decimal")
         return numbers.rescaled(number, precision, scale)
 
     return convert
@@ -240,7 +240,7 @@ def _binary_of_base64(value: Any) -> Any:
         try:
             return base64.b64decode(value, validate=True)
         except binascii.Error:
-            raise PoisonError("text that is not base64 where binary is expected") from None
+            raise DecodeError("text that is not base64 where binary is expected") from None
     return _bytes(value)
 
 
@@ -251,13 +251,13 @@ def _binary_of_utf8(value: Any) -> Any:
 def _bytes(value: Any) -> Any:
     if isinstance(value, bytes):
         return value
-    raise _misfit(value, "binary")
+    raise _unexpected(value, "binary")
 
 
 def _boolean(value: Any) -> Any:
     if isinstance(value, bool):
         return value
-    raise _misfit(value, "a boolean")
+    raise _unexpected(value, "a boolean")
 
 
 def _boolean_key(value: Any) -> Any:
@@ -270,7 +270,7 @@ def _float(bits: int) -> Conversion:
         if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
             return float(value)  # Protobuf's JSON mapping
         if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-            raise _misfit(value, "a number")
+            raise _unexpected(value, "a number")
         number = float(value)
         if math.isinf(number) and not isinstance(value, float):
             raise OverflowError
@@ -291,7 +291,7 @@ def _json_time(parse: Callable[[Any], int | None], wanted: str) -> Conversion:
     def convert(value: Any) -> Any:
         found = parse(value)
         if found is None:
-            raise _misfit(value, wanted)
+            raise _unexpected(value, wanted)
         return found
 
     return convert
@@ -311,23 +311,23 @@ def _moment(value: Any) -> datetime.datetime:
         return value
     found = _TIME.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        raise _misfit(value, "a timestamp (ISO-8601)")
+        raise _unexpected(value, "a timestamp (ISO-8601)")
     day, clock, fraction, zone = found.groups()
     offset = "+00:00" if zone in ("Z", "z") else (zone if not zone or ":" in zone else f"{zone[:3]}:{zone[3:]}")
     try:
         return datetime.datetime.fromisoformat(f"{day}T{clock}.{(fraction or '')[:6]:0<6}{offset or ''}")
     except ValueError:
-        raise PoisonError("a timestamp that is not in the calendar") from None
+        raise DecodeError("a timestamp that is not in the calendar") from None
 
 
 def _null(value: Any) -> Any:
-    raise _misfit(value, "null")
+    raise _unexpected(value, "null")
 
 
 def _time(value: Any) -> Any:
     if isinstance(value, datetime.time):
         return value
-    raise _misfit(value, "a time")
+    raise _unexpected(value, "a time")
 
 
 def _date(value: Any) -> Any:
@@ -340,7 +340,7 @@ def _date(value: Any) -> Any:
             return datetime.date.fromisoformat(value)
         except ValueError:
             pass
-    raise _misfit(value, "a date (ISO-8601)")
+    raise _unexpected(value, "a date (ISO-8601)")
 
 
 def _duration(value: Any) -> Any:
@@ -348,7 +348,7 @@ def _duration(value: Any) -> Any:
         return value
     found = _SECONDS.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        raise _misfit(value, "a duration (seconds, such as 1.5s)")
+        raise _unexpected(value, "a duration (seconds, such as 1.5s)")
     sign, seconds, fraction = found.groups()
     span = datetime.timedelta(seconds=int(seconds), microseconds=int(f"{(fraction or '')[:6]:0<6}"))
     return -span if sign else span

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import MisfitError
+from pykafka_wire.errors import EncodeError
 from pykafka_wire.wire.records.arrays import to_arrow
 
 
@@ -22,7 +22,7 @@ class ColumnWriter(Protocol):
         """pa.BinaryArray, as long as ``column``: each row's bytes; null for null.
 
         Raises:
-            MisfitError: rows do not fit the schema.
+            EncodeError: rows do not fit the schema.
         """
 
 
@@ -35,7 +35,7 @@ class WritesColumns(Protocol):
 
         Raises:
             SchemaError: the schema cannot hold such a column.
-            PoisonError: the schema is not valid.
+            DecodeError: the schema is not valid.
             RegistryError: a schema that it refers to cannot be looked up.
         """
 
@@ -56,7 +56,7 @@ def encode(writer: ColumnWriter, column: Any) -> Encoded:
         try:
             written = writer.write(column)
             break
-        except MisfitError as error:
+        except EncodeError as error:
             reasons |= {int(rows[row]): reason for row, reason in error.reasons.items()}
             fit = np.ones(len(rows), dtype=np.bool_)
             fit[list(error.reasons)] = False

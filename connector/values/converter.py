@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import ConnectorError, MisfitError, OptionError, PoisonError, ValueFormatError
+from pykafka_wire.errors import ConnectorError, DecodeError, EncodeError, OptionError, ValueFormatError
 from pykafka_wire.values.arrow_conversion import conversion_to, from_arrow
 from pykafka_wire.values.column_writing import ColumnWriter, WritesColumns, encode
 from pykafka_wire.values.parts import in_order
@@ -49,7 +49,7 @@ class PayloadReader(Protocol):
         """A value that ``pa.array(…, type)`` takes.
 
         Raises:
-            PoisonError: the bytes stand for no such value.
+            DecodeError: the bytes stand for no such value.
             RegistryError: the registry does not answer, which says nothing about the bytes.
         """
 
@@ -72,7 +72,7 @@ class Format(Protocol):
         """A reader of what was written with a schema; the format's own schema where values have no frame.
 
         Raises:
-            PoisonError: no such value can be read: the schema is unknown, or does not fit.
+            DecodeError: no such value can be read: the schema is unknown, or does not fit.
             RegistryError: the registry does not answer.
         """
 
@@ -140,7 +140,7 @@ class Converter(SentToWorkers):
     def _encoded(self, rows: Any) -> Decoded:
         try:
             encoded = encode(column_writer(self.format, rows.type), rows)
-        except PoisonError as error:
+        except DecodeError as error:
             raise self._failure(_reason(error)) from error
         return Decoded(encoded.column, encoded.reasons)
 
@@ -158,7 +158,7 @@ def column_writer(value_format: Format, column_type: pa.DataType) -> ColumnWrite
 
     Raises:
         SchemaError: the format's schema cannot hold such a column.
-        PoisonError: the schema is not valid.
+        DecodeError: the schema is not valid.
         RegistryError: a schema that it refers to cannot be looked up.
     """
     if isinstance(value_format, WritesColumns):
@@ -183,7 +183,7 @@ class RowWriter:
         present = [row for row, value in enumerate(values) if value is not None]
         found, reasons = _convert_each([values[row] for row in present], encode_row, pa.binary())
         if reasons:
-            raise MisfitError({present[nth]: reason for nth, reason in reasons.items()})
+            raise EncodeError({present[nth]: reason for nth, reason in reasons.items()})
         return in_order(len(column), pa.binary(), [(np.array(present, dtype=np.int64), found)])
 
 
@@ -210,7 +210,7 @@ def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, sc
     for schema_id, index in sorted(frames.groups, key=lambda group: -len(group[1])):
         try:
             reader = value_format.reader(schema_id, column_type)
-        except PoisonError as error:
+        except DecodeError as error:
             reasons.update(dict.fromkeys(index.tolist(), _reason(error)))
             continue
         payloads = frames.payloads if len(index) == len(rows) else frames.payloads.take(index)
@@ -285,7 +285,7 @@ class _Unread:
         try:
             return self.scalar.as_py()
         except (ArithmeticError, ValueError) as error:
-            raise PoisonError(
+            raise DecodeError(
                 "Python has no such value: a timestamp outside the years 1 to 9999, or below microseconds"
             ) from error
 
@@ -299,7 +299,7 @@ def _values(rows: Any) -> list[Any]:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, PoisonError):
+    if isinstance(error, DecodeError):
         # A key of a JSON document may hold half of a surrogate pair, which no string column can.
         return str(error)[:_MAX_REASON].encode("utf-8", "backslashreplace").decode()
     if isinstance(error, (RecursionError, MemoryError)):

@@ -7,7 +7,7 @@ from decimal import ROUND_DOWN, Context, Decimal
 from functools import lru_cache
 from typing import Any, Final
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 
 #: Python's own parsers also take underscores, spaces, and digits of other scripts.
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
@@ -45,7 +45,7 @@ def rescaled(number: Decimal, precision: int, scale: int) -> Decimal:
     """An equal number with ``scale`` digits after the point and at most ``precision`` in all.
 
     Raises:
-        PoisonError: the number does not fit.
+        DecodeError: the number does not fit.
     """
     if not number:
         return Decimal(0)
@@ -55,7 +55,7 @@ def rescaled(number: Decimal, precision: int, scale: int) -> Decimal:
         found = number.quantize(unit, ROUND_DOWN, context)
         if found == number:
             return found
-    raise PoisonError(f"a decimal that DECIMAL({precision},{scale}) cannot hold")
+    raise DecodeError(f"a decimal that DECIMAL({precision},{scale}) cannot hold")
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from pykafka_wire.column_selection import WHOLE, Selection, select_type
-from pykafka_wire.errors import ConnectorError, OptionError, PoisonError, SchemaError
+from pykafka_wire.errors import ConnectorError, DecodeError, OptionError, SchemaError
 from pykafka_wire.values.converter import Format
 from pykafka_wire.values.ddl import DdlError, arrow_type
 from pykafka_wire.values.registry.client import Registry, Schema
@@ -122,7 +122,7 @@ class ReaderSchema:
                 raise OptionError(f"the DDL {self.text!r}: {error}.") from error
         try:
             found: pa.DataType = self._registered(registry).column_type(selection)
-        except PoisonError as error:
+        except DecodeError as error:
             raise self._invalid(error) from error
         return found
 
@@ -139,8 +139,8 @@ class ReaderSchema:
         except OptionError as error:
             raise self._invalid(error) from error
 
-    def _invalid(self, error: OptionError | PoisonError) -> ConnectorError:
-        reason = str(error) if isinstance(error, PoisonError) else error.message.removeprefix("reader_schema: ")
+    def _invalid(self, error: OptionError | DecodeError) -> ConnectorError:
+        reason = str(error) if isinstance(error, DecodeError) else error.message.removeprefix("reader_schema: ")
         if self.schema_id is None:
             return OptionError(f"the {self.format} schema in the options: {reason.rstrip('.')}.")
         return SchemaError(f"the schema of subject {self.subject}, id {self.schema_id}: {reason.rstrip('.')}.")
@@ -154,7 +154,7 @@ class ReaderSchema:
             )
         try:
             return registry.by_id(self.schema_id)
-        except PoisonError as error:
+        except DecodeError as error:
             raise SchemaError(
                 f"the registry {registry.url} does not have the schema of id {self.schema_id} (subject {self.subject}), which "
                 f"the query reads with: {error}. Restore it, or read with the newest version: set readerSchema to latest."
@@ -180,7 +180,7 @@ def resolve_newest(
             continue
         try:
             found[subject] = registry.latest(subject)
-        except PoisonError as error:
+        except DecodeError as error:
             raise SchemaError(
                 f"{registry.url} has no subject {subject} with the schema of the {column} of topic {topic} "
                 f"({error}). Name the subject with {column}Subject, or give the schema with {column}Schema."

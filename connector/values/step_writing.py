@@ -1,7 +1,7 @@
 """Columns written by steps, all rows together: what is the same for every format.
 
 A step takes a pa.Array and returns pieces (:mod:`~pykafka_wire.wire.records.pieces`). It never raises for a value: an element that
-does not fit is reported to :class:`Misfits` and gets bytes that mean nothing.
+does not fit is reported to :class:`EncodeErrors` and gets bytes that mean nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import MisfitError, SchemaError
+from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.wire.records.arrays import to_arrow, validity
 from pykafka_wire.wire.records.pieces import Ints, Piece, constant, expanded, joined
 
@@ -40,7 +40,7 @@ _SQL_NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Misfits:
+class EncodeErrors:
     """The elements that do not fit, by the number of their row; the first reason of a row counts.
 
     Attributes:
@@ -55,16 +55,16 @@ class Misfits:
         for row in rows.tolist():
             self.reasons.setdefault(row, f"{path}: {reason}" if path else reason)
 
-    def inside(self, parents_of: Callable[[Ints], Ints]) -> Misfits:
+    def inside(self, parents_of: Callable[[Ints], Ints]) -> EncodeErrors:
         """The same for elements within these: ``parents_of`` gives the number of the element that each is a part of."""
         outer = self.rows_of
-        return Misfits(self.reasons, parents_of if outer is None else lambda elements: outer(parents_of(elements)))
+        return EncodeErrors(self.reasons, parents_of if outer is None else lambda elements: outer(parents_of(elements)))
 
 
 class Step(Protocol):
     """Writes values of one schema."""
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]: ...
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]: ...
 
 
 class StepWriter:
@@ -86,32 +86,32 @@ class StepWriter:
         """pa.BinaryArray, as long as ``column``: each row's prefix and value; null for null.
 
         Raises:
-            MisfitError: with all rows that do not fit the schema.
+            EncodeError: with all rows that do not fit the schema.
         """
         reasons: dict[int, str] = {}
         written = []
         for first in range(0, len(column), _ROWS_AT_ONCE):
-            misfits = Misfits()
-            written.append(self._write(column.slice(first, _ROWS_AT_ONCE), misfits))
-            reasons |= {first + row: reason for row, reason in misfits.reasons.items()}
+            errors = EncodeErrors()
+            written.append(self._write(column.slice(first, _ROWS_AT_ONCE), errors))
+            reasons |= {first + row: reason for row, reason in errors.reasons.items()}
         if reasons:
-            raise MisfitError(reasons)
+            raise EncodeError(reasons)
         if not written:
             return pa.nulls(0, pa.binary())
         return written[0] if len(written) == 1 else pa.concat_arrays(written)
 
-    def _write(self, column: Any, misfits: Misfits) -> Any:
+    def _write(self, column: Any, errors: EncodeErrors) -> Any:
         present = validity(column)
         if present.all():
-            return self._joined(column, misfits)
+            return self._joined(column, errors)
         index = np.flatnonzero(present)
-        values = self._joined(column.take(to_arrow(index)), misfits.inside(index.__getitem__))
+        values = self._joined(column.take(to_arrow(index)), errors.inside(index.__getitem__))
         _, bounds, data = expanded(values, present).array.buffers()
         bitmap = pa.py_buffer(np.packbits(present, bitorder="little"))
         return pa.Array.from_buffers(pa.binary(), len(column), [bitmap, bounds, data])
 
-    def _joined(self, column: Any, misfits: Misfits) -> Any:
-        return joined([*constant(self._prefix, len(column)), *self._step.write(column, misfits)], len(column))
+    def _joined(self, column: Any, errors: EncodeErrors) -> Any:
+        return joined([*constant(self._prefix, len(column)), *self._step.write(column, errors)], len(column))
 
 
 def refuse(problems: Sequence[str], column: pa.DataType, format_name: str) -> None:

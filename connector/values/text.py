@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.payloads import Flags, Payloads
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.wire.records.arrays import binary_array
@@ -44,7 +44,7 @@ class Text:
         try:
             return payload.decode()
         except UnicodeDecodeError as error:
-            raise PoisonError(f"its byte {error.start} is not UTF-8") from error
+            raise DecodeError(f"its byte {error.start} is not UTF-8") from error
 
     def encode(self, value: Any) -> bytes:
         return str(value).encode()

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from pykafka_wire.errors import OptionError, PoisonError, RegistryError, SchemaError
+from pykafka_wire.errors import DecodeError, OptionError, RegistryError, SchemaError
 from pykafka_wire.values.avro import derived as avro
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.column_writing import ColumnWriter
@@ -48,7 +48,7 @@ class WantedSchema:
 
         Raises:
             OptionError: it cannot be named: the topic or the record is unknown, or the strategy.
-            PoisonError: the given schema is not valid.
+            DecodeError: the given schema is not valid.
         """
         record = self._record_name()
         subject = subject_of(strategy, topic or "", self.column, record_name=record)
@@ -70,7 +70,7 @@ class WantedSchema:
         Raises:
             OptionError: the subject does not have the schema that is given, or is of another format.
             SchemaError: the column does not fit the schema, or the subject has none.
-            PoisonError: the schema is not valid.
+            DecodeError: the schema is not valid.
             RegistryError: the registry does not answer, or refuses a schema.
         """
         assert self.registry is not None
@@ -78,7 +78,7 @@ class WantedSchema:
             return self._writer(self._found(subject, self._schema(self.text)), column_type)
         try:
             schema_id, newest = self.registry.latest(subject)
-        except PoisonError as error:
+        except DecodeError as error:
             derived = self._derived(column_type)
             if not self.auto_register:
                 raise SchemaError(
@@ -111,7 +111,7 @@ class WantedSchema:
             return self._registered(subject, schema)
         try:
             return WriterSchema(schema_id=self.registry.lookup(subject, schema), schema=schema)
-        except PoisonError as error:
+        except DecodeError as error:
             raise OptionError(
                 f"subject {subject} does not have the schema of {self.column}Schema ({error}): register it, set "
                 f"{_AUTO_REGISTER}=true, or remove {self.column}Schema to write with the newest one."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.avro.input_limits import FREE_BYTES, FREE_PER_BYTE
 
 #: Array items and their fields that take no bytes (nulls, empty records): few schemas have any, and a few bytes can claim
@@ -32,15 +32,15 @@ class Cursor:
         self._room = FREE_BYTES + FREE_PER_BYTE * len(data)
 
     def take(self, size: int) -> bytes:
-        """The next ``size`` bytes. Raises PoisonError where they are not there."""
+        """The next ``size`` bytes. Raises DecodeError where they are not there."""
         start, end = self.at, self.at + size
         if size < 0 or end > len(self.data):
-            raise PoisonError("it is shorter than its schema says")
+            raise DecodeError("it is shorter than its schema says")
         self.at = end
         return self.data[start:end]
 
     def long(self) -> int:
-        """The next zigzag varint. Raises PoisonError where it has no end within ten bytes."""
+        """The next zigzag varint. Raises DecodeError where it has no end within ten bytes."""
         data, at = self.data, self.at
         number = shift = 0
         try:
@@ -52,9 +52,9 @@ class Cursor:
                     break
                 shift += 7
                 if shift > 63:
-                    raise PoisonError("an integer of more than ten bytes")
+                    raise DecodeError("an integer of more than ten bytes")
         except IndexError:
-            raise PoisonError("it is shorter than its schema says") from None
+            raise DecodeError("it is shorter than its schema says") from None
         self.at = at
         number &= _MASK  # as the Java library, which drops what the tenth byte has above 64 bits
         return (number >> 1) ^ -(number & 1)
@@ -68,19 +68,19 @@ class Cursor:
         return count
 
     def descend(self) -> None:
-        """Go into a record; :meth:`ascend` leaves it. Raises PoisonError where records are nested too deep."""
+        """Go into a record; :meth:`ascend` leaves it. Raises DecodeError where records are nested too deep."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise PoisonError(f"its records are nested more than {_MAX_DEPTH} deep")
+            raise DecodeError(f"its records are nested more than {_MAX_DEPTH} deep")
 
     def ascend(self) -> None:
         self._depth -= 1
 
     def spend(self, n_bytes: int) -> None:
-        """Count memory that no bytes of the value stand for. Raises PoisonError where it is too much for its size."""
+        """Count memory that no bytes of the value stand for. Raises DecodeError where it is too much for its size."""
         self._room -= n_bytes
         if self._room < 0:
-            raise PoisonError(
+            raise DecodeError(
                 f"its arrays and maps hold too much for its size: more than {FREE_BYTES >> 20} MiB and {FREE_PER_BYTE} bytes of "
                 "memory for each of its own"
             )
@@ -89,10 +89,10 @@ class Cursor:
         """Count an item that was read since ``at``, and that takes ``item_bytes`` in a column.
 
         Raises:
-            PoisonError: too many took no bytes of the value, or all take too much for its size.
+            DecodeError: too many took no bytes of the value, or all take too much for its size.
         """
         self.spend(item_bytes)
         if self.at == at:
             self._n_free += 1
             if self._n_free > _MAX_FREE:
-                raise PoisonError(f"its arrays have more than {_MAX_FREE} items that take no bytes")
+                raise DecodeError(f"its arrays have more than {_MAX_FREE} items that take no bytes")

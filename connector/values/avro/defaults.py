@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.avro import resolution
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of
 
@@ -47,7 +47,7 @@ class Defaults:
         """The bytes of a default, and how they are read.
 
         Raises:
-            PoisonError: its type has no such value, or the defaults are too many.
+            DecodeError: its type has no such value, or the defaults are too many.
         """
         if default not in self._made:
             self._made[default] = self._encode(default.type, default.value), self._node_of(default.type)
@@ -56,20 +56,20 @@ class Defaults:
     def _encode(self, kind: Schema, value: Any) -> bytes:
         self._n_values += 1
         if self._n_values > _MAX_VALUES:
-            raise PoisonError(f"the reader's defaults hold more than {_MAX_VALUES} values")
+            raise DecodeError(f"the reader's defaults hold more than {_MAX_VALUES} values")
         definition = self._schema.definition(kind)
         name = kind_of(definition)
         if name == "union":
             for number, branch in enumerate(definition):
                 if self._is_a(branch, value):
                     return encode_long(number) + self._encode(branch, value)
-            raise _misfit(name)
+            raise _unexpected(name)
         if not self._is_a(definition, value):
-            raise _misfit(name)
+            raise _unexpected(name)
         try:
             return self._encode_as(definition, name, value)
         except (ArithmeticError, ValueError, struct.error) as error:
-            raise _misfit(name) from error
+            raise _unexpected(name) from error
 
     def _encode_as(self, definition: Schema, name: str, value: Any) -> bytes:
         if name == "null":
@@ -85,7 +85,7 @@ class Defaults:
         if name == "fixed":  # as the Java library, which fills up what is too short
             size = definition["size"]
             if size > _MAX_BYTES:
-                raise PoisonError(f"the reader's defaults take more than {_MAX_BYTES} bytes")
+                raise DecodeError(f"the reader's defaults take more than {_MAX_BYTES} bytes")
             return value.encode("latin-1")[:size].ljust(size, b"\0")  # type: ignore[no-any-return]
         if name in ("bytes", "string"):
             text = value.encode("latin-1" if name == "bytes" else "utf-8")
@@ -103,7 +103,7 @@ class Defaults:
         found = b""
         for field in definition["fields"]:
             if field["name"] not in value and "default" not in field:
-                raise PoisonError(f"the reader's default has no {field['name']}")
+                raise DecodeError(f"the reader's default has no {field['name']}")
             found += self._encode(field["type"], value.get(field["name"], field.get("default")))
         return found
 
@@ -125,5 +125,5 @@ def encode_long(number: int) -> bytes:
     return bytes([*found, left])
 
 
-def _misfit(name: str) -> PoisonError:
-    return PoisonError(f"the reader's schema has a default that {name} cannot hold")
+def _unexpected(name: str) -> DecodeError:
+    return DecodeError(f"the reader's schema has a default that {name} cannot hold")

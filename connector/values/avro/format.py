@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from pykafka_wire.column_selection import WHOLE, Selection
-from pykafka_wire.errors import OptionError, PoisonError
+from pykafka_wire.errors import DecodeError, OptionError
 from pykafka_wire.values.avro.column_decoder import decode
 from pykafka_wire.values.avro.defaults import encode_long
 from pykafka_wire.values.avro.plan import Plan
@@ -55,7 +55,7 @@ class Avro:
             raise OptionError("Avro values without a registry need the schema that they were written with.")
         try:
             self._read()
-        except PoisonError as error:
+        except DecodeError as error:
             raise OptionError(f"reader_schema: {error}.") from error
 
     @property
@@ -129,7 +129,7 @@ def _reader(registry: Registry | None, schema: Schema, read: Schema | None, colu
         step = plan.step(node, column_type)
         read_one = reader_of(node, column_type, reader or written)
     except RecursionError as error:
-        raise PoisonError("its schema is nested too deep") from error
+        raise DecodeError("its schema is nested too deep") from error
     if plan.left:
         places = ", ".join(plan.left[:_MAX_PLACES]) + (", …" if len(plan.left) > _MAX_PLACES else "")
         logger.info("Avro values that hold %s are read one by one, not in columns, as %s", places, column_type)

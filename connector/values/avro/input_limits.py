@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 
 #: A quarter of a million nulls for records of 30 numbers, or an array of any length in which every tenth is a record. Twice what a
 #: Protobuf value may take: its items have two bytes at least, Avro's one.
@@ -28,11 +28,11 @@ _MAX_SYMBOL: Final = 1_000
 
 
 def check_limits(schema: Any, named: dict[str, Any]) -> None:
-    """Raises PoisonError for a valid schema that is not read: see the module's text."""
+    """Raises DecodeError for a valid schema that is not read: see the module's text."""
     limits = _Limits(named)
     limits.check(schema)
     if limits.n_free(schema) > _MAX_FREE:
-        raise PoisonError("its schema holds too many values that take no bytes")
+        raise DecodeError("its schema holds too many values that take no bytes")
 
 
 def item_bytes(column_type: pa.DataType) -> int:
@@ -69,14 +69,14 @@ class _Limits:
             self._free[name] = min(_MAX_FREE + 1, 1 + sum(self.n_free(each["type"]) for each in schema["fields"]))
         found = self._free[name]
         if found is None:
-            raise PoisonError(f"its schema's record {name} contains itself without an end")
+            raise DecodeError(f"its schema's record {name} contains itself without an end")
         return found
 
     def check(self, schema: Any) -> None:
         schema = self._named_schema(schema)
         if isinstance(schema, list):
             if not schema:
-                raise PoisonError("its schema has a union without branches")
+                raise DecodeError("its schema has a union without branches")
             for each in schema:
                 self.check(each)
             return
@@ -92,11 +92,11 @@ class _Limits:
             self.check(schema["items" if kind == "array" else "values"])
         elif kind == "enum":
             if not schema["symbols"] or max(map(len, schema["symbols"])) > _MAX_SYMBOL:
-                raise PoisonError(
+                raise DecodeError(
                     f"its schema's enum {schema['name']} has no symbols, or a symbol above {_MAX_SYMBOL} characters"
                 )
         elif kind == "fixed" and (type(schema.get("size")) is not int or not 0 <= schema["size"] <= _MAX_FIXED_SIZE):
-            raise PoisonError(
+            raise DecodeError(
                 f"the size of its schema's fixed {schema['name']} is not an integer from 0 to {_MAX_FIXED_SIZE}"
             )
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.avro import nested_steps, resolution, scalar_steps
 from pykafka_wire.values.avro.defaults import Defaults
 from pykafka_wire.values.avro.input_limits import item_bytes
@@ -113,7 +113,7 @@ class Plan:
             return scalar_steps.Null(wanted)
         try:
             payload, node = self._defaults.of(default)
-        except PoisonError:  # reading one by one reports why
+        except DecodeError:  # reading one by one reports why
             return scalar_steps.Unreadable(wanted)
         lanes = Lanes.of(Payloads.of(binary_array([payload])))
         column = self.step(node, wanted, default.name).read(lanes)

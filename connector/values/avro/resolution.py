@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of
 from pykafka_wire.values.avro.types import widest
 
@@ -113,13 +113,13 @@ def resolved(written: ParsedSchema, read: ParsedSchema | None) -> Node:
     """How values of ``written`` are read as ``read``, or as they were written.
 
     Raises:
-        PoisonError: no value can be read: an alias of the reader makes two fields, or two branches, one.
+        DecodeError: no value can be read: an alias of the reader makes two fields, or two branches, one.
     """
     return _Resolution(written, read).node(written.root, None if read is None else read.root)
 
 
 def reader_of_own_types(schema: ParsedSchema) -> Callable[[Schema], Node]:
-    """A function from a type of the schema to how its values are read; all that it returns has one limit (PoisonError)."""
+    """A function from a type of the schema to how its values are read; all that it returns has one limit (DecodeError)."""
     resolution = _Resolution(schema, None)
     return lambda kind: resolution.node(kind, None)
 
@@ -134,12 +134,12 @@ class _Budget:
     def take_node(self) -> None:
         self._n_nodes += 1
         if self._n_nodes > _MAX_NODES:
-            raise PoisonError(f"its schema has more than {_MAX_NODES} parts")
+            raise DecodeError(f"its schema has more than {_MAX_NODES} parts")
 
     def take_comparison(self) -> None:
         self._n_comparisons += 1
         if self._n_comparisons > _MAX_COMPARISONS:
-            raise PoisonError(
+            raise DecodeError(
                 f"its unions and those of the reader's schema take more than {_MAX_COMPARISONS} comparisons"
             )
 
@@ -191,7 +191,7 @@ class _Resolution:
     def _written_union(self, written: Sequence[Schema], read: Schema | None) -> Node:
         names = [self._name(each) for each in map(self._written.definition, written) if kind_of(each) in _NAMED]
         if len(set(names)) != len(names):
-            raise PoisonError("the reader's aliases give two branches of a union one name")
+            raise DecodeError("the reader's aliases give two branches of a union one name")
         if read is None or (kind_of(read) == "union" and self._are_equivalent(written, read, set())):
             union = written if read is None else read
             inner = [self.node(each, None if read is None else read[n]) for n, each in enumerate(written)]
@@ -216,7 +216,7 @@ class _Resolution:
         names = [renamed.get(field["name"], field["name"]) for field in written["fields"]]
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise PoisonError(f"two fields of its record {written['name']} are {twice} under the reader's aliases")
+            raise DecodeError(f"two fields of its record {written['name']} are {twice} under the reader's aliases")
         found = Record(written["name"], [], [])
         self._records[key] = found
         readers = {} if read is None else {field["name"]: field for field in read["fields"]}

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to
 from pykafka_wire.values.avro import resolution
 from pykafka_wire.values.avro.cursor import Cursor
@@ -41,7 +41,7 @@ _NATURAL_BYTES: Final = 64
 
 
 def reader_of(node: resolution.Node, wanted: pa.DataType, read: ParsedSchema) -> Callable[[bytes], Any]:
-    """A function from a payload to what ``pa.array(…, wanted)`` takes; it raises PoisonError.
+    """A function from a payload to what ``pa.array(…, wanted)`` takes; it raises DecodeError.
 
     Args:
         read: the reader's schema, or the writer's where there is no other: it holds the types of the defaults.
@@ -52,7 +52,7 @@ def reader_of(node: resolution.Node, wanted: pa.DataType, read: ParsedSchema) ->
         cursor = Cursor(payload)
         found = read_value(cursor)
         if cursor.at != len(payload):
-            raise PoisonError(f"{len(payload) - cursor.at} bytes are left over after what its schema describes")
+            raise DecodeError(f"{len(payload) - cursor.at} bytes are left over after what its schema describes")
         return found
 
     return read_one
@@ -172,13 +172,13 @@ class RowReader:
         """Reads the default's own bytes anew for each value, since what is read may be changed.
 
         Raises:
-            PoisonError: the schema's defaults would make a large value of nothing.
+            DecodeError: the schema's defaults would make a large value of nothing.
         """
         try:
             payload, node = self._defaults.of(default)
             read = self.natural(node) if field is None else self._field(node, field)
             first = read(Cursor(payload))
-        except PoisonError as error:
+        except DecodeError as error:
             return _fail(f"{default.name}: {error}")
         column_type = pa.string() if field is None else field.type
         size = (
@@ -188,7 +188,7 @@ class RowReader:
         )
         self._default_bytes += size
         if self._default_bytes > _MAX_DEFAULT_BYTES:
-            raise PoisonError(f"the reader's defaults take more than {_MAX_DEFAULT_BYTES} bytes in each value")
+            raise DecodeError(f"the reader's defaults take more than {_MAX_DEFAULT_BYTES} bytes in each value")
 
         def read_default(cursor: Cursor) -> Any:
             cursor.spend(size)
@@ -204,7 +204,7 @@ _NOT_NULL: Final = "null where a value is expected (NOT NULL)"
 
 def _fail(reason: str) -> Read:
     def read(_: Cursor) -> Any:
-        raise PoisonError(reason)
+        raise DecodeError(reason)
 
     return read
 
@@ -213,7 +213,7 @@ def _not_null(read_value: Read) -> Read:
     def read(cursor: Cursor) -> Any:
         found = read_value(cursor)
         if found is None:  # Spark's tasks end where a column that is NOT NULL holds one
-            raise PoisonError(_NOT_NULL)
+            raise DecodeError(_NOT_NULL)
         return found
 
     return read
@@ -223,7 +223,7 @@ def _union(branches: list[Read]) -> Read:
     def read(cursor: Cursor) -> Any:
         number = cursor.long()
         if not 0 <= number < len(branches):
-            raise PoisonError("a union's branch that its schema does not have")
+            raise DecodeError("a union's branch that its schema does not have")
         return branches[number](cursor)
 
     return read
@@ -239,15 +239,15 @@ def _record(steps: list[tuple[str | None, Read]], constants: Mapping[str, Read],
         for name, step in steps:
             try:
                 value = step(cursor)
-            except PoisonError as error:
-                raise (PoisonError(f"{name}: {error}") if name else error) from None
+            except DecodeError as error:
+                raise (DecodeError(f"{name}: {error}") if name else error) from None
             if name is not None:
                 found[name] = value
         for name, step in constants.items():
             try:
                 found[name] = step(cursor)
-            except PoisonError as error:
-                raise PoisonError(f"{name}: {error}") from None
+            except DecodeError as error:
+                raise DecodeError(f"{name}: {error}") from None
         cursor.ascend()
         return found
 
@@ -299,10 +299,10 @@ def _symbol(names: tuple[str | None, ...]) -> Read:
     def read(cursor: Cursor) -> Any:
         number = cursor.long()
         if not 0 <= number < len(names):
-            raise PoisonError("an enum's symbol that its schema does not have")
+            raise DecodeError("an enum's symbol that its schema does not have")
         name = names[number]
         if name is None:
-            raise PoisonError("an enum's symbol that the reader's schema does not have")
+            raise DecodeError("an enum's symbol that the reader's schema does not have")
         cursor.spend(len(name))
         return name
 
@@ -313,14 +313,14 @@ def _text(cursor: Cursor) -> str:
     try:
         return cursor.take(cursor.long()).decode()
     except UnicodeDecodeError:
-        raise PoisonError("a string that is not UTF-8") from None
+        raise DecodeError("a string that is not UTF-8") from None
 
 
 def _integer(bits: int) -> Read:
     def read(cursor: Cursor) -> Any:
         number = cursor.long()
         if not -(1 << bits - 1) <= number < 1 << bits - 1:
-            raise PoisonError(f"an integer that {bits} bits cannot hold")
+            raise DecodeError(f"an integer that {bits} bits cannot hold")
         return number
 
     return read
@@ -329,7 +329,7 @@ def _integer(bits: int) -> Read:
 def _boolean(cursor: Cursor) -> Any:
     (octet,) = cursor.take(1)
     if octet > 1:
-        raise PoisonError("a boolean that is neither 0 nor 1")
+        raise DecodeError("a boolean that is neither 0 nor 1")
     return octet == 1
 
 
@@ -385,7 +385,7 @@ def _stored(node: resolution.Scalar, wanted: pa.DataType) -> Read | None:
         def integer(cursor: Cursor) -> Any:
             number = plain(cursor)
             if not -(1 << bits - 1) <= number < 1 << bits - 1:
-                raise PoisonError(f"an integer that {bits} bits cannot hold")
+                raise DecodeError(f"an integer that {bits} bits cannot hold")
             return number
 
         return integer
@@ -403,7 +403,7 @@ def _stored(node: resolution.Scalar, wanted: pa.DataType) -> Read | None:
     def moment(cursor: Cursor) -> Any:
         number = plain(cursor) * factor // divisor
         if not least <= number < limit:
-            raise PoisonError(f"a time that {wanted} cannot hold")
+            raise DecodeError(f"a time that {wanted} cannot hold")
         return number
 
     return moment
@@ -425,7 +425,7 @@ def _natural_scalar(node: resolution.Scalar) -> Read:
         def time(cursor: Cursor) -> Any:
             nanos = plain(cursor) * factor
             if not 0 <= nanos < _DAY_NANOS:
-                raise PoisonError("a time that is not in a day")
+                raise DecodeError("a time that is not in a day")
             return (_LOCAL_EPOCH + datetime.timedelta(microseconds=nanos // 1_000)).time()
 
         return time
@@ -441,11 +441,11 @@ def _moment(epoch: datetime.datetime, **since: int) -> datetime.datetime:
     try:
         return epoch + datetime.timedelta(**since)
     except OverflowError:
-        raise PoisonError("a time outside the years 1 to 9999") from None
+        raise DecodeError("a time outside the years 1 to 9999") from None
 
 
 def _decimal(data: bytes, scale: int) -> Decimal:
     # Whole, though it may have more digits than its schema's precision: the column's type decides what it holds.
     if not 0 < len(data) <= _MAX_DECIMAL_BYTES:
-        raise PoisonError("a decimal without digits, or with more than any type holds")
+        raise DecodeError("a decimal without digits, or with more than any type holds")
     return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _DECIMALS)

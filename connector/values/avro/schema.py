@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.avro.input_limits import check_limits
 
 #: A parsed schema: the name of a type, a list (a union) or a dict. Any, since it is a JSON document.
@@ -62,7 +62,7 @@ def parse(text: str, referenced: Sequence[str] = ()) -> ParsedSchema:
     """A schema's text, parsed after the schemas that it refers to.
 
     Raises:
-        PoisonError: it is no Avro schema, or one whose values are not read (:mod:`~pykafka_wire.values.avro.input_limits`).
+        DecodeError: it is no Avro schema, or one whose values are not read (:mod:`~pykafka_wire.values.avro.input_limits`).
     """
     named: dict[str, Schema] = {}
     root: Schema = None
@@ -74,7 +74,7 @@ def parse(text: str, referenced: Sequence[str] = ()) -> ParsedSchema:
         check_limits(root, named)
     except (ValueError, RecursionError) as error:  # text that is not JSON, or nested deeper than Python goes
         reason = f": {error}" if isinstance(error, ValueError) else ""
-        raise PoisonError(f"its schema is not valid ({type(error).__name__}{reason})") from error
+        raise DecodeError(f"its schema is not valid ({type(error).__name__}{reason})") from error
     return ParsedSchema(root=root, named=named)
 
 
@@ -94,7 +94,7 @@ class _Parser:
         self._early: set[str] = set()
 
     def check_names(self) -> None:
-        """Raises PoisonError for a name that stands for no type."""
+        """Raises DecodeError for a name that stands for no type."""
         for name in self._early - self._named.keys():
             raise _invalid(f"the type {name} is unknown")
 
@@ -182,8 +182,8 @@ def _check_symbols(enum: dict[str, Any]) -> None:
         raise _invalid(f"the enum {enum['name']} has a symbol twice, or a default that is none of its symbols")
 
 
-def _invalid(reason: str) -> PoisonError:
-    return PoisonError(f"its schema is not valid: {reason}")
+def _invalid(reason: str) -> DecodeError:
+    return DecodeError(f"its schema is not valid: {reason}")
 
 
 def _with_valid_logical_type(schema: dict[str, Any]) -> dict[str, Any]:

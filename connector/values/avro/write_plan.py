@@ -61,7 +61,7 @@ class WritePlan:
             return steps.Absent()
         return steps.Required(step=self._value(schema, column, path), path=path)
 
-    def _misfit(self, path: str, column: pa.DataType, schema: Schema, remedy: str) -> Step:
+    def _refuse(self, path: str, column: pa.DataType, schema: Schema, remedy: str) -> Step:
         where = f"field {path}" if path else "the column"
         self.problems.append(f"{where} is {sql_name(column)} and the schema's type is {_shown(schema)}: {remedy}")
         return steps.Absent()
@@ -83,7 +83,7 @@ class WritePlan:
             ]
             if len(fitting) != 1:
                 members = ", ".join(f"{member_name(nth)}: {_shown(each)}" for nth, (_, each) in enumerate(others))
-                return self._misfit(path, column, union, f"make it one of the union's types, or a struct of {members}")
+                return self._refuse(path, column, union, f"make it one of the union's types, or a struct of {members}")
             chosen, step = fitting[0]
         if null is None:
             return steps.Required(step=step, path=path, branch=_branch(chosen))
@@ -143,12 +143,12 @@ class WritePlan:
             kind == "bytes" and (is_a.is_binary(column) or is_a.is_large_binary(column))
         ):
             found = steps.Text(path=path)
-        return found or self._misfit(path, column, schema, "cast the column, or change the schema")
+        return found or self._refuse(path, column, schema, "cast the column, or change the schema")
 
     def _record(self, schema: Schema, column: pa.DataType, path: str) -> Step:
         if not pa.types.is_struct(column):
             names = ", ".join(field["name"] for field in schema["fields"])
-            return self._misfit(path, column, schema, f"make it a struct of the record's fields, as in struct({names})")
+            return self._refuse(path, column, schema, f"make it a struct of the record's fields, as in struct({names})")
         fields = [column.field(place) for place in range(column.num_fields)]
         places: dict[str, int] = {}
         written = [each["name"] for each in schema["fields"]]

@@ -1,7 +1,7 @@
 """The steps of writing one column: each writes the values of one schema out of one Arrow type, for all elements together.
 
 A step takes a pa.Array and returns pieces (:mod:`~pykafka_wire.wire.records.pieces`). It never raises for a value: an element that
-does not fit is reported to :class:`Misfits` and gets bytes that mean nothing. Nulls are judged by :class:`Required` and
+does not fit is reported to :class:`EncodeErrors` and gets bytes that mean nothing. Nulls are judged by :class:`Required` and
 :class:`Optional` alone; what a step returns for them means nothing.
 """
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.values.payloads import are_utf8
-from pykafka_wire.values.step_writing import Misfits, binary, fixed_width, rescaled
+from pykafka_wire.values.step_writing import EncodeErrors, binary, fixed_width, rescaled
 from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
 from pykafka_wire.wire.records.pieces import (
     Ints,
@@ -45,7 +45,7 @@ class Step(Protocol):
 
     is_flat: ClassVar[bool]
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]: ...
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +57,10 @@ class Required:
     branch: bytes = b""
     is_flat: ClassVar[bool] = False
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         if column.null_count:
-            misfits.add(np.flatnonzero(~validity(column)), self.path, "null, which the schema does not allow")
-        return constant(self.branch, len(column)) + self.step.write(column, misfits)
+            errors.add(np.flatnonzero(~validity(column)), self.path, "null, which the schema does not allow")
+        return constant(self.branch, len(column)) + self.step.write(column, errors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,22 +72,22 @@ class Optional:
     null_branch: int
     is_flat: ClassVar[bool] = False
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         n = len(column)
         if not column.null_count:
-            return [*varints(np.full(n, self.branch, dtype=np.int64)), *self.step.write(column, misfits)]
+            return [*varints(np.full(n, self.branch, dtype=np.int64)), *self.step.write(column, errors)]
         present = validity(column)
         branches = varints(np.where(present, self.branch, self.null_branch))
         index = np.flatnonzero(present)
         if self.step.is_flat:
-            inner = Misfits()
+            inner = EncodeErrors()
             pieces = self.step.write(column, inner)
             for row, reason in inner.reasons.items():
                 if present[row]:
-                    misfits.add(np.array([row]), "", reason)
+                    errors.add(np.array([row]), "", reason)
             return branches + [masked(piece, present) for piece in pieces]
         kept = column.take(to_arrow(index))
-        pieces = self.step.write(kept, misfits.inside(lambda elements: index[elements]))
+        pieces = self.step.write(kept, errors.inside(lambda elements: index[elements]))
         return [*branches, expanded(joined(pieces, len(kept)), present)]
 
 
@@ -98,7 +98,7 @@ class Absent:
     content: bytes = b""
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         return [*constant(self.content, len(column))]
 
 
@@ -106,7 +106,7 @@ class Absent:
 class Boolean:
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         n = len(column)
         bits = np.frombuffer(column.buffers()[1] or b"", dtype=np.uint8)
         flags = np.unpackbits(bits, bitorder="little", count=column.offset + n)[column.offset :]
@@ -130,7 +130,7 @@ class Integer:
     divide: int = 1
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         numbers = fixed_width(column, self.dtype).astype(np.int64)
         if self.divide != 1:
             numbers = numbers // self.divide
@@ -138,7 +138,7 @@ class Integer:
         if most <= np.iinfo(numbers.dtype).max and np.dtype(self.dtype).itemsize * 8 > 32:
             wrong = (numbers < -most) | (numbers > most - 1)
             if wrong.any():
-                misfits.add(np.flatnonzero(wrong), self.path, f"a number that {self.bits} bits cannot hold")
+                errors.add(np.flatnonzero(wrong), self.path, f"a number that {self.bits} bits cannot hold")
                 numbers = np.where(wrong, 0, numbers)
         if self.multiply != 1:
             numbers = numbers * self.multiply
@@ -153,7 +153,7 @@ class Floating:
     is_double: bool
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         numbers = fixed_width(column, self.dtype)
         if self.is_double:
             return [Word(numbers.astype("<f8").view(np.uint64), 8, 8)]
@@ -168,8 +168,8 @@ class Text:
     has_length: bool = True
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
-        _check_text(column, self.path, misfits)
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+        _check_text(column, self.path, errors)
         array = binary(column)
         return [*(counts(byte_lengths(array)) if self.has_length else ()), Octets(array)]
 
@@ -180,11 +180,11 @@ class Fixed:
     size: int
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         array = binary(column)
         wrong = (byte_lengths(array) != self.size) & validity(array)
         if wrong.any():
-            misfits.add(np.flatnonzero(wrong), self.path, f"not {self.size} bytes, the size of the schema's fixed")
+            errors.add(np.flatnonzero(wrong), self.path, f"not {self.size} bytes, the size of the schema's fixed")
         return [Octets(array)]
 
 
@@ -195,13 +195,13 @@ class Uuid:
     path: str
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         found: list[bytes] = []
         for row, text in enumerate(binary(column).to_pylist()):
             try:
                 found.append(b"" if text is None else uuid.UUID(text.decode()).bytes)
             except ValueError:
-                misfits.add(np.array([row]), self.path, "text that is not a uuid")
+                errors.add(np.array([row]), self.path, "text that is not a uuid")
                 found.append(b"")
         return [Octets(binary_array(found))]
 
@@ -218,11 +218,11 @@ class Enum:
     symbols: Any
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         indexes = pc.index_in(column.cast(pa.string()), value_set=self.symbols)
         unknown = ~validity(indexes) & validity(column)
         if unknown.any():
-            misfits.add(np.flatnonzero(unknown), self.path, "text that is not a symbol of the schema's enum")
+            errors.add(np.flatnonzero(unknown), self.path, "text that is not a symbol of the schema's enum")
         return [*varints(np.where(validity(indexes), fixed_width(indexes, "int32"), 0).astype(np.int64))]
 
 
@@ -242,12 +242,12 @@ class DecimalNumber:
     has_length: bool = True
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         if column.type != self.type:
             column, wrong = rescaled(column, self.type)
             if len(wrong):
                 reason = f"a number that DECIMAL({self.type.precision},{self.type.scale}) cannot hold exactly"
-                misfits.add(wrong, self.path, reason)
+                errors.add(wrong, self.path, reason)
         halves = np.frombuffer(column.buffers()[1] or b"", dtype="<u8")[2 * column.offset :][: 2 * len(column)]
         low, high = halves[0::2].copy(), halves[1::2].copy()
         sign = (high.view(np.int64) >> 63).view(np.uint64)
@@ -275,10 +275,10 @@ class Record:
     fields: Sequence[tuple[Step, int]]
     is_flat: ClassVar[bool] = False
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         pieces: list[Piece] = []
         for step, place in self.fields:
-            pieces += step.write(column if place < 0 else column.field(place), misfits)
+            pieces += step.write(column if place < 0 else column.field(place), errors)
         return pieces
 
 
@@ -294,11 +294,11 @@ class Items:
     key: Step | None = None
     is_flat: ClassVar[bool] = False
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         edges = fixed_width(column.offsets, str(column.offsets.type)).astype(np.int64)
         first, n_items = int(edges[0]), int(edges[-1] - edges[0])
         starts = edges - first
-        inner = misfits.inside(lambda elements: starts.searchsorted(elements, side="right") - 1)
+        inner = errors.inside(lambda elements: starts.searchsorted(elements, side="right") - 1)
         pieces: list[Piece] = []
         if self.key is None:
             pieces += self.item.write(column.values.slice(first, n_items), inner)
@@ -325,7 +325,7 @@ class Members:
     null_branch: int | None
     is_flat: ClassVar[bool] = False
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         free = validity(column)
         chosen = np.full(len(column), self.null_branch or 0, dtype=np.int64)
         pieces: list[Piece] = []
@@ -336,19 +336,19 @@ class Members:
             chosen[here] = branch
             index = np.flatnonzero(here)
             if len(index):
-                inner = misfits.inside(index.__getitem__)
+                inner = errors.inside(index.__getitem__)
                 pieces.append(expanded(joined(step.write(values.take(to_arrow(index)), inner), len(index)), here))
         if self.null_branch is None and free.any():
-            misfits.add(np.flatnonzero(free), self.path, "null, which the schema's union does not have")
+            errors.add(np.flatnonzero(free), self.path, "null, which the schema's union does not have")
         return varints(chosen) + pieces
 
 
-def _check_text(column: Any, path: str, misfits: Misfits) -> None:
+def _check_text(column: Any, path: str, errors: EncodeErrors) -> None:
     """Reports texts that are not UTF-8."""
     if not pa.types.is_binary(column.type) and not pa.types.is_large_binary(column.type):
         wrong = ~are_utf8(column)
         if wrong.any():
-            misfits.add(np.flatnonzero(wrong), path, "text that is not UTF-8")
+            errors.add(np.flatnonzero(wrong), path, "text that is not UTF-8")
 
 
 def _n_bytes(low: Any, high: Any) -> Ints:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.errors import MisfitError, SchemaError
+from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.step_writing import sql_name
 from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow, validity
@@ -77,7 +77,7 @@ class ColumnWriter:
         """pa.BinaryArray, as long as ``column``: the JSON text of each row, null for null.
 
         Raises:
-            MisfitError: a string is not UTF-8.
+            EncodeError: a string is not UTF-8.
         """
         written: list[Any] = []
         reasons: dict[int, str] = {}
@@ -88,7 +88,7 @@ class ColumnWriter:
                 reasons |= dict.fromkeys(invalid, "a string that is not UTF-8")
             written.append(texts.cast(pa.binary()))
         if reasons:
-            raise MisfitError(reasons)
+            raise EncodeError(reasons)
         return pa.concat_arrays(written) if written else pa.nulls(0, pa.binary())
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
-from pykafka_wire.errors import ConnectorError, PoisonError
+from pykafka_wire.errors import ConnectorError, DecodeError
 from pykafka_wire.values.json.column_reader import JsonReader, json_reader
 from pykafka_wire.values.json.input_limits import document_conversion
 from pykafka_wire.values.json.reading import parse_json
@@ -78,12 +78,12 @@ def _validate(registry: Registry, schema: Schema, value: Any) -> None:
     validator = _validator(registry, schema)
     try:
         error = next(iter(validator.iter_errors(value)), None)
-    except (ConnectorError, PoisonError):
+    except (ConnectorError, DecodeError):
         raise
     except Exception as broken:  # a reference that is missing, an invalid pattern
-        raise PoisonError(f"its schema cannot be applied ({type(broken).__name__}: {str(broken)[:200]})") from broken
+        raise DecodeError(f"its schema cannot be applied ({type(broken).__name__}: {str(broken)[:200]})") from broken
     if error is not None:
-        raise PoisonError(
+        raise DecodeError(
             f"the schema's rule {'/'.join(map(str, error.absolute_schema_path))} is broken at {error.json_path}"
         )
 
@@ -108,10 +108,10 @@ def _validator(registry: Registry, schema: Schema) -> Any:
         return extend(cls, {"multipleOf": _multiple_of, "uniqueItems": _unique_items}, type_checker=types)(
             document, registry=known
         )
-    except (ConnectorError, PoisonError):
+    except (ConnectorError, DecodeError):
         raise
     except Exception as error:  # a schema that is not one
-        raise PoisonError(f"its schema is not valid ({type(error).__name__})") from error
+        raise DecodeError(f"its schema is not valid ({type(error).__name__})") from error
 
 
 def _is_integer(value: Any) -> bool:

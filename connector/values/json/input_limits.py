@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import Conversion, conversion_to
 
 #: Of all items of a document, or of all rows of a block. In Arrow a field takes 16 bytes at most.
@@ -18,7 +18,7 @@ MAX_FIELDS: Final = 1 << 22
 
 
 def document_conversion(column_type: pa.DataType) -> Conversion:
-    """What turns a parsed document into a value that ``pa.array(…, column_type)`` takes; it raises PoisonError.
+    """What turns a parsed document into a value that ``pa.array(…, column_type)`` takes; it raises DecodeError.
 
     Raises:
         OptionError: no value has such a type.
@@ -29,7 +29,7 @@ def document_conversion(column_type: pa.DataType) -> Conversion:
 
     def convert_counted(document: Any) -> Any:
         if count(document) > MAX_FIELDS:
-            raise PoisonError(f"its arrays and maps hold more than {MAX_FIELDS} fields of the column's type")
+            raise DecodeError(f"its arrays and maps hold more than {MAX_FIELDS} fields of the column's type")
         return convert(document)
 
     return convert_counted

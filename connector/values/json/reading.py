@@ -6,7 +6,7 @@ import json
 from decimal import Decimal
 from typing import Any, Final
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 
 _EXACT: Final = json.JSONDecoder(parse_float=Decimal)
 #: For integers that are longer than Python's own limit (4,300 digits), which guards against quadratic time.
@@ -17,7 +17,7 @@ def parse_json(value: bytes | str) -> Any:
     """The value of a JSON document in UTF-8; NaN and the infinities, which JSON does not have, are floats.
 
     Raises:
-        PoisonError: the bytes are not one, or are nested deeper than Python reads.
+        DecodeError: the bytes are not one, or are nested deeper than Python reads.
     """
     try:
         text = (value if isinstance(value, str) else value.decode()).removeprefix("\ufeff")
@@ -29,10 +29,10 @@ def parse_json(value: bytes | str) -> Any:
             return _LONG.decode(text)
     except json.JSONDecodeError as error:
         # Not the error's own text, which may hold the value's.
-        raise PoisonError(f"it is not JSON: an error at character {error.pos}") from error
+        raise DecodeError(f"it is not JSON: an error at character {error.pos}") from error
     except UnicodeDecodeError as error:
-        raise PoisonError(f"it is not JSON: not UTF-8 at byte {error.start}") from error
+        raise DecodeError(f"it is not JSON: not UTF-8 at byte {error.start}") from error
     except RecursionError as error:
-        raise PoisonError("its JSON is nested too deep") from error
+        raise DecodeError("its JSON is nested too deep") from error
     except (ArithmeticError, ValueError) as error:
-        raise PoisonError("its JSON holds a number that is too large for any type") from error
+        raise DecodeError("its JSON holds a number that is too large for any type") from error

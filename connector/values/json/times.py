@@ -12,7 +12,7 @@ import zoneinfo
 from functools import cache
 from typing import Any, Final
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 
 _UTC: Final = datetime.timezone.utc
 _DATE: Final = re.compile(r"([+-]?[0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[T ].*)?)?)?", re.DOTALL)
@@ -39,11 +39,11 @@ def timestamp_micros(value: Any) -> int | None:
     """Microseconds since 1970 of a timestamp's text, in UTC if it has no zone, or of an integer of seconds; None if it is none.
 
     Raises:
-        PoisonError: an integer is not a number of seconds before the year 10000.
+        DecodeError: an integer is not a number of seconds before the year 10000.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         if not -_MAX_SECONDS <= value <= _MAX_SECONDS:
-            raise PoisonError("an integer that is not the seconds of a timestamp before the year 10000")
+            raise DecodeError("an integer that is not the seconds of a timestamp before the year 10000")
         return value * _MICROS_PER_SECOND
     found = _TIMESTAMP.fullmatch(value.strip()) if isinstance(value, str) else None
     local = None if found is None else _local_micros(found)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final, Literal
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 
 #: Each level takes a frame of Python's stack, which has a thousand.
 _MAX_DEPTH: Final = 400
@@ -30,7 +30,7 @@ def json_text(value: Any) -> str:
     written without one.
 
     Raises:
-        PoisonError: JSON has no such value (NaN), or it is nested too deep.
+        DecodeError: JSON has no such value (NaN), or it is nested too deep.
     """
     parts: list[str] = []
     _write(value, parts.append, 0, "json")
@@ -41,7 +41,7 @@ def json_text_of_part(value: Any) -> str:
     """A part of a decoded value as JSON text, as Spark's ``from_json`` gives it for a STRING: nulls and digits stay.
 
     Raises:
-        PoisonError: as :func:`json_text`, but for NaN and the infinities, which are kept.
+        DecodeError: as :func:`json_text`, but for NaN and the infinities, which are kept.
     """
     parts: list[str] = []
     _write(value, parts.append, 0, "part")
@@ -55,7 +55,7 @@ def _write(value: Any, out: Callable[[str], None], depth: int, target: _Target) 
         out("null")
     elif isinstance(value, (dict, list, tuple)):
         if depth >= _MAX_DEPTH:
-            raise PoisonError(f"a value nested more than {_MAX_DEPTH} deep, for which JSON text is expected")
+            raise DecodeError(f"a value nested more than {_MAX_DEPTH} deep, for which JSON text is expected")
         if isinstance(value, dict):
             separator = "{"
             for name, each in value.items():
@@ -87,10 +87,10 @@ def _scalar(value: Any, target: _Target = "json") -> str:
             return repr(value)
         if target != "json":
             return json.dumps(value)
-        raise PoisonError(f"JSON cannot hold {value}")
+        raise DecodeError(f"JSON cannot hold {value}")
     if isinstance(value, Decimal):
         if not value.is_finite():
-            raise PoisonError(f"JSON cannot hold {value}")
+            raise DecodeError(f"JSON cannot hold {value}")
         return str(value) if target == "part" else _decimal_text(value)
     if isinstance(value, (str, uuid.UUID)):
         return _quoted(str(value))
@@ -104,7 +104,7 @@ def _scalar(value: Any, target: _Target = "json") -> str:
         return f'"{text}"'
     if isinstance(value, (datetime.date, datetime.time)):
         return f'"{value.isoformat()}"'
-    raise PoisonError(f"JSON cannot hold a {type(value).__name__}")
+    raise DecodeError(f"JSON cannot hold a {type(value).__name__}")
 
 
 def _decimal_text(value: Decimal) -> str:

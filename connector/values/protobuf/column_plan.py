@@ -169,16 +169,16 @@ class _Plan:
         is_a = pa.types
         if field.enum_type is not None and field.enum_type.full_name == "google.protobuf.NullValue":
             if field.is_repeated:
-                raise _misfit(field, wanted, path)
+                raise _not_in_columns(field, wanted, path)
             return Absent(wanted)
         if is_map(field):
             if not is_a.is_map(wanted):
-                raise _misfit(field, wanted, path)
+                raise _not_in_columns(field, wanted, path)
             entry = pa.struct([pa.field("key", wanted.key_type, nullable=False), wanted.item_field.with_name("value")])
             return Repeated(self._struct(field.message_type, entry, path, is_entry=True), field.number, wanted)
         if field.is_repeated:
             if not is_a.is_list(wanted):
-                raise _misfit(field, wanted, path)
+                raise _not_in_columns(field, wanted, path)
             inner = wanted.value_type
             if field.type == field.TYPE_GROUP:
                 return Repeated(self._left_over(inner, path), field.number, wanted, wire_type=GROUP)
@@ -210,13 +210,13 @@ class _Plan:
                 return Boolean()
         elif field.type == field.TYPE_ENUM:
             if not is_a.is_string(wanted):
-                raise _misfit(field, wanted, path)
+                raise _not_in_columns(field, wanted, path)
             enum = field.enum_type
             default = int(field.default_value or 0)
             return EnumName(enum_names(enum), is_closed=enum.is_closed, default=default)
         elif (is_a.is_string if field.type == field.TYPE_STRING else is_a.is_binary)(wanted):
             return Text(wanted)
-        raise _misfit(field, wanted, path)
+        raise _not_in_columns(field, wanted, path)
 
 
 # FieldDescriptor.Type (https://protobuf.dev/reference/protobuf/google.protobuf/#field-descriptor-proto-type)
@@ -236,7 +236,7 @@ KINDS: Final = {
 }
 
 
-def _misfit(field: Any, wanted: pa.DataType, path: str) -> _NotInColumnsError:
+def _not_in_columns(field: Any, wanted: pa.DataType, path: str) -> _NotInColumnsError:
     return _NotInColumnsError(f"{path} is read as {wanted}, which is not the type of the field {field.full_name}")
 
 

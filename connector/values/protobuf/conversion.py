@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to
 from pykafka_wire.values.protobuf.input_limits import Budget
 from pykafka_wire.values.protobuf.json_mapping import WELL_KNOWN, JsonMapping, is_map, is_wrapper, map_key
@@ -96,8 +96,8 @@ class _Compiler:
                         raise _null()
                     else:
                         found.append(None)
-            except PoisonError as error:
-                raise PoisonError(f"{name}: {error}") from None
+            except DecodeError as error:
+                raise DecodeError(f"{name}: {error}") from None
             return tuple(found)
 
         return convert_struct
@@ -160,8 +160,8 @@ def _is_same(field: Any, wanted: pa.DataType) -> bool:
     return bool(field.cpp_type == field.CPPTYPE_DOUBLE and is_a.is_float64(wanted))
 
 
-def _null() -> PoisonError:
-    return PoisonError("null where a value is expected (NOT NULL)")
+def _null() -> DecodeError:
+    return DecodeError("null where a value is expected (NOT NULL)")
 
 
 def _not_null(convert: Conversion, wanted: Any) -> Conversion:  # wanted: a pa.Field

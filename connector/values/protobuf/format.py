@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from pykafka_wire.column_selection import WHOLE, Selection
-from pykafka_wire.errors import PoisonError, RegistryError
+from pykafka_wire.errors import DecodeError, RegistryError
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader
 from pykafka_wire.values.protobuf.types import arrow_type
@@ -57,7 +57,7 @@ class Protobuf:
         Raises:
             OptionError: the reader's schema has no such message.
             SchemaError: no type can hold it.
-            PoisonError: the schema is not valid, or refers to one that the registry does not have.
+            DecodeError: the schema is not valid, or refers to one that the registry does not have.
         """
         assert self.reader_schema is not None
         return arrow_type(_message(self.registry, self.reader_schema, self.message_indexes()), selection)
@@ -73,10 +73,10 @@ class Protobuf:
                 schema, indexes = self.reader_schema, self.message_indexes()
                 wanted = _message(self.registry, schema, indexes).full_name
                 if written != wanted:
-                    raise PoisonError(f"it is a message {written}, and {wanted} is read")
+                    raise DecodeError(f"it is a message {written}, and {wanted} is read")
             return _reader(self.registry, schema, indexes, column_type)
         except IndexError as error:
-            raise PoisonError(f"its schema has no message with the indexes {indexes}") from error
+            raise DecodeError(f"its schema has no message with the indexes {indexes}") from error
 
     def column_writer(self, column_type: pa.DataType) -> ColumnWriter:
         from pykafka_wire.values.protobuf.column_writer import ColumnWriter  # which no reader loads
@@ -91,7 +91,7 @@ class Protobuf:
 
         Raises:
             OptionError: the schema has no message of that name.
-            PoisonError: the schema is not valid.
+            DecodeError: the schema is not valid.
         """
         if self.message is None:
             return (0,)
@@ -129,21 +129,21 @@ def _file(registry: Registry | None, schema: Schema) -> LinkedFile:
     try:
         files = {**referenced(registry, schema), _ROOT: schema.text}
         return link(_ROOT, {name: _descriptor(text) or text for name, text in files.items()})
-    except (PoisonError, RegistryError):
+    except (DecodeError, RegistryError):
         raise
     except Exception as error:  # InvalidProtoError, and what the library raises on a descriptor that is damaged
         reason = str(error) if isinstance(error, ValueError) else type(error).__name__
-        raise PoisonError(f"its schema is not valid ({reason})") from error
+        raise DecodeError(f"its schema is not valid ({reason})") from error
 
 
 def _descriptor(text: str) -> bytes | None:
     """What confluent-kafka's Python client registers instead of text, and some registries keep: a descriptor in base64."""
+    from google.protobuf import message
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
-    from google.protobuf.message import DecodeError
 
     try:
         found = base64.b64decode(text, validate=True)
         FileDescriptorProto.FromString(found)
-    except (ValueError, DecodeError):
+    except (ValueError, message.DecodeError):
         return None
     return found

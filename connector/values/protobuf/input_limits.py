@@ -1,14 +1,14 @@
 """How much memory a few bytes of Protobuf may take.
 
 An empty message is two bytes, and stands for the defaults of all its fields: the library makes room for each of them when it
-parses, and a column has a place for each. So memory is estimated before it is taken, and a value beyond the limit is poison.
+parses, and a column has a place for each. So memory is estimated before it is taken, and a value beyond the limit is not read.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 
 #: With the second, a megabyte of the smallest messages that tell something (four bytes, one field) is within the limit.
 FREE_BYTES: Final = 32 << 20
@@ -34,10 +34,10 @@ class Budget:
         self.left = FREE_BYTES + FREE_PER_BYTE * size
 
     def spend(self, size: int) -> None:
-        """Raises PoisonError where less than ``size`` is left."""
+        """Raises DecodeError where less than ``size`` is left."""
         self.left -= size
         if self.left < 0:
-            raise PoisonError(
+            raise DecodeError(
                 f"its messages have too many fields for its size: more than {FREE_BYTES >> 20} MiB and {FREE_PER_BYTE} bytes "
                 "of memory for each of its own"
             )
@@ -63,7 +63,7 @@ class Layout:
         """Spends what parsing ``data`` takes.
 
         Raises:
-            PoisonError: it takes too much, or the data is not Protobuf.
+            DecodeError: it takes too much, or the data is not Protobuf.
         """
         # A message within takes two bytes at least.
         most = len(data) // 2 * self.largest_inner
@@ -108,7 +108,7 @@ def _messages_size(data: bytes, layout: Layout, most: int) -> int:
     try:
         return _walk(data, layout, most)
     except IndexError as error:
-        raise PoisonError("it is shorter than its schema says") from error
+        raise DecodeError("it is shorter than its schema says") from error
 
 
 def _walk(data: bytes, layout: Layout, most: int) -> int:
@@ -160,9 +160,9 @@ def _walk(data: bytes, layout: Layout, most: int) -> int:
         elif kind == _END_GROUP and in_group:
             _, in_group, inner = around.pop()
         else:
-            raise PoisonError("it is not Protobuf: a field of no known kind")
+            raise DecodeError("it is not Protobuf: a field of no known kind")
         if len(around) > _MAX_DEPTH:
-            raise PoisonError(f"its messages are nested more than {_MAX_DEPTH} deep")
+            raise DecodeError(f"its messages are nested more than {_MAX_DEPTH} deep")
         if size > most:
             return size
 
@@ -177,4 +177,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return number, at
         shift += 7
         if shift > 63:
-            raise PoisonError("an integer of more than ten bytes")
+            raise DecodeError("an integer of more than ten bytes")

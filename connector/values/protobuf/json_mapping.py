@@ -9,7 +9,7 @@ import base64
 import math
 from typing import Any, Final
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.protobuf.input_limits import Budget, Layout, layout_of
 from pykafka_wire.values.protobuf.map_entries import pairs
 
@@ -47,7 +47,7 @@ class JsonMapping:
         self._layouts: dict[str, Layout] = {}
 
     def message(self, message: Any, budget: Budget) -> Any:
-        """Raises PoisonError where the budget is spent, and what the library raises for values that have no mapping."""
+        """Raises DecodeError where the budget is spent, and what the library raises for values that have no mapping."""
         descriptor = message.DESCRIPTOR
         if is_wrapper(descriptor):
             return self.scalar(descriptor.fields_by_name["value"], message.value)
@@ -81,7 +81,7 @@ class JsonMapping:
             if field.type == field.TYPE_BYTES:
                 return base64.b64encode(value).decode()
             if isinstance(value, bytes):
-                raise PoisonError(f"a text in its field {field.full_name} is not UTF-8")
+                raise DecodeError(f"a text in its field {field.full_name} is not UTF-8")
             return value
         if kind in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64):
             return str(value)
@@ -108,7 +108,7 @@ class JsonMapping:
             return None
         found = getattr(message, kind)
         if kind == "number_value" and not math.isfinite(found):
-            raise PoisonError("a google.protobuf.Value is a number that JSON does not have")
+            raise DecodeError("a google.protobuf.Value is a number that JSON does not have")
         return self._single(message.DESCRIPTOR.fields_by_name[kind], found, budget)
 
     def _regular(self, message: Any, budget: Budget) -> dict[str, Any]:

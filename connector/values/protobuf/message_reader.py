@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.payloads import Flags, Payloads
 from pykafka_wire.values.protobuf.column_plan import column_plan
 from pykafka_wire.values.protobuf.column_reader import read_messages
@@ -58,7 +58,7 @@ class MessageReader:
         return read_messages(payloads, self.plan)
 
     def read_one(self, content: bytes) -> Any:
-        """Raises PoisonError."""
+        """Raises DecodeError."""
         budget = Budget(len(content))
         try:
             self.layout.reserve(content, budget)
@@ -66,24 +66,26 @@ class MessageReader:
             if self.has_proto2:
                 if not message.IsInitialized():
                     missing = ", ".join(islice(_missing_fields(message), _MAX_NAMED))
-                    raise PoisonError(f"required fields are missing: {missing}")
+                    raise DecodeError(f"required fields are missing: {missing}")
                 if not content.isascii():
                     _check_texts(message)
             if self.parse_lists is not None:
                 del message
                 message = self.parse_lists(content)
             return self.convert(message, budget)
-        except PoisonError:
+        except DecodeError:
             raise
-        except Exception as error:  # DecodeError, an Any of a type that the schema lacks, a time out of range
-            raise PoisonError(f"it is not what its schema says ({type(error).__name__})") from error
+        except (
+            Exception
+        ) as error:  # the library's DecodeError, an Any of a type that the schema lacks, a time out of range
+            raise DecodeError(f"it is not what its schema says ({type(error).__name__})") from error
 
 
 def message_reader(descriptor: Any, wanted: pa.DataType) -> MessageReader:
     """What reads messages of a descriptor as ``wanted``.
 
     Raises:
-        PoisonError: the library cannot make a class of the message.
+        DecodeError: the library cannot make a class of the message.
     """
     from google.protobuf.message_factory import GetMessageClass
 
@@ -101,7 +103,7 @@ def message_reader(descriptor: Any, wanted: pa.DataType) -> MessageReader:
 
 
 def _check_chain(descriptor: Any) -> None:
-    """Raises PoisonError where a chain of messages, each a field of the one before, is too long for the library.
+    """Raises DecodeError where a chain of messages, each a field of the one before, is too long for the library.
 
     It makes the classes of all messages that one leads to, field by field, by recursion. Where that fails, a second attempt finds
     some of the classes made and may not fail, so that a replay would give other rows.
@@ -115,7 +117,7 @@ def _check_chain(descriptor: Any) -> None:
             known.add(field.message_type.full_name)
             around.append(iter(field.message_type.fields))
             if len(around) > _MAX_CHAIN:
-                raise PoisonError(
+                raise DecodeError(
                     f"its message {descriptor.full_name} leads to a chain of more than {_MAX_CHAIN} others"
                 )
 
@@ -159,7 +161,7 @@ def _missing_fields(message: Any, path: str = "") -> Iterator[str]:
 
 
 def _check_texts(message: Any) -> None:
-    """Raises PoisonError for a text that is not UTF-8, which Protobuf gives as bytes, and its JSON mapping as their repr."""
+    """Raises DecodeError for a text that is not UTF-8, which Protobuf gives as bytes, and its JSON mapping as their repr."""
     for field, value in type(message).ListFields(message):
         if isinstance(value, (str, int, float)):
             continue
@@ -176,7 +178,7 @@ def _check_texts(message: Any) -> None:
 def _check_text(field: Any, values: Iterable[Any]) -> None:
     if field.type == field.TYPE_STRING:
         if any(isinstance(each, bytes) for each in values):
-            raise PoisonError(f"a text in its field {field.full_name} is not UTF-8")
+            raise DecodeError(f"a text in its field {field.full_name} is not UTF-8")
     elif field.message_type is not None:
         for each in values:
             _check_texts(each)

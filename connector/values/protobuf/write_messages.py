@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pykafka_wire.values.protobuf.field_scan import GROUP, LENGTH
 from pykafka_wire.values.protobuf.write_scalars import Value
-from pykafka_wire.values.step_writing import Misfits, fixed_width
+from pykafka_wire.values.step_writing import EncodeErrors, fixed_width
 from pykafka_wire.wire.records.arrays import to_arrow, validity
 from pykafka_wire.wire.records.pieces import (
     Flags,
@@ -39,7 +39,7 @@ class Content(ABC):
     """Writes the content of messages: their bytes without a tag and a length."""
 
     @abstractmethod
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         """``column`` has no nulls."""
 
 
@@ -55,15 +55,15 @@ class Message(Content):
     fields: Sequence[tuple[FieldStep, int]]
     oneofs: Sequence[tuple[str, Sequence[int]]] = ()
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         pieces: list[Piece] = []
         for step, place in self.fields:
-            pieces += step.write(column.field(place), misfits)
+            pieces += step.write(column.field(place), errors)
         for path, places in self.oneofs:
             n_set = sum(validity(column.field(place)).astype(np.int64) for place in places)
             several = np.flatnonzero(n_set > 1)
             if len(several):
-                misfits.add(several, path, "several members of one oneof are set")
+                errors.add(several, path, "several members of one oneof are set")
         return pieces
 
 
@@ -73,8 +73,8 @@ class Wrapper(Content):
 
     field: FieldStep
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
-        return self.field.write(column, misfits)
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+        return self.field.write(column, errors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class Time(Content):
     most: int
     is_signed: bool
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         units = fixed_width(column, "int64")
         seconds, rest = np.divmod(units, self.per_second)
         if self.is_signed:
@@ -102,10 +102,10 @@ class Time(Content):
             seconds, rest = seconds + back, np.where(back, rest - self.per_second, rest)
         wrong = (seconds < self.least) | (seconds > self.most)
         if wrong.any():
-            misfits.add(np.flatnonzero(wrong), self.path, "a time outside the range that Protobuf has")
+            errors.add(np.flatnonzero(wrong), self.path, "a time outside the range that Protobuf has")
         nanos = rest * (10**9 // self.per_second)
         parts = pa.StructArray.from_arrays([to_arrow(seconds), to_arrow(nanos)], names=["seconds", "nanos"])
-        return self.message.write(parts, misfits)
+        return self.message.write(parts, errors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class JsonText(Content):
     path: str
     name: str
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         from google.protobuf import json_format, struct_pb2
 
         cls: Any = getattr(struct_pb2, self.name)
@@ -137,7 +137,7 @@ class JsonText(Content):
                     message.string_value = text
                 found.append(message.SerializeToString(deterministic=True))
             except Exception:  # also RecursionError, and what is no text
-                misfits.add(np.array([row]), self.path, f"text that is not the JSON of a google.protobuf.{self.name}")
+                errors.add(np.array([row]), self.path, f"text that is not the JSON of a google.protobuf.{self.name}")
                 found.append(b"")
         edges = np.zeros(len(found) + 1, dtype=np.int64)
         np.cumsum([len(each) for each in found], out=edges[1:])
@@ -153,9 +153,9 @@ class Nested(Value):
     wire_type: int = LENGTH
     is_flat: ClassVar[bool] = False
 
-    def write(self, column: Any, misfits: Misfits) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
         n = len(column)
-        pieces, is_set = self.content.write(column, misfits), np.ones(n, dtype=np.bool_)
+        pieces, is_set = self.content.write(column, errors), np.ones(n, dtype=np.bool_)
         if self.wire_type == GROUP:
             return [*pieces, *constant(self.end, n)], is_set
         whole = joined(pieces, n)
@@ -166,7 +166,7 @@ class FieldStep(ABC):
     """Writes a field with its tags, for messages of which each is there."""
 
     @abstractmethod
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]: ...
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ class Single(FieldStep):
 
     Attributes:
         has_presence: whether zero, and what is empty, is written.
-        is_required: whether null is a misfit; else the field is not set.
+        is_required: whether null is an error; else the field is not set.
     """
 
     path: str
@@ -184,23 +184,23 @@ class Single(FieldStep):
     has_presence: bool
     is_required: bool = False
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
         n = len(column)
         head = constant(tag(self.number, self.value.wire_type), n)
         present = validity(column)
         if self.is_required and column.null_count:
-            misfits.add(np.flatnonzero(~present), self.path, "null, and the field is required")
+            errors.add(np.flatnonzero(~present), self.path, "null, and the field is required")
         if not self.value.is_flat and column.null_count:
             index = np.flatnonzero(present)
             kept = column.take(to_arrow(index))
-            pieces, _ = self.value.write(kept, misfits.inside(index.__getitem__))
+            pieces, _ = self.value.write(kept, errors.inside(index.__getitem__))
             return [
                 expanded(
                     joined([*constant(tag(self.number, self.value.wire_type), len(index)), *pieces], len(index)),
                     present,
                 )
             ]
-        pieces, is_set = self.value.write(column, misfits)
+        pieces, is_set = self.value.write(column, errors)
         if not self.has_presence:
             present = present & is_set
         pieces = [*head, *pieces]
@@ -216,11 +216,11 @@ class Repeated(FieldStep):
     number: int
     is_packed: bool
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
-        return _of_present(column, misfits, self._write)
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+        return _of_present(column, errors, self._write)
 
-    def _write(self, column: Any, misfits: Misfits) -> list[Piece]:
-        starts, items, inner = _items(column, column.values, misfits)
+    def _write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+        starts, items, inner = _items(column, column.values, errors)
         n = len(items)
         if items.null_count:
             inner.add(np.flatnonzero(~validity(items)), self.path, "null, which a repeated field does not have")
@@ -249,12 +249,12 @@ class Entries(FieldStep):
     value: Value
     number: int
 
-    def write(self, column: Any, misfits: Misfits) -> list[Piece]:
-        return _of_present(column, misfits, self._write)
+    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+        return _of_present(column, errors, self._write)
 
-    def _write(self, column: Any, misfits: Misfits) -> list[Piece]:
-        starts, keys, inner = _items(column, column.keys, misfits)
-        items = _items(column, column.items, misfits)[1]
+    def _write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+        starts, keys, inner = _items(column, column.keys, errors)
+        items = _items(column, column.items, errors)[1]
         n = len(keys)
         if items.null_count:
             inner.add(np.flatnonzero(~validity(items)), self.path, "null, which a map's value cannot be")
@@ -280,26 +280,26 @@ class Entries(FieldStep):
         return [octets(bounds(whole)[starts], whole.buffers()[2] or b"")]
 
 
-def _of_present(column: Any, misfits: Misfits, write: Any) -> list[Piece]:
+def _of_present(column: Any, errors: EncodeErrors, write: Any) -> list[Piece]:
     """What ``write`` gives for the elements that are not null, and nothing for the others."""
     if not column.null_count:
-        return list(write(column, misfits))
+        return list(write(column, errors))
     present = validity(column)
     index = np.flatnonzero(present)
-    pieces = write(column.take(to_arrow(index)), misfits.inside(index.__getitem__))
+    pieces = write(column.take(to_arrow(index)), errors.inside(index.__getitem__))
     return [expanded(joined(pieces, len(index)), present)]
 
 
-def _items(column: Any, values: Any, misfits: Misfits) -> tuple[Ints, Any, Misfits]:
-    """Where each element's items start, n + 1 numbers; the items; and their misfits. ``column`` has no nulls."""
+def _items(column: Any, values: Any, errors: EncodeErrors) -> tuple[Ints, Any, EncodeErrors]:
+    """Where each element's items start, n + 1 numbers; the items; and their errors. ``column`` has no nulls."""
     edges = fixed_width(column.offsets, str(column.offsets.type)).astype(np.int64)
     starts = edges - edges[0]
     items = values.slice(int(edges[0]), int(starts[-1]))
-    return starts, items, misfits.inside(lambda elements: starts.searchsorted(elements, side="right") - 1)
+    return starts, items, errors.inside(lambda elements: starts.searchsorted(elements, side="right") - 1)
 
 
 def _without_nulls(items: Any) -> Any:
-    """Another item in place of each null, whose row is a misfit; None where all are null."""
+    """Another item in place of each null, whose row is an error; None where all are null."""
     valid = validity(items)
     if not valid.any():
         return None

@@ -59,7 +59,7 @@ class WritePlan:
         if is_wrapper(descriptor):
             field = self._field(descriptor.fields_by_name["value"], column, path)
             return None if field is None else messages.Wrapper(field=field)
-        self._misfit(path, column, f"the message {name}", "make it a struct of the message's fields")
+        self._refuse(path, column, f"the message {name}", "make it a struct of the message's fields")
         return None
 
     def _message(self, descriptor: Any, column: pa.DataType, path: str) -> Content | None:
@@ -102,7 +102,7 @@ class WritePlan:
         is_a = pa.types
         if is_map(field):
             if not is_a.is_map(column):
-                self._misfit(path, column, "a map", "make it a map")
+                self._refuse(path, column, "a map", "make it a map")
                 return None
             entry = field.message_type.fields_by_name
             key = self._value(entry["key"], column.key_type, f"{path}{{key}}")
@@ -112,7 +112,7 @@ class WritePlan:
             return messages.Entries(path=f"{path}{{}}", key=key, value=item, number=field.number)
         if field.is_repeated:
             if not (is_a.is_list(column) or is_a.is_large_list(column)):
-                self._misfit(path, column, "repeated", "make it an array")
+                self._refuse(path, column, "repeated", "make it an array")
                 return None
             value = self._value(field, column.value_type, f"{path}[]")
             if value is None:
@@ -140,7 +140,7 @@ class WritePlan:
             return messages.Nested(content=content, wire_type=LENGTH)
         found = self._scalar(field, column, path)
         if found is None:
-            self._misfit(path, column, _kind(field), "cast the column, or change the schema")
+            self._refuse(path, column, _kind(field), "cast the column, or change the schema")
         return found
 
     def _scalar(self, field: Any, column: pa.DataType, path: str) -> Value | None:
@@ -201,7 +201,7 @@ class WritePlan:
             is_signed=is_signed,
         )
 
-    def _misfit(self, path: str, column: pa.DataType, kind: str, remedy: str) -> None:
+    def _refuse(self, path: str, column: pa.DataType, kind: str, remedy: str) -> None:
         where = f"field {path}" if path else "the column"
         self.problems.append(f"{where} is {sql_name(column)} and the schema's type is {kind}: {remedy}")
 

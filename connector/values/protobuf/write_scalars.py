@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from pykafka_wire.values.protobuf.field_scan import FIXED64, LENGTH, VARINT
 from pykafka_wire.values.protobuf.scalar_columns import not_utf8
-from pykafka_wire.values.step_writing import Misfits, binary, fixed_width, rescaled
+from pykafka_wire.values.step_writing import EncodeErrors, binary, fixed_width, rescaled
 from pykafka_wire.wire.records.arrays import to_arrow, validity
 from pykafka_wire.wire.records.pieces import Flags, Ints, Octets, Piece, Word, Words, byte_lengths, unsigned_varints
 from pykafka_wire.wire.records.varints import zigzag
@@ -31,7 +31,7 @@ class Value(ABC):
     is_flat: ClassVar[bool] = True
 
     @abstractmethod
-    def write(self, column: Any, misfits: Misfits) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
         """The pieces of each value, a length before it where it has one; and bool[n]: which are other than zero or empty."""
 
 
@@ -51,14 +51,14 @@ class Integer(Value):
     most: int
     is_zigzag: bool = False
 
-    def write(self, column: Any, misfits: Misfits) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
         words, wrong = self._of_decimals(column) if not self.dtype else self._of_integers(column)
         if column.null_count:
             valid = validity(column)
             wrong &= valid
             words = np.where(valid, words, np.uint64(0))
         if wrong.any():
-            misfits.add(np.flatnonzero(wrong), self.path, f"a number that is not between {self.least} and {self.most}")
+            errors.add(np.flatnonzero(wrong), self.path, f"a number that is not between {self.least} and {self.most}")
         is_set = words != 0
         if self.is_zigzag:
             words = zigzag(words.view(np.int64))
@@ -104,7 +104,7 @@ class Floating(Value):
     wire_type: int
     dtype: str
 
-    def write(self, column: Any, misfits: Misfits) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
         numbers = fixed_width(column, self.dtype)
         if self.wire_type == FIXED64:
             words = numbers.astype("<f8").view(np.uint64)
@@ -117,7 +117,7 @@ class Floating(Value):
 class Boolean(Value):
     wire_type: int = VARINT
 
-    def write(self, column: Any, misfits: Misfits) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
         bits = np.frombuffer(column.buffers()[1] or b"", dtype=np.uint8)
         flags = np.unpackbits(bits, bitorder="little", count=column.offset + len(column))[column.offset :]
         return [Word(flags.astype(np.uint64), 1, 1)], flags != 0
@@ -131,12 +131,12 @@ class Text(Value):
     is_text: bool
     wire_type: int = LENGTH
 
-    def write(self, column: Any, misfits: Misfits) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
         array = binary(column)
         if self.is_text:
             wrong = not_utf8(array.view(pa.string()))  # Spark's strings may hold anything
             if wrong is not None:
-                misfits.add(np.flatnonzero(wrong), self.path, "text that is not UTF-8")
+                errors.add(np.flatnonzero(wrong), self.path, "text that is not UTF-8")
         lengths = byte_lengths(array)
         return [*unsigned_varints(lengths.view(np.uint64)), Octets(array)], lengths != 0
 
@@ -156,7 +156,7 @@ class EnumName(Value):
     is_closed: bool
     wire_type: int = VARINT
 
-    def write(self, column: Any, misfits: Misfits) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
         found = pc.index_in(column.cast(pa.string()), value_set=self.names)
         is_known = validity(found)
         numbers = self.numbers[np.where(is_known, fixed_width(found, "int32"), 0)]
@@ -165,7 +165,7 @@ class EnumName(Value):
             others = _enum_numbers(column.take(to_arrow(unknown)), self.is_closed)
             numbers[unknown] = [0 if each is None else each for each in others]
             wrong = [place for place, each in zip(unknown.tolist(), others, strict=True) if each is None]
-            misfits.add(np.array(wrong, dtype=np.int64), self.path, "text that is no name of the enum")
+            errors.add(np.array(wrong, dtype=np.int64), self.path, "text that is no name of the enum")
         return [*unsigned_varints(numbers.view(np.uint64))], numbers != 0
 
 
@@ -190,12 +190,12 @@ class EnumNumber(Value):
     numbers: Ints | None
     wire_type: int = VARINT
 
-    def write(self, column: Any, misfits: Misfits) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
         if self.numbers is not None:
             wrong = ~np.isin(fixed_width(column, self.integer.dtype), self.numbers) & validity(column)
             if wrong.any():
-                misfits.add(np.flatnonzero(wrong), self.integer.path, "a number that the enum does not have")
-        return self.integer.write(column, misfits)
+                errors.add(np.flatnonzero(wrong), self.integer.path, "a number that the enum does not have")
+        return self.integer.write(column, errors)
 
 
 def enum_name(path: str, names: Mapping[str, int], *, is_closed: bool) -> EnumName:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, Final, TypeVar
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.wire import forks
 
 ResultT = TypeVar("ResultT")
@@ -23,7 +23,7 @@ _MAX_IN_VAIN: Final = 1_000
 
 
 def cached(function: Callable[..., ResultT], *, max_failures: int = _MAX_ENTRIES) -> Callable[..., ResultT]:
-    """``function``, called once for the same arguments; where it raised :class:`PoisonError`, once a minute.
+    """``function``, called once for the same arguments; where it raised :class:`DecodeError`, once a minute.
 
     Threads that ask for the same at the same time wait for one call. Any other error is not remembered.
 
@@ -46,12 +46,12 @@ def cached(function: Callable[..., ResultT], *, max_failures: int = _MAX_ENTRIES
                 reason = failures.reason(arguments)
                 if reason is None:
                     return found(*arguments)
-            except PoisonError as error:
+            except DecodeError as error:
                 failures.add(arguments, str(error))
                 raise
             finally:
                 in_progress.pop(key, None)
-        raise PoisonError(reason)
+        raise DecodeError(reason)
 
     return wraps(function)(result)
 
@@ -96,10 +96,10 @@ class UnknownIds:
         self._in_vain = (0, 0)
 
     def check(self, schema_id: int) -> None:
-        """Raises PoisonError for an id that is not worth a request."""
+        """Raises DecodeError for an id that is not worth a request."""
         minute, n_in_vain = self._in_vain
         if n_in_vain >= _MAX_IN_VAIN and minute == _minute() and not self._is_plausible(schema_id):
-            raise PoisonError(
+            raise DecodeError(
                 f"its schema id was not looked up: this minute the registry was asked for {n_in_vain} other ids that it does not "
                 f"know, and the largest that it is known to have is {self._largest}"
             )

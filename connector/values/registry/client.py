@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from pykafka_wire.errors import OptionError, PoisonError, RegistryError
+from pykafka_wire.errors import DecodeError, OptionError, RegistryError
 from pykafka_wire.values.registry.cache import UnknownIds, cached
 from pykafka_wire.values.registry.rest import NotARegistryError, request
 from pykafka_wire.wire.settings import ClientSettings
@@ -101,7 +101,7 @@ class Registry:
         """The schema of an id, from this process's cache if it was asked for before.
 
         Raises:
-            PoisonError: the registry knows no such id.
+            DecodeError: the registry knows no such id.
             RegistryError: it does not answer, or denies access.
         """
         return _by_id(self, schema_id)
@@ -110,13 +110,13 @@ class Registry:
         """The schema of a GUID, from the cache if it was asked for before.
 
         Raises:
-            PoisonError: the registry knows no such GUID.
+            DecodeError: the registry knows no such GUID.
             RegistryError: it does not answer, denies access, or knows no schema by GUID, as Apicurio's.
         """
         return _by_guid(self, guid)
 
     def latest(self, subject: str) -> tuple[int, Schema]:
-        """The newest version of a subject: its id, and the schema. Raises as :meth:`by_id`; PoisonError, too, for a subject without
+        """The newest version of a subject: its id, and the schema. Raises as :meth:`by_id`; DecodeError, too, for a subject without
         versions.
         """
         answer = request(self, "GET", f"{_subject_path(subject)}/versions/latest")
@@ -130,7 +130,7 @@ class Registry:
         """The id that a schema has under a subject.
 
         Raises:
-            PoisonError: the subject does not have it.
+            DecodeError: the subject does not have it.
             RegistryError: the registry does not answer, or denies access.
         """
         return _integer_field(self, request(self, "POST", _subject_path(subject), _body(schema)), "id")
@@ -158,7 +158,7 @@ def _by_id(registry: Registry, schema_id: int) -> Schema:
     ids.check(schema_id)
     try:
         answer = request(registry, "GET", f"/schemas/ids/{schema_id}")
-    except PoisonError:
+    except DecodeError:
         ids.missing(schema_id)
         raise
     ids.found(schema_id)
@@ -191,7 +191,7 @@ def _version(registry: Registry, reference: Reference) -> Schema:
 
 def _subject_path(subject: str) -> str:
     if subject in ("", ".", ".."):  # which HTTP clients and servers take for steps in a path
-        raise PoisonError(f"{subject!r} cannot be the name of a subject")
+        raise DecodeError(f"{subject!r} cannot be the name of a subject")
     return f"/subjects/{quote(subject, safe='')}"
 
 
@@ -209,7 +209,7 @@ def _schema(registry: Registry, answer: dict[str, Any]) -> Schema:
         raise NotARegistryError(f"{registry.url} answered something that is not a schema") from error
     texts = [found.text, *(text for each in found.references for text in (each.name, each.subject))]
     if any("\ud800" <= character <= "\udfff" for text in texts if not text.isascii() for character in text):
-        raise PoisonError("its schema holds half of a surrogate pair, which is not text")
+        raise DecodeError("its schema holds half of a surrogate pair, which is not text")
     return found
 
 

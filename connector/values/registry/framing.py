@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.payloads import Ints, Payloads
 from pykafka_wire.values.registry.wire_format import decode_message_indexes
 from pykafka_wire.wire.records.arrays import to_arrow_with_nulls, to_numpy, validity
@@ -138,7 +138,7 @@ def _split_message_indexes(frames: Frames, index: Ints) -> Iterator[tuple[tuple[
         row = int(index[0])
         try:
             indexes, payload = decode_message_indexes(frames.payloads[row])
-        except PoisonError as error:
+        except DecodeError as error:
             frames.reasons[row] = str(error)
             index = index[1:]
             continue
@@ -153,7 +153,7 @@ def _split_message_indexes(frames: Frames, index: Ints) -> Iterator[tuple[tuple[
     for row in index.tolist():
         try:
             indexes, payload = decode_message_indexes(frames.payloads[row])
-        except PoisonError as error:
+        except DecodeError as error:
             frames.reasons[row] = str(error)
             continue
         starts[row] = ends[row] - len(payload)
@@ -172,16 +172,16 @@ def _split_headers(frames: Frames, headers: Any, present: Ints, has_message_inde
         header = encoded.dictionary[code].as_py()
         try:
             frames.groups.append((_schema_id(header, has_message_indexes), rows))
-        except PoisonError as error:
+        except DecodeError as error:
             frames.reasons.update(dict.fromkeys(rows.tolist(), str(error)))
     return present[~with_header[present]]
 
 
 def _schema_id(header: bytes, has_message_indexes: bool) -> SchemaId:
-    """The schema's id in the header of a record. Raises PoisonError."""
+    """The schema's id in the header of a record. Raises DecodeError."""
     size = {0: _FRAME_BYTES, 1: 1 + _GUID_BYTES}.get(header[0] if header else -1, 0)
     if not size or len(header) < size:
-        raise PoisonError(f"the {len(header)} bytes of its schema's header are neither a GUID nor an id")
+        raise DecodeError(f"the {len(header)} bytes of its schema's header are neither a GUID nor an id")
     found = header[1:size]
     number = uuid.UUID(bytes=found) if len(found) == _GUID_BYTES else int.from_bytes(found, "big", signed=True)
     indexes = decode_message_indexes(header[size:])[0] if has_message_indexes else ()

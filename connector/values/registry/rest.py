@@ -1,7 +1,7 @@
 """Requests to a schema registry: HTTP and TLS, the addresses in turn, and what each answer means.
 
 Owns connections, retries and limits of time and size. An answer that is no answer, from a server that is down, slow, broken or
-refuses access, is a RegistryError and never a PoisonError: it says nothing about the values that wait for it.
+refuses access, is a RegistryError and never a DecodeError: it says nothing about the values that wait for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-from pykafka_wire.errors import PoisonError, RegistryError
+from pykafka_wire.errors import DecodeError, RegistryError
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.credentials import authorization, discard_token
 from pykafka_wire.wire.errors import SettingsError
@@ -47,7 +47,7 @@ def request(registry: Registry, method: str, path: str, body: dict[str, Any] | N
     """The JSON object that the first address to answer has sent.
 
     Raises:
-        PoisonError: the registry has no such schema, subject or version.
+        DecodeError: the registry has no such schema, subject or version.
         RegistryError: no address answers, or the answer is a refusal or no JSON object.
     """
     where, status, content = _first_answer(registry, method, path, body)
@@ -183,7 +183,7 @@ def _checked(where: str, status: int, content: bytes) -> dict[str, Any]:
         f"{str(answer.get('message', 'no reason given'))[:500]} (HTTP {status}, {answer.get('error_code', 'no code')})"
     )
     if str(answer.get("error_code")) in _NOT_FOUND:
-        raise PoisonError(f"the registry has no such schema: {message}")
+        raise DecodeError(f"the registry has no such schema: {message}")
     if status == 404:
         raise NotARegistryError(f"{where}: {message}")
     if status >= 300:

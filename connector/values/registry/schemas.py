@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pykafka_wire.errors import OptionError, PoisonError
+from pykafka_wire.errors import DecodeError, OptionError
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import SchemaId
 from pykafka_wire.values.registry.wire_format import encode_frame
@@ -43,7 +43,7 @@ class WriterSchema:
             return cls(schema_id=registry.register(subject, schema), schema=schema)
         try:
             schema_id, found = registry.latest(subject)
-        except PoisonError as error:
+        except DecodeError as error:
             raise OptionError(f"subject {subject}: {error}. Give the schema to register it.") from error
         if found.kind != kind:
             raise OptionError(f"subject {subject} is {found.kind}, not {kind}: use the functions for {found.kind}.")
@@ -54,19 +54,19 @@ def schema_of(registry: Registry, schema_id: SchemaId, kind: str) -> Schema:
     """The schema that a frame names.
 
     Raises:
-        PoisonError: the registry does not know it, or it is of another kind.
+        DecodeError: the registry does not know it, or it is of another kind.
         RegistryError: the registry does not answer.
     """
     number = schema_id.id
     is_id = isinstance(number, int)
     try:
         schema = registry.by_id(number) if isinstance(number, int) else registry.by_guid(number)
-    except PoisonError as error:
-        raise PoisonError(
+    except DecodeError as error:
+        raise DecodeError(
             f"its schema with the {'id' if is_id else 'GUID'} {number} in {registry.url}: {error}"
         ) from error
     if schema.kind != kind:
-        raise PoisonError(f"its schema, {schema_id.id}, is {schema.kind} and not {kind}")
+        raise DecodeError(f"its schema, {schema_id.id}, is {schema.kind} and not {kind}")
     return schema
 
 
@@ -74,7 +74,7 @@ def referenced(registry: Registry | None, schema: Schema) -> dict[str, str]:
     """The text of every schema that this one needs, by the name it is known under; what others need stands before them.
 
     Raises:
-        PoisonError: the registry does not have one of them, or they are more than any schema needs.
+        DecodeError: the registry does not have one of them, or they are more than any schema needs.
     """
     found: dict[str, str] = {}
     opened: set[str] = set()
@@ -82,14 +82,14 @@ def referenced(registry: Registry | None, schema: Schema) -> dict[str, str]:
     while waiting:
         reference, has_its_own = waiting.pop()
         if registry is None:
-            raise PoisonError(f"its schema refers to {reference.name}, and there is no registry that has it")
+            raise DecodeError(f"its schema refers to {reference.name}, and there is no registry that has it")
         inner = registry.version(reference)
         if has_its_own:
             found.setdefault(reference.name, inner.text)
         elif reference.name not in opened:
             opened.add(reference.name)
             if len(opened) > _MAX_REFERENCES:
-                raise PoisonError(f"its schema refers to more than {_MAX_REFERENCES} others")
+                raise DecodeError(f"its schema refers to more than {_MAX_REFERENCES} others")
             waiting.append((reference, True))
             waiting += [(each, False) for each in reversed(inner.references)]
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.wire.errors import ProtocolError
 from pykafka_wire.wire.protocol.primitives import SHORT_READ, decode_uvarint, encode_uvarint
 
@@ -33,20 +33,20 @@ def decode_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
     """Which message of its .proto file, and the message's bytes.
 
     Raises:
-        PoisonError: the payload ends too soon, or an index is negative.
+        DecodeError: the payload ends too soon, or an index is negative.
     """
     try:
         count, position = decode_uvarint(payload, 0)
         if count == 0:
             return (0,), payload[position:]
         if count % 2 or count > 2 * _MAX_DEPTH:
-            raise PoisonError("its number of message indexes is negative or too large")
+            raise DecodeError("its number of message indexes is negative or too large")
         indexes = []
         for _ in range(count // 2):
             number, position = decode_uvarint(payload, position)
             if number % 2:
-                raise PoisonError("one of its message indexes is negative")
+                raise DecodeError("one of its message indexes is negative")
             indexes.append(number // 2)
     except (ProtocolError, *SHORT_READ) as error:
-        raise PoisonError("it ends within its message indexes") from error
+        raise DecodeError("it ends within its message indexes") from error
     return tuple(indexes), payload[position:]

@@ -1,4 +1,4 @@
-"""Random Arrow types, and random JSON documents of them: also written in unusual ways, with misfits, and damaged."""
+"""Random Arrow types, and random JSON documents of them: also written in unusual ways, with values of other types, and damaged."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class JsonSamples:
             return pa.map_(pa.string(), self._type(depth + 1))
         return self.random.choice(SCALARS)
 
-    def document(self, column_type: pa.DataType, misfits: float = 0.0) -> bytes:
-        return self._text(column_type, misfits, top=True).encode()
+    def document(self, column_type: pa.DataType, share_wrong: float = 0.0) -> bytes:
+        return self._text(column_type, share_wrong, top=True).encode()
 
     def flat(self, column_type: pa.DataType) -> bytes:
         """A document of scalars as most producers write it: members in one order, some left out, no white space, no escapes, times
@@ -91,13 +91,15 @@ class JsonSamples:
         clock = f"{rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02}.{rng.randrange(10**6):06}"
         return f'"{day}T{clock}{"Z" if wanted.tz else ""}"'
 
-    def _text(self, wanted: pa.DataType, misfits: float, *, top: bool = False) -> str:
-        if not top and self.random.random() < misfits:
+    def _text(self, wanted: pa.DataType, share_wrong: float, *, top: bool = False) -> str:
+        if not top and self.random.random() < share_wrong:
             return self.random.choice(MISFITS)
         if not top and self.random.random() < 0.1:
             return "null"
         if pa.types.is_struct(wanted):
-            fields = [(field.name, self._text(field.type, misfits)) for field in wanted if self.random.random() < 0.9]
+            fields = [
+                (field.name, self._text(field.type, share_wrong)) for field in wanted if self.random.random() < 0.9
+            ]
             if self.random.random() < 0.2:
                 fields.append(
                     ("skipped", self.random.choice(('{"id":[{"a":null}]}', "[1,{}]", '"}{"', "null", "1.50")))
@@ -106,10 +108,14 @@ class JsonSamples:
             space = self.random.choice(("", "", "", " ", "\n  "))
             return "{" + ",".join(f"{space}{self._key(name)}:{space}{value}" for name, value in fields) + space + "}"
         if pa.types.is_list(wanted):
-            return "[" + ",".join(self._text(wanted.value_type, misfits) for _ in range(self.random.randrange(4))) + "]"
+            return (
+                "["
+                + ",".join(self._text(wanted.value_type, share_wrong) for _ in range(self.random.randrange(4)))
+                + "]"
+            )
         if pa.types.is_map(wanted):
             keys = self.random.sample(["a", "b", "", "é", 'k"'], self.random.randrange(4))
-            return "{" + ",".join(f"{self._key(key)}:{self._text(wanted.item_type, misfits)}" for key in keys) + "}"
+            return "{" + ",".join(f"{self._key(key)}:{self._text(wanted.item_type, share_wrong)}" for key in keys) + "}"
         return self._scalar(wanted)
 
     def _key(self, name: str) -> str:

@@ -15,7 +15,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.errors import MisfitError, SchemaError
+from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.values.avro.column_writer import ColumnWriter
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, parse
 from pykafka_wire.values.avro.types import arrow_type, column_branches, member_name, widest
@@ -52,8 +52,8 @@ def without_times(schema: Any) -> Any:
     return {name: without_times(each) for name, each in schema.items() if is_kept or name != "logicalType"}
 
 
-def misfits(schema: Any, column: Any) -> dict[int, str]:
-    with pytest.raises(MisfitError) as error:
+def reasons_of(schema: Any, column: Any) -> dict[int, str]:
+    with pytest.raises(EncodeError) as error:
         writer(schema, column.type).write(column)
     return error.value.reasons
 
@@ -203,7 +203,7 @@ def test_a_decimal_changes_its_scale_where_that_is_exact() -> None:
     wrong = pa.array(
         [Decimal("1.0000"), Decimal("1.0050"), Decimal("2.0000"), Decimal("1000.0000")], pa.decimal128(9, 4)
     )
-    assert misfits(schema, wrong) == {
+    assert reasons_of(schema, wrong) == {
         1: "a number that DECIMAL(5,2) cannot hold exactly",
         3: "a number that DECIMAL(5,2) cannot hold exactly",
     }
@@ -311,7 +311,7 @@ def test_every_row_that_does_not_fit_is_named_with_its_field() -> None:
         {**good, "pieces": [], "state": None},
         good,
     ]
-    assert misfits(RECORD, pa.array(rows, ORDER)) == {
+    assert reasons_of(RECORD, pa.array(rows, ORDER)) == {
         1: "id: null, which the schema does not allow",
         3: "id: a number that 32 bits cannot hold",
         4: "Pieces[].price: a number that 32 bits cannot hold",
@@ -327,7 +327,7 @@ def test_rows_are_counted_over_groups_and_within_nullable_records() -> None:
     good = {"a": {"id": 1, "pieces": [], "state": "NEW"}}
     rows = [None, {"a": None}, good] * 11_000
     rows[-1] = {"a": {"id": 1, "pieces": [{"price": 2**40}], "state": "NEW"}}
-    assert misfits(schema, pa.array(rows, pa.struct([("a", ORDER)]))) == {
+    assert reasons_of(schema, pa.array(rows, pa.struct([("a", ORDER)]))) == {
         32_999: "a.Pieces[].price: a number that 32 bits cannot hold"
     }
 
@@ -352,7 +352,7 @@ def test_rows_are_counted_over_groups_and_within_nullable_records() -> None:
     ],
 )
 def test_what_a_value_does_not_fit(schema: Any, column: Any, reason: str) -> None:
-    assert misfits(schema, column) == {0: reason}
+    assert reasons_of(schema, column) == {0: reason}
 
 
 def not_utf8(n: int) -> Any:
@@ -361,18 +361,18 @@ def not_utf8(n: int) -> Any:
 
 
 def test_text_that_is_not_utf8_is_named_by_its_row() -> None:
-    assert misfits("string", not_utf8(3)) == {1: "text that is not UTF-8"}
+    assert reasons_of("string", not_utf8(3)) == {1: "text that is not UTF-8"}
     texts = not_utf8(3)
     optional = pa.StructArray.from_arrays([texts, pa.array([1, 2, 3])], ["text", "id"])
     schema = record_of("R", text=["null", "string"], id="long")
-    assert misfits(schema, optional) == {1: "text: text that is not UTF-8"}
+    assert reasons_of(schema, optional) == {1: "text: text that is not UTF-8"}
     items = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), texts)
-    assert misfits({"type": "array", "items": "string"}, items) == {0: "[]: text that is not UTF-8"}
+    assert reasons_of({"type": "array", "items": "string"}, items) == {0: "[]: text that is not UTF-8"}
     keys = pa.MapArray.from_arrays(pa.array([0, 1, 3], pa.int32()), texts, pa.array([1, 2, 3]))
-    assert misfits({"type": "map", "values": "long"}, keys) == {1: "key: text that is not UTF-8"}
-    assert misfits({"type": "enum", "name": "E", "symbols": ["a", "b"]}, texts).keys() == {1}
+    assert reasons_of({"type": "map", "values": "long"}, keys) == {1: "key: text that is not UTF-8"}
+    assert reasons_of({"type": "enum", "name": "E", "symbols": ["a", "b"]}, texts).keys() == {1}
     uuids = {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}
-    assert misfits(uuids, texts).keys() == {0, 1, 2}
+    assert reasons_of(uuids, texts).keys() == {0, 1, 2}
     # Bytes under a null are not looked at.
     hidden = pa.Array.from_buffers(pa.string(), 3, [pa.py_buffer(b"\x05"), *texts.buffers()[1:]])
     assert written(["null", "string"], hidden) == [b"\2\2a", None, b"\2\2b"]

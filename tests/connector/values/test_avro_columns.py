@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import conversion_to
 from pykafka_wire.values.avro.column_decoder import decode
 from pykafka_wire.values.avro.plan import Plan
@@ -58,7 +58,7 @@ def one_by_one(written: Any, read: Any, column_type: pa.DataType) -> Callable[[b
     def array_of(value: bytes) -> Any:
         try:
             return pa.array([read_one(value)], column_type)
-        except PoisonError:
+        except DecodeError:
             return None
 
     return array_of
@@ -74,7 +74,7 @@ def by_fastavro(written: Any, read: Any, column_type: pa.DataType) -> Callable[[
         try:
             found = fastavro.schemaless_reader(stream, *schemas)
             if stream.tell() != len(value):
-                raise PoisonError("bytes are left over")
+                raise DecodeError("bytes are left over")
             return pa.array([convert(found)], column_type)
         except Exception as error:  # whatever fastavro raises of such bytes
             return error

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.errors import PoisonError, SchemaError
+from pykafka_wire.errors import DecodeError, SchemaError
 from pykafka_wire.values.avro.schema import parse
 from pykafka_wire.values.avro.types import arrow_type
 from tests.connector.values.avro_samples import Samples
@@ -120,5 +120,5 @@ def test_a_schema_is_parsed_after_those_it_refers_to() -> None:
     assert arrow_type(parse(json.dumps({"type": "array", "items": "shop.Item"}), [inner])) == pa.list_(
         pa.field("element", pa.struct([("f0", pa.int64())]))
     )
-    with pytest.raises(PoisonError, match="its schema is not valid"):
+    with pytest.raises(DecodeError, match="its schema is not valid"):
         parse('{"type": "array", "items": "shop.Item"}')

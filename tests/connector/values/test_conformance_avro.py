@@ -18,7 +18,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.avro.column_decoder import decode
 from pykafka_wire.values.avro.plan import Plan
 from pykafka_wire.values.avro.resolution import resolved
@@ -58,14 +58,14 @@ class Reading:
             self.read = reader or written
             self.type = arrow_type(self.read)
             node = resolved(written, reader)
-        except PoisonError as error:
+        except DecodeError as error:
             self.reason = str(error)
             return
         read_one = reader_of(node, self.type, self.read)
         for payload in case.payloads:
             try:
                 self.by_rows.append([stored(pa.array([read_one(payload)], self.type)[0])])
-            except PoisonError as error:
+            except DecodeError as error:
                 self.by_rows.append(str(error))
         plan = Plan(self.read)
         step = plan.step(node, self.type)

@@ -261,7 +261,7 @@ UNUSUAL = [
 ]
 
 
-def test_misfits_are_refused_and_unusual_forms_are_read_as_from_json_does(spark: Any) -> None:
+def test_values_of_other_types_are_refused_and_unusual_forms_are_read_as_from_json_does(spark: Any) -> None:
     columns = [
         (
             pa.struct([("a", kind), ("row", pa.int64())]),

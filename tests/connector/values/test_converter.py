@@ -1,4 +1,4 @@
-"""The policy for poison, and what fits into which type, on plain JSON: no broker, no registry, no Spark."""
+"""The policy for values that cannot be read, and what fits into which type, on plain JSON: no broker, no registry, no Spark."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_json_fits(column_type: pa.DataType, text: str, expected: Any) -> None:
         (pa.int32(), b"\xff", "not JSON"),
     ],
 )
-def test_what_does_not_fit_is_poison_and_its_reason_holds_no_value(
+def test_what_does_not_fit_is_refused_and_its_reason_holds_no_value(
     column_type: pa.DataType, text: str | bytes, reason: str
 ) -> None:
     ((found),) = decode(column_type, text, on_error="divert")
@@ -150,7 +150,7 @@ REQUIRED = pa.field("item", pa.int64(), nullable=False)
         (pa.map_(pa.string(), REQUIRED), '{"a":1}', ('{"a":1,"b":null}',)),
     ],
 )
-def test_null_in_a_field_that_is_not_null_is_poison(column_type: pa.DataType, good: str, bad: tuple[str, ...]) -> None:
+def test_null_in_a_field_that_is_not_null_is_refused(column_type: pa.DataType, good: str, bad: tuple[str, ...]) -> None:
     first, *rest, last = decode(column_type, good, *bad, None, on_error="divert")
     assert first["value"] is not None
     assert all(row["value"] is None and "NOT NULL" in row["error"] for row in rest)

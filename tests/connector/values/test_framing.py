@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.errors import PoisonError, RegistryError, ValueFormatError
+from pykafka_wire.errors import DecodeError, RegistryError, ValueFormatError
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, Format, read_column
 from pykafka_wire.values.json.format import Json
@@ -129,7 +129,7 @@ class Sizes:
     def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> Sizes:
         assert schema_id is not None
         if schema_id.id == 2:
-            raise PoisonError("unknown schema")
+            raise DecodeError("unknown schema")
         if schema_id.id == 3:
             raise RegistryError("no answer")
         return self
@@ -142,7 +142,7 @@ class Sizes:
 
     def read_one(self, payload: bytes) -> int:
         if payload == b"!bad":
-            raise PoisonError("bad")
+            raise DecodeError("bad")
         if payload == b"!odd":
             return 2**70
         return len(payload)
@@ -253,7 +253,7 @@ def test_values_read_one_by_one_become_columns_before_python_holds_all_of_them()
         def read_one(self, payload: bytes) -> Any:
             nonlocal most
             if not payload:
-                raise PoisonError("empty")
+                raise DecodeError("empty")
             found = _Items([payload[0]])
             read.append(weakref.ref(found))
             most = max(most, sum(each() is not None for each in read))

@@ -307,7 +307,7 @@ PROTO2 = """syntax = "proto2"; message M { required int64 id = 1; optional strin
         (b"\x08\x07\x42\x09\x08\x01\x12\x05\x08\x07\x12\x01\xff", "text in its field M.text is not UTF-8"),
     ],
 )
-def test_proto2_values_that_the_library_lets_pass_are_poison(
+def test_proto2_values_that_the_library_lets_pass_are_refused(
     payload: bytes, reason: str, registry: Registry, answers: dict[str, Any]
 ) -> None:
     answers["/schemas/ids/1"] = schema("PROTOBUF", PROTO2)

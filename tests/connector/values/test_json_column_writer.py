@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.errors import MisfitError, SchemaError
+from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.json.column_writer import ColumnWriter
 from pykafka_wire.values.json.format import Json
@@ -72,7 +72,7 @@ def test_all_control_characters_are_escaped() -> None:
 def test_a_string_that_is_not_utf8_is_named_by_its_row() -> None:
     edges = np.array([0, 1, 2, 3], dtype=np.int32)
     column = pa.Array.from_buffers(pa.string(), 3, [None, pa.py_buffer(edges), pa.py_buffer(b"a\xffb")])
-    with pytest.raises(MisfitError) as refused:
+    with pytest.raises(EncodeError) as refused:
         ColumnWriter(pa.string()).write(column)
     assert refused.value.reasons == {1: "a string that is not UTF-8"}
 

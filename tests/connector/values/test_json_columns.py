@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.json import document_blocks
 from pykafka_wire.values.json.column_reader import JsonReader, json_reader
@@ -34,7 +34,7 @@ def alone(reader: JsonReader, value: bytes) -> Any:
     """What the row by row reader makes of a value, or the exception."""
     try:
         return pa.array([reader.read_one(value)], reader.column_type)[0]
-    except (PoisonError, pa.ArrowException, OverflowError) as error:
+    except (DecodeError, pa.ArrowException, OverflowError) as error:
         return error
 
 
@@ -80,7 +80,7 @@ def test_damaged_documents_are_left_or_read_as_the_row_by_row_reader_reads_them(
         column_type = samples.struct()
         values = []
         for _ in range(samples.random.choice((3, 40, 300))):
-            value = samples.document(column_type, misfits=0.02)
+            value = samples.document(column_type, share_wrong=0.02)
             values.append(samples.damaged(value) if samples.random.random() < 0.05 else value)
         n_read += compare(column_type, values)
     assert n_read > N_TYPES
@@ -215,7 +215,7 @@ def test_few_bytes_that_stand_for_many_fields_are_an_error() -> None:
     values = [b'{"items":[{"f1":1}]}', bomb, b'{"items":[{"f2":1}]}']
     column, left = reader.read_column(Payloads.of(pa.array(values, pa.binary())))
     assert left[1]
-    with pytest.raises(PoisonError, match="more than"):
+    with pytest.raises(DecodeError, match="more than"):
         reader.read_one(bomb)
     assert left[0] or column[0].as_py()["items"][0]["f1"] == 1
 

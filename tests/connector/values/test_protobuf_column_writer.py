@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from pykafka_wire.errors import MisfitError, SchemaError
+from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.values.protobuf.column_writer import ColumnWriter
 from pykafka_wire.values.protobuf.linker import link
 from pykafka_wire.values.protobuf.types import arrow_type
@@ -199,7 +199,7 @@ def test_a_row_that_does_not_fit_is_named_with_its_field(
     whole = pa.struct([("a", pa.int32()), ("x", column_type)]) if "oneof" in fields else pa.struct([("x", column_type)])
     bad = {"a": 1, "x": value} if "oneof" in fields else {"x": value}
     column = pa.array([{"x": None}, None, bad, {"x": None}, bad], whole)
-    with pytest.raises(MisfitError) as raised:
+    with pytest.raises(EncodeError) as raised:
         ColumnWriter(descriptor, whole).write(column)
     assert list(raised.value.reasons) == [2, 4]
     for each in raised.value.reasons.values():
@@ -211,7 +211,7 @@ def test_required_fields_must_be_given() -> None:
     with pytest.raises(SchemaError, match="field a is required in the message M"):
         ColumnWriter(descriptor, pa.struct([("b", pa.int32())]))
     column_type = pa.struct([("a", pa.int32())])
-    with pytest.raises(MisfitError) as raised:
+    with pytest.raises(EncodeError) as raised:
         ColumnWriter(descriptor, column_type).write(pa.array([{"a": 0}, {"a": None}], column_type))
     assert raised.value.reasons == {1: "a: null, and the field is required"}
     assert written(descriptor, [{"a": 0}], column_type) == [b"\x08\x00"]
@@ -278,6 +278,6 @@ def test_other_types_are_written_where_nothing_is_lost() -> None:
 def test_a_string_of_spark_that_is_not_utf8_does_not_fit() -> None:
     column = pa.array([{"x": b"ok"}, {"x": b"\xff"}], pa.struct([("x", pa.binary())]))
     texts = pa.StructArray.from_arrays([column.field(0).view(pa.string())], names=["x"])
-    with pytest.raises(MisfitError) as raised:
+    with pytest.raises(EncodeError) as raised:
         ColumnWriter(message_type("string x = 1;"), texts.type).write(texts)
     assert raised.value.reasons == {1: "x: text that is not UTF-8"}

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from pykafka_wire.errors import PoisonError, SchemaError
+from pykafka_wire.errors import DecodeError, SchemaError
 from pykafka_wire.values.payloads import Payloads
 from pykafka_wire.values.protobuf.column_reader import read_messages
 from pykafka_wire.values.protobuf.lanes import Lanes
@@ -54,10 +54,10 @@ def test_random_messages_have_the_values_of_google_protobuf() -> None:
                 expected = samples.normal(samples.expected(cls, content, wanted))
             except samples.RejectedError as reason:
                 cause = reason.__cause__
-                assert isinstance(found[place], PoisonError), (left[place], content, found[place], cause, where)
+                assert isinstance(found[place], DecodeError), (left[place], content, found[place], cause, where)
                 n_rejected += 1
                 continue
-            assert not isinstance(found[place], PoisonError), (content, found[place], expected, where)
+            assert not isinstance(found[place], DecodeError), (content, found[place], expected, where)
             value = samples.normal(samples.with_dicts(found[place], wanted))
             assert value == expected, (content, left[place], where)
             if is_whole[place] and "group" not in text:
@@ -210,6 +210,6 @@ def read_with_left(descriptor: Any, contents: list[bytes], wanted: pa.DataType) 
         if left[place]:
             try:
                 (found[place],) = pa.array([reader.read_one(content)], wanted).to_pylist()
-            except PoisonError as error:
+            except DecodeError as error:
                 found[place] = error
     return found, left

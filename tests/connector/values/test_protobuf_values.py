@@ -14,7 +14,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message_factory import GetMessageClass
 
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.values import Registry
 from pykafka_wire.values.arrow_conversion import conversion_to
 from pykafka_wire.values.converter import Converter
@@ -164,7 +164,7 @@ def test_random_messages_are_what_the_json_mapping_makes_of_them(registry: Regis
         )
         try:
             expected = pa.array([conversion_to(wanted)(value)], wanted).to_pylist()[0]
-        except (PoisonError, pa.ArrowInvalid, OverflowError):
+        except (DecodeError, pa.ArrowInvalid, OverflowError):
             expected = None
         column = Converter(format=Protobuf(registry=registry), type=wanted, on_error="divert")(
             pa.array([encode_frame(3, b"\0" + content)], pa.binary())

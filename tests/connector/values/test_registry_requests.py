@@ -23,7 +23,7 @@ from confluent_kafka.schema_registry.serde import SchemaId
 from confluent_kafka.serialization import MessageField, SerializationContext
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
-from pykafka_wire.errors import ConnectorError, PoisonError, RegistryError
+from pykafka_wire.errors import ConnectorError, DecodeError, RegistryError
 from pykafka_wire.local.cluster import free_ports
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import read_column
@@ -346,10 +346,10 @@ def test_the_failures_that_are_kept_are_bounded() -> None:
     @partial(cached, max_failures=3)
     def look_up(number: int) -> int:
         asked.append(number)
-        raise PoisonError(f"no {number}")
+        raise DecodeError(f"no {number}")
 
     for number in (1, 2, 3, 3, 2, 1, 4, 4, 1):
-        with pytest.raises(PoisonError, match=f"no {number}"):
+        with pytest.raises(DecodeError, match=f"no {number}"):
             look_up(number)
     assert asked == [1, 2, 3, 4, 1]  # the fourth took the place of all before
 
@@ -411,9 +411,11 @@ def test_protobufs_message_indexes_stand_behind_the_guid(front: RegistryFront) -
     assert read.column.to_pylist() == [{"id": 5}, {"id": 6}] and not read.reasons
 
 
-def test_a_guid_that_the_registry_lacks_is_poison_and_a_registry_without_guids_an_error(front: RegistryFront) -> None:
+def test_a_guid_that_the_registry_lacks_is_a_broken_value_and_a_registry_without_guids_an_error(
+    front: RegistryFront,
+) -> None:
     asking = Registry(front.url)
-    with pytest.raises(PoisonError, match="no such schema"):
+    with pytest.raises(DecodeError, match="no such schema"):
         asking.by_guid(GUID)
     front.answers[""] = Answer(status=404, content=b'{"error_code": 404, "message": "RESTEASY003210: no resource"}')
     with pytest.raises(RegistryError, match=f"does not know schemas by GUID.*{GUID}.*Apicurio"):

@@ -336,10 +336,10 @@ def test_a_message_that_the_schema_lacks_is_an_error_with_those_it_has(registry:
         Protobuf(registry=registry, writer=writer, message="Bill").message_indexes()
 
 
-# --- Poison, and a registry that fails -----------------------------------------------------------------------------------
+# --- Broken values, and a registry that fails ----------------------------------------------------------------------------------
 
 
-def test_what_is_poison_is_reported_row_by_row(
+def test_each_broken_value_is_reported_row_by_row(
     registry: Registry, confluent: SchemaRegistryClient, subject: str
 ) -> None:
     good = avro_id(confluent, subject, 7)
@@ -367,7 +367,7 @@ def test_what_is_poison_is_reported_row_by_row(
         decoded(Avro(registry=registry), ID_TYPE, values)
 
 
-def test_a_field_of_another_type_is_poison_with_its_name(
+def test_a_field_of_another_type_is_an_error_with_its_name(
     registry: Registry, confluent: SchemaRegistryClient, subject: str
 ) -> None:
     column_type = pa.struct([("id", pa.int8())])

@@ -71,7 +71,7 @@ def avro(seed: int) -> int:
 def json_documents(seed: int) -> int:
     samples = JsonSamples(seed, maps=seed % 2 == 1)
     column_type = samples.struct()
-    values = [samples.document(column_type, misfits=0.01) for _ in range(8)]
+    values = [samples.document(column_type, share_wrong=0.01) for _ in range(8)]
     return check(samples.random, Json(), None, column_type, values)
 
 
