@@ -15,6 +15,7 @@ from pykafka_wire.wire.settings import ClientSettings
 from tests.connector.sink import driver_process, tasks_process
 from tests.connector.sink.crash_checks import N_PARTITIONS, TIMEOUT_S, Reader
 from tests.connector.sink.driver_process import Drive
+from tests.connector.sink.drivers import Drivers
 from tests.connector.sink.tasks_query import Query
 
 
@@ -75,6 +76,14 @@ def read() -> Iterator[Callable[[Drive], Reader]]:
     yield begin
     for reader in readers:
         reader.end()
+
+
+@pytest.fixture
+def drivers(tmp_path: Path, java: None) -> Iterator[Drivers]:
+    """Whole Spark drivers; they are killed when the test ends."""
+    running = Drivers(tmp_path)
+    yield running
+    running.close()
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ class Job:
         strike: fields of a Strike, or None; its signal is SIGKILL for all of the driver, SIGSTOP for the commit alone.
         trouble: whether tasks fail, are slow, and lose an executor.
         conf: Spark's own settings, before the JVM starts.
+        source_options: more options of the source, or other values.
     """
 
     master: str
@@ -53,6 +54,7 @@ class Job:
     strike: dict[str, Any] | None = None
     trouble: bool = False
     conf: dict[str, str] = field(default_factory=dict)
+    source_options: dict[str, str] = field(default_factory=dict)
 
     def write(self, path: Path) -> Path:
         path.write_text(json.dumps(asdict(self)))
@@ -187,6 +189,7 @@ def run(job: Job) -> None:
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(job.max_offsets))
         .option("maxRecordsPerPartition", str(job.max_offsets // 4))
+        .options(**job.source_options)
         .load()
         .selectExpr(*job.columns)
     )

@@ -31,13 +31,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 COLUMN = "concat('{prefix}-', partition) AS topic"
 
 
-@pytest.fixture
-def drivers(tmp_path: Path, java: None) -> Iterator[Drivers]:
-    running = Drivers(tmp_path)
-    yield running
-    running.close()
-
-
 def copied(outside: Any, job: Job, targets: list[str], n_partitions: int) -> list[list[bytes]]:
     """What is in the copy, by partition of the source; with a topic column each has a topic of its own.
 
