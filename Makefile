@@ -94,7 +94,7 @@ walkthrough: setup  ## the protocol step by step, on new and old brokers, checke
 
 crash: setup  ## exactly-once writes killed at every request, five times, and whole queries killed
 	$(BIN)/python -m pytest -m long tests/connector/sink/test_crash.py tests/connector/sink/test_tasks_crash.py \
-	  tests/connector/sink/test_crash_spark.py $(PYTEST_ARGS)
+	  tests/connector/sink/test_crash_spark.py tests/connector/sink/test_lost_ends.py $(PYTEST_ARGS)
 
 .PHONY: model
 model: setup  ## the protocol of exactly-once writes through tasks as a model, in every order; minutes
