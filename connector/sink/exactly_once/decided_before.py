@@ -110,7 +110,9 @@ def not_open(cluster: Cluster, tasks: Sequence[DecidedTask]) -> list[DecidedTask
     return [task for task in tasks if task.transaction in closed]
 
 
-def commit_decided(cluster: Cluster, marker: Marker, *, fail_on_unknown: bool = True) -> list[DecidedTask]:
+def commit_decided(
+    cluster: Cluster, marker: Marker, *, fail_on_unknown: bool = True, fail_on_unchecked: bool = True
+) -> list[DecidedTask]:
     """Commit the transactions of a marker's list; those that were aborted instead.
 
     One that an administrator has aborted in a partition is aborted as a whole: nothing of it is visible, and it can be replaced.
@@ -119,9 +121,10 @@ def commit_decided(cluster: Cluster, marker: Marker, *, fail_on_unknown: bool = 
 
     Args:
         fail_on_unknown: else one of which it is unknown how it has ended counts as committed.
+        fail_on_unchecked: else they are committed also where the partitions may not be asked.
 
     Raises:
-        ExactlyOnceError: how one has ended is unknown.
+        ExactlyOnceError: how one has ended, or whether it is open in its partitions, is unknown.
         WireError: a coordinator does not answer.
     """
     handles = [task.transaction for task in marker.pending]
@@ -129,7 +132,9 @@ def commit_decided(cluster: Cluster, marker: Marker, *, fail_on_unknown: bool = 
     deadline = Deadline.after_ms(cluster.settings.default_api_timeout_ms)
     while len(ends) < len(handles):
         left = [task for task in marker.pending if task.transaction not in ends]
-        ends |= _abort_what_is_aborted_in_partitions(cluster, marker, left, fail_on_unknown=fail_on_unknown)
+        ends |= _abort_what_is_aborted_in_partitions(
+            cluster, marker, left, fail_on_unchecked=fail_on_unknown and fail_on_unchecked
+        )
         left_handles = [handle for handle in handles if handle not in ends]
         soon = deadline.at_most_ms(_CHECK_HOLDS_MS + len(left_handles) * _MS_EACH)
         try:
@@ -151,7 +156,7 @@ def commit_decided(cluster: Cluster, marker: Marker, *, fail_on_unknown: bool = 
 
 
 def _abort_what_is_aborted_in_partitions(
-    cluster: Cluster, marker: Marker, tasks: Sequence[DecidedTask], *, fail_on_unknown: bool
+    cluster: Cluster, marker: Marker, tasks: Sequence[DecidedTask], *, fail_on_unchecked: bool
 ) -> dict[TransactionHandle, End]:
     """How those of the transactions have ended that are open for their coordinator, and not in their partitions."""
     try:
@@ -160,8 +165,8 @@ def _abort_what_is_aborted_in_partitions(
         _log.warning("Whether an administrator has aborted a decided transaction is not checked: %s", error)
         return {}
     except BrokerError as error:
-        if not fail_on_unknown:
-            _log.error("failOnMissingMarker=false: decided transactions are committed without a check: %s", error)
+        if not fail_on_unchecked:
+            _log.info("Decided transactions are committed without a look at their partitions: %s", error)
             return {}
         raise ExactlyOnceError(
             f"micro-batch {marker.batch_id} is decided, and it is unknown whether its transactions are still open in their "

@@ -17,6 +17,8 @@ from pykafka_wire.sink.exactly_once.decision import Decision
 from pykafka_wire.sink.exactly_once.open_task import OpenTask, ranges_of
 from pykafka_wire.sink.exactly_once.task_ids import next_task_id
 from pykafka_wire.sink.exactly_once.tasks_commit import abandon
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.connector.sink.tasks_process import write_task
@@ -123,3 +125,50 @@ def test_while_the_driver_writes(brokers: Any, query: Query, visible: Any, monke
     assert query.marker() is None
     assert query.commit_by_driver(task) is Decision.WRITE
     assert visible(query) == [b"a"]
+
+
+def test_without_read_on_the_topic_it_is_not_checked_and_a_restart_in_the_middle_of_an_end_is_refused(
+    guarded_kafka: Any, topic: Any, visible: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, markers = topic(cluster=guarded_kafka), topic(cluster=guarded_kafka)
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    settings = {
+        "bootstrap.servers": guarded_kafka.bootstrap("SASL"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{login} username="alice" password="alice-secret";',
+    }
+    with Cluster(ClientSettings.from_options(settings)) as cluster:
+        query = Query(cluster, guarded_kafka.bootstrap_servers, name)
+        query.options = replace(query.options, marker_topic=markers)
+        prefixed = ["--resource-pattern-type", "prefixed"]
+
+        def allow(*operations: str) -> None:
+            acls = ["--add", "--allow-principal", "User:alice", *operations]
+            guarded_kafka.tool("org.apache.kafka.tools.AclCommand", *acls)
+
+        allow(
+            "--operation",
+            "Write",
+            "--operation",
+            "Describe",
+            "--transactional-id",
+            query.options.transactional_id,
+            *prefixed,
+        )
+        allow("--operation", "Read", "--group", query.options.transactional_id, *prefixed)
+        allow("--operation", "Read", "--topic", markers)  # which its commit needs
+        allow("--operation", "Write", "--topic", name)
+        caplog.set_level(logging.WARNING)
+        assert query.commit(query.task(query.claim(), 0, b"a")) is Decision.WRITE
+        assert "cannot be checked" in caplog.text and "--operation Read --topic" in caplog.text
+        query.decide_and_crash(query.task(query.claim(), 0, b"b", batch_id=1), batch_id=1)
+        second = query.claim()
+        with pytest.raises(
+            ExactlyOnceError, match=r"micro-batch 1 is decided, and it is unknown whether .*needs Read on the topics"
+        ):
+            query.commit(query.task(second, 0, b"b", batch_id=1), batch_id=1)
+        allow("--operation", "Read", "--topic", name)
+        assert query.commit(query.task(query.claim(), 0, b"b", batch_id=1), batch_id=1) is Decision.SKIP
+        assert visible(query) == [b"a", b"b"]
+        assert query.open() == 0

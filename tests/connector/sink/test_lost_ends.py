@@ -11,6 +11,7 @@ import struct
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ N_PARTITIONS, N_RECORDS = 5, 500
 
 
 class LossyProxy:
-    """Forwards to a broker that advertises it. It drops EndTxn of tasks, except those of the first transaction that it sees.
+    """Forwards to a broker that advertises it. It drops the commits of tasks' transactions, except those of the first one that it sees.
 
     Attributes:
         dropped: set when a request was dropped.
@@ -65,22 +66,21 @@ class LossyProxy:
             threading.Thread(target=self._responses, args=(broker, client), daemon=True).start()
 
     def _requests(self, client: socket.socket, broker: socket.socket) -> None:
-        with client, broker, client.makefile("rb") as stream:
+        with suppress(OSError), client, broker, client.makefile("rb") as stream:
             while len(size := stream.read(4)) == 4:
                 request = stream.read(struct.unpack(">i", size)[0])
                 if not self._is_lost(request):
                     broker.sendall(size + request)
 
     def _responses(self, broker: socket.socket, client: socket.socket) -> None:
-        try:
+        with suppress(OSError):
             while data := broker.recv(65_536):
                 client.sendall(data)
-        except OSError:
-            pass  # either side has gone
 
     def _is_lost(self, request: bytes) -> bool:
         (api,) = struct.unpack_from(">h", request)
-        if api != END_TXN or b".task." not in request:
+        # The last two bytes are whether to commit, and no tagged fields: an attempt that fails aborts its own transaction.
+        if api != END_TXN or b".task." not in request or request[-2:] != b"\x01\x00":
             return False
         transaction = request[request.index(b".task.") :]  # its id, producer id and epoch
         with self._lock:
