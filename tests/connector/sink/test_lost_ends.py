@@ -38,7 +38,7 @@ N_PARTITIONS, N_RECORDS = 5, 500
 
 
 class LossyProxy:
-    """Forwards to a broker that advertises it. It drops the commits of tasks' transactions, except those of the first one that it sees.
+    """Forwards to a broker that advertises it. It drops commits of tasks' transactions, except of the first that it sees.
 
     Attributes:
         dropped: set when a request was dropped.
