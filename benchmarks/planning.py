@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 from rig import Rig
 from runs import Contender, Run
 
+from pykafka_wire.columns.source_columns import source_schema
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.source.batch_reader import KafkaBatchReader
-from pykafka_wire.source_columns import source_schema
 
 #: One record of metadata each; a controller takes at most 10,000 in one request.
 _PARTITIONS_PER_TOPIC = 1_000

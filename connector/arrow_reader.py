@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pykafka_wire.arrow_columns import ARROW_TYPES
-from pykafka_wire.column_selection import WHOLE, Selection, column_names, parse_columns, select_type
+from pykafka_wire.columns.arrow_types import ARROW_TYPES
+from pykafka_wire.columns.selection import WHOLE, Selection, column_names, parse_columns, select_type
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options

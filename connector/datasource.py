@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from pykafka_wire.source_columns import SCHEMA_OPTIONS, source_schema
+from pykafka_wire.columns.source_columns import SCHEMA_OPTIONS, source_schema
 from pykafka_wire.worker_pickling import ClassSentToWorkers
 
 if TYPE_CHECKING:

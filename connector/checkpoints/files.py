@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from pykafka_wire.checkpoints.file_systems import open_folder, without_secrets
 from pykafka_wire.errors import OffsetsError
-from pykafka_wire.file_systems import open_folder, without_secrets
 
 
 class LoggedFile(NamedTuple):

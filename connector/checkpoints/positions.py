@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from pykafka_wire.checkpoint_offsets import QueryOffsets
 from pykafka_wire.checkpoints.query_log import MicroBatch, QueryLog
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykafka_wire.checkpoint_offsets import QueryOffsets, is_source_offset
 from pykafka_wire.checkpoints.files import CheckpointFiles
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets, is_source_offset
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.wire.topic_partitions import TopicPartition
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pykafka_wire.checkpoints.reference import parse_reference
-from pykafka_wire.column_selection import WHOLE, parse_columns
+from pykafka_wire.columns.selection import WHOLE, parse_columns
 from pykafka_wire.options.option import (
     Option,
     boolean,

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.logged_once import is_first
 from pykafka_wire.options.definitions import (
     DATABRICKS_SERVICE_CREDENTIAL,
     DATABRICKS_SERVICE_CREDENTIAL_SCOPE,
     TASK_METRICS,
 )
+from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.options.names import MODES, PREFIX, REFUSED_IN_SPARK, SPARKS_OWN, check_names
 from pykafka_wire.options.option import Mode, Option
 from pykafka_wire.task_metrics import StatsdAgent

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from pykafka_wire.checkpoints.reference import CheckpointReference
-from pykafka_wire.column_selection import Selection
+from pykafka_wire.columns.selection import Selection
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options import definitions as options
 from pykafka_wire.options.option import Option

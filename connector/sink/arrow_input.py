@@ -54,7 +54,7 @@ def _concatenate(batches: list[Any]) -> list[Any]:
 def rows_to_arrow(rows: Iterator[Any], schema: StructType, names: Sequence[str]) -> Iterator[Any]:
     """The columns ``names`` of Spark's rows as Arrow batches: Spark 4.0 hands rows to a streaming writer, with timestamps
     as naive datetimes in this process's time zone."""
-    from pykafka_wire.schema import arrow_schema
+    from pykafka_wire.columns.spark_schema import arrow_schema
 
     arrow = arrow_schema(StructType([schema[name] for name in names]))
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
+from pykafka_wire.columns.spark_schema import spark_schema
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.sink import SinkOptions, parse_sink_options
-from pykafka_wire.schema import spark_schema
 from pykafka_wire.sink.encoding import Encoding
 from pykafka_wire.sink.preflight import check_batch_write, check_stream_write
 from pykafka_wire.sink.writer import KafkaBatchWriter, KafkaStreamWriter

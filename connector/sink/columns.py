@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pykafka_wire.errors import SchemaError, WriteError
-from pykafka_wire.logged_once import is_first
+from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.wire.records.arrays import to_arrow, to_numpy
 
 _log = logging.getLogger(__name__)

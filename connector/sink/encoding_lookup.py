@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from pyspark.sql.types import StructType
 
+from pykafka_wire.columns.spark_schema import arrow_schema
 from pykafka_wire.errors import DecodeError, OptionError, RegistryError, SchemaError
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.options.typed_columns import TypedColumn
-from pykafka_wire.schema import arrow_schema
 from pykafka_wire.sink.encoding import Encoding
 from pykafka_wire.values.column_writing import ColumnWriter
 from pykafka_wire.values.converter import column_writer

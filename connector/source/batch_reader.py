@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pykafka_wire.columns.spark_schema import arrow_schema, check_source_schema
 from pykafka_wire.options.source import SourceOptions
-from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
 from pykafka_wire.wire.process_clients import shared_cluster

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-from pykafka_wire.column_selection import Selection, selected_paths
+from pykafka_wire.columns.selection import Selection, selected_paths
+from pykafka_wire.columns.spark_schema import spark_schema
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions, parse_source_options
-from pykafka_wire.schema import spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,11 +6,12 @@ from collections.abc import Collection
 
 from pyspark.sql.types import DataType, StructType
 
-from pykafka_wire.column_selection import WHOLE, check_whole, column_names
+from pykafka_wire.columns.selection import WHOLE, check_whole, column_names
+from pykafka_wire.columns.source_columns import SOURCE_COLUMNS
+from pykafka_wire.columns.spark_schema import arrow_schema, spark_type, typed_source_schema
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.options.source import SchemaOptions
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
-from pykafka_wire.schema import arrow_schema, spark_type, typed_source_schema
 from pykafka_wire.schema_projection import TypesContradictError, describe_missing, missing_fields
 from pykafka_wire.source.reader_schemas import (
     ReaderSchemas,
@@ -19,7 +20,6 @@ from pykafka_wire.source.reader_schemas import (
     read_columns,
     registry_in,
 )
-from pykafka_wire.source_columns import SOURCE_COLUMNS
 from pykafka_wire.values.reader_schema import ReaderSchema
 from pykafka_wire.wire.process_clients import shared_cluster
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from pykafka_wire.checkpoint_offsets import QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions

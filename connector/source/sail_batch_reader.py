@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from pykafka_wire.columns.spark_schema import spark_schema
 from pykafka_wire.options.source import SourceOptions
-from pykafka_wire.schema import spark_schema
 from pykafka_wire.source.batch_reader import KafkaBatchReader
 
 if TYPE_CHECKING:

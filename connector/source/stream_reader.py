@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pykafka_wire.checkpoint_offsets import QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets
+from pykafka_wire.columns.spark_schema import arrow_schema, check_source_schema
 from pykafka_wire.options.source import SourceOptions
-from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.planning.spark_read_limits import AvailableNow, read_limit
 from pykafka_wire.worker_pickling import SentToWorkers

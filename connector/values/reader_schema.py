@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from pykafka_wire.column_selection import WHOLE, Selection, select_type
+from pykafka_wire.columns.selection import WHOLE, Selection, select_type
 from pykafka_wire.errors import ConnectorError, DecodeError, OptionError, SchemaError
 from pykafka_wire.values.converter import Format
 from pykafka_wire.values.ddl import DdlError, arrow_type

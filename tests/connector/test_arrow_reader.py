@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire import read_topic
-from pykafka_wire.column_selection import column_names
+from pykafka_wire.columns.selection import column_names
+from pykafka_wire.columns.spark_schema import arrow_schema, typed_source_schema
 from pykafka_wire.errors import OffsetsError, OptionError, SchemaError
 from pykafka_wire.options.source import parse_schema_options
-from pykafka_wire.schema import arrow_schema, typed_source_schema
 from pykafka_wire.source.dataframe_types import find_source_schema
 from tests.connector.source.typed_topics import COUNTRY, ID, NOTE, PARTS, TypedTopic, record
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pykafka_wire.logged_once import is_first
+from pykafka_wire.options.logged_once import is_first
 
 LOG = """
 import sys
-from pykafka_wire.logged_once import is_first
+from pykafka_wire.options.logged_once import is_first
 for query in sys.argv[1:]:
     for line in ("a", "b", "a"):
         if is_first(query, line):

@@ -22,7 +22,7 @@ from pyspark.errors import ParseException
 from pyspark.sql.types import StructType
 
 from pykafka_wire import PykafkaWireDataSource
-from pykafka_wire.checkpoint_offsets import QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.errors import ConnectorError, DataLossError
 from pykafka_wire.source.progress.group_commits import GroupCommitter
 from pykafka_wire.source.stream_reader import KafkaStreamReader

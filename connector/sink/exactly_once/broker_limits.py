@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from pykafka_wire.logged_once import is_first
+from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.wire.cluster.admin import describe_broker_configs
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError

@@ -29,7 +29,7 @@ from enum import Enum
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pykafka_wire.errors import ExactlyOnceError
-from pykafka_wire.logged_once import is_first
+from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.broker_limits import warn_of_timeout
 from pykafka_wire.sink.exactly_once.claim import Claim

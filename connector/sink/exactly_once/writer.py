@@ -13,7 +13,7 @@ import logging
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pykafka_wire.logged_once import is_first
+from pykafka_wire.options.logged_once import is_first
 from pykafka_wire.options.sink import ExactlyOnceOptions, SinkOptions
 from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
 from pykafka_wire.sink.exactly_once.size_limit import default_max_bytes, missing_result_limit

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from pykafka_wire.checkpoint_offsets import QueryOffsets
 from pykafka_wire.checkpoints.files import StoredFiles
 from pykafka_wire.checkpoints.positions import Position, position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.source import Subscription

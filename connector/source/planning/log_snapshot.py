@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pykafka_wire.checkpoint_offsets import QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.source.planning.trigger_limits import Offsets
 from pykafka_wire.wire.cluster.admin import ListedOffset
 from pykafka_wire.wire.topic_partitions import TopicPartition

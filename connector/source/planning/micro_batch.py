@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pykafka_wire.checkpoint_offsets import DroppedTopic, QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import DroppedTopic, QueryOffsets
 from pykafka_wire.errors import Loss
 from pykafka_wire.source.planning.log_snapshot import ComparedLogs, LogSnapshot, recreated_topics
 from pykafka_wire.source.planning.trigger_limits import Limits, Offsets, apply_limits

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from pykafka_wire.checkpoint_offsets import QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.planning.log_snapshot import ComparedLogs, LogSnapshot, compare_logs, known_offsets
 from pykafka_wire.source.planning.offset_lookups import (

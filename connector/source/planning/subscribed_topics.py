@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pykafka_wire.checkpoint_offsets import QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.options.source import Subscription
 from pykafka_wire.source.planning.offset_lookups import find_topics
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pykafka_wire.checkpoint_offsets import QueryOffsets, nest_by_topic
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets, nest_by_topic
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.planning.log_snapshot import LogSnapshot

@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import NoReturn
 
-from pykafka_wire.checkpoint_offsets import QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError
 from pykafka_wire.wire.groups.heartbeat import HeartbeatThread

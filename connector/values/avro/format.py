@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
-from pykafka_wire.column_selection import WHOLE, Selection
+from pykafka_wire.columns.selection import WHOLE, Selection
 from pykafka_wire.errors import DecodeError, OptionError
 from pykafka_wire.values.avro.column_decoder import decode
 from pykafka_wire.values.avro.defaults import encode_long

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from pykafka_wire.column_selection import WHOLE, Selection
+from pykafka_wire.columns.selection import WHOLE, Selection
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of
 

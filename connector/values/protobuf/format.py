@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
-from pykafka_wire.column_selection import WHOLE, Selection
+from pykafka_wire.columns.selection import WHOLE, Selection
 from pykafka_wire.errors import DecodeError, RegistryError
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.protobuf.message_reader import MessageReader, message_reader

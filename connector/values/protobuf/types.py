@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pykafka_wire.column_selection import WHOLE, Selection
+from pykafka_wire.columns.selection import WHOLE, Selection
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.values.protobuf.json_mapping import is_map
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.checkpoint_offsets import nest_by_topic
 from pykafka_wire.checkpoints.files import StoredFiles
 from pykafka_wire.checkpoints.positions import Position, position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
+from pykafka_wire.checkpoints.query_offsets import nest_by_topic
 from pykafka_wire.checkpoints.reference import parse_reference
 from pykafka_wire.errors import OffsetsError
 from tests.connector.written_checkpoint import PLANNED_MS, ours, write_checkpoint

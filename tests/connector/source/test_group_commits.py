@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as Place
 
-from pykafka_wire.checkpoint_offsets import QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets
 from pykafka_wire.source.progress.group_commits import GroupCommitter
 from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster.cluster import Cluster

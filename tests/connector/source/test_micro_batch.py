@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.checkpoint_offsets import DroppedTopic, QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import DroppedTopic, QueryOffsets
 from pykafka_wire.errors import Loss
 from pykafka_wire.source.planning import micro_batch
 from pykafka_wire.source.planning.log_snapshot import LogSnapshot, compare_logs, known_offsets

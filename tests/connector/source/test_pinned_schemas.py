@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pykafka_wire import PykafkaWireDataSource
+from pykafka_wire.columns.spark_schema import spark_type
 from pykafka_wire.errors import OptionError, SchemaError
 from pykafka_wire.options.source import parse_source_options
-from pykafka_wire.schema import spark_type
 from pykafka_wire.source.pinned_schemas import PinnedSchemas
 from pykafka_wire.values.ddl import arrow_type
 from tests.connector.parsed_options import ORDERS

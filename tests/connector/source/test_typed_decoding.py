@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire import PykafkaWireDataSource
-from pykafka_wire.column_selection import column_names
+from pykafka_wire.columns.selection import column_names
+from pykafka_wire.columns.spark_schema import arrow_schema, typed_source_schema
 from pykafka_wire.errors import OptionError, ValueFormatError
 from pykafka_wire.options.typed_columns import TypedColumns
-from pykafka_wire.schema import arrow_schema, typed_source_schema
 from pykafka_wire.source.dataframe_types import column_type
 from pykafka_wire.source.reader_schemas import find_reader_schemas, for_tasks
 from pykafka_wire.source.task_reader import record_batches

@@ -1,7 +1,7 @@
 """The columns of a read, with their types in Spark's words.
 
 Columns and types equal those of ``spark-sql-kafka-0-10``, so that a query moves from one to the other unchanged. Their Arrow types
-are in :mod:`~pykafka_wire.arrow_columns`: this module imports nothing, because Spark asks a new process for the schema.
+are in :mod:`~pykafka_wire.columns.arrow_types`: this module imports nothing, because Spark asks a new process for the schema.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pykafka_wire.arrow_columns import ARROW_TYPES
+from pykafka_wire.columns.arrow_types import ARROW_TYPES
+from pykafka_wire.columns.source_columns import SOURCE_COLUMNS, source_schema
+from pykafka_wire.columns.spark_schema import arrow_schema, check_source_schema
 from pykafka_wire.errors import SchemaError
-from pykafka_wire.schema import arrow_schema, check_source_schema
 from pykafka_wire.source.task_reader import decoded_columns
-from pykafka_wire.source_columns import SOURCE_COLUMNS, source_schema
 from pykafka_wire.wire.records.decode import Columns
 
 #: As "Structured Streaming + Kafka Integration Guide" documents them.

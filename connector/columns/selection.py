@@ -12,8 +12,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from pykafka_wire.columns.source_columns import SOURCE_COLUMNS
 from pykafka_wire.errors import OptionError, SchemaError
-from pykafka_wire.source_columns import SOURCE_COLUMNS
 
 #: Columns by name in their order, each with its selected fields; without any, it is selected whole.
 Selection = dict[str, "Selection"]

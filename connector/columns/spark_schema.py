@@ -1,7 +1,7 @@
 """A DataFrame's schema: the source's columns in Spark's types, and how Spark's schema and Arrow's agree on them.
 
 ``key`` and ``value`` may have a type of their own (``valueFormat``), and ``keyError`` and ``valueError`` beside them
-(``onValueError=divert``). The columns themselves are :mod:`~pykafka_wire.source_columns`'s.
+(``onValueError=divert``). The columns themselves are :mod:`~pykafka_wire.columns.source_columns`'s.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
-from pykafka_wire.arrow_columns import ARROW_TYPES
+from pykafka_wire.columns.arrow_types import ARROW_TYPES
+from pykafka_wire.columns.source_columns import SOURCE_COLUMNS, source_schema
 from pykafka_wire.errors import SchemaError
-from pykafka_wire.source_columns import SOURCE_COLUMNS, source_schema
 
 #: Columns in which a record may have null.
 _NULLABLE_COLUMNS: Final = frozenset({"key", "value", "headers"})

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.fs
 import pytest
 
+from pykafka_wire.checkpoints.file_systems import open_folder, without_secrets
 from pykafka_wire.errors import OptionError
-from pykafka_wire.file_systems import open_folder, without_secrets
 
 
 @pytest.mark.parametrize(

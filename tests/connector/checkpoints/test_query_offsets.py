@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykafka_wire.checkpoint_offsets import DroppedTopic, QueryOffsets, decode_uuid, nest_by_topic
+from pykafka_wire.checkpoints.query_offsets import DroppedTopic, QueryOffsets, decode_uuid, nest_by_topic
 from pykafka_wire.errors import OffsetsError
 from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 
 topics = st.text(alphabet="abcdefghijklmnopqrstuvwxyzABC0123456789._-", min_size=1, max_size=12)
 topic_partitions = st.builds(TopicPartition, topics, st.integers(0, 2**31 - 1))
