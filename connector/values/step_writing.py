@@ -1,7 +1,7 @@
 """Columns written by steps, all rows together: what is the same for every format.
 
-A step takes a pa.Array and returns pieces (:mod:`~pykafka_wire.wire.records.pieces`). It never raises for a value: an element that
-does not fit is reported to :class:`EncodeErrors` and gets bytes that mean nothing.
+A step takes a pa.Array and returns segments (:mod:`~pykafka_wire.wire.records.row_segments`). It never raises for a value: an
+element that does not fit is reported to :class:`EncodeErrors` and gets bytes that mean nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.wire.records.arrays import to_arrow, validity
-from pykafka_wire.wire.records.pieces import Ints, Piece, constant, expanded, joined
+from pykafka_wire.wire.records.row_segments import Ints, RowSegment, constant, expanded, join_segments
 
 #: Rows that are written at once. The calls for one group of rows take 0.6 ms in all, so that fewer rows are slower.
 _ROWS_AT_ONCE: Final = 32_768
@@ -64,7 +64,7 @@ class EncodeErrors:
 class Step(Protocol):
     """Writes values of one schema."""
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]: ...
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]: ...
 
 
 class StepWriter:
@@ -111,7 +111,7 @@ class StepWriter:
         return pa.Array.from_buffers(pa.binary(), len(column), [bitmap, bounds, data])
 
     def _joined(self, column: Any, errors: EncodeErrors) -> Any:
-        return joined([*constant(self._prefix, len(column)), *self._step.write(column, errors)], len(column))
+        return join_segments([*constant(self._prefix, len(column)), *self._step.write(column, errors)], len(column))
 
 
 def refuse(problems: Sequence[str], column: pa.DataType, format_name: str) -> None:

@@ -1,5 +1,5 @@
 """Columns to record batches, magic 2: NumPy encodes all varints at once, and Arrow joins them with keys and
-values (:mod:`~pykafka_wire.wire.records.pieces`).
+values (:mod:`~pykafka_wire.wire.records.row_segments`).
 
 Owns the layout of records and the division of rows into batches. It knows no brokers; producer fields are not set (-1) until
 :func:`~pykafka_wire.wire.records.batches.stamp_producer` writes them. https://kafka.apache.org/documentation/#record
@@ -20,7 +20,7 @@ from pykafka_wire.wire.records import batches
 from pykafka_wire.wire.records.arrays import to_numpy, validity
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.compression import Codec, compressor
-from pykafka_wire.wire.records.pieces import Octets, Piece, constant, joined, varints
+from pykafka_wire.wire.records.row_segments import BytesSegment, RowSegment, constant, join_segments, varints
 from pykafka_wire.wire.records.varints import Ints, n_varint_bytes, zigzag
 
 __all__ = ["EncodedBatch", "encode_batches", "encode_parts"]
@@ -225,7 +225,7 @@ def _encode_records(
     n_bytes = content + 1
     for word in (*timestamp_delta, *offset_delta, *key_length, *value_length):
         n_bytes += word.sizes
-    pieces: list[Piece] = [
+    segments: list[RowSegment] = [
         *varints(n_bytes),
         *constant(_NO_ATTRIBUTES, n),
         *timestamp_delta,
@@ -233,12 +233,12 @@ def _encode_records(
         *key_length,
     ]
     if key is not None:
-        pieces.append(Octets(key))
-    pieces += value_length
+        segments.append(BytesSegment(key))
+    segments += value_length
     if value is not None:
-        pieces.append(Octets(value))
-    pieces += constant(_NO_HEADERS, n) if header_bytes is None else [Octets(header_bytes)]
-    return joined(pieces, n)
+        segments.append(BytesSegment(value))
+    segments += constant(_NO_HEADERS, n) if header_bytes is None else [BytesSegment(header_bytes)]
+    return join_segments(segments, n)
 
 
 def _batch(
@@ -276,7 +276,9 @@ def _encode_headers(headers: Any) -> Any:
         raise ValueError("a header has a null key")
     n_entries = len(entries)
     key_size, value_size = _sizes(keys, n_entries), _sizes(values, n_entries)
-    encoded = joined([*varints(key_size), Octets(keys), *varints(value_size), Octets(values)], n_entries)
+    encoded = join_segments(
+        [*varints(key_size), BytesSegment(keys), *varints(value_size), BytesSegment(values)], n_entries
+    )
     # A row's entries are adjacent, so the boundaries of rows are boundaries of entries.
     entry_offsets = np.zeros(n_entries + 1, dtype=np.int64)
     np.cumsum(_sizes(encoded, n_entries), out=entry_offsets[1:])
@@ -284,7 +286,7 @@ def _encode_headers(headers: Any) -> Any:
     np.cumsum(counts, out=row_entries[1:])
     row_offsets = entry_offsets[row_entries].astype(np.int32)
     rows = pa.Array.from_buffers(pa.binary(), n_rows, [None, pa.py_buffer(row_offsets), pa.py_buffer(_data(encoded))])
-    return joined([*varints(counts), Octets(rows)], n_rows)
+    return join_segments([*varints(counts), BytesSegment(rows)], n_rows)
 
 
 def _as_binary(array: Any) -> Any:

@@ -24,7 +24,7 @@ from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
-from pykafka_wire.wire.records.pieces import Octets, byte_lengths, counts, joined
+from pykafka_wire.wire.records.row_segments import BytesSegment, byte_lengths, counts, join_segments
 
 if TYPE_CHECKING:
     from pykafka_wire.values.avro.column_writer import ColumnWriter
@@ -116,7 +116,7 @@ class _Reader:
 def _with_lengths(payloads: Payloads) -> Payloads:
     """Values of the type bytes with their lengths before them, as Avro's specification has them."""
     values = payloads.array()
-    return Payloads.of(joined([*counts(byte_lengths(values)), Octets(values)], len(values)))
+    return Payloads.of(join_segments([*counts(byte_lengths(values)), BytesSegment(values)], len(values)))
 
 
 @cached

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pykafka_wire.values.avro.lanes import Lanes
 from pykafka_wire.values.payloads import Flags, Ints, are_utf8
 from pykafka_wire.wire.records.arrays import to_arrow
-from pykafka_wire.wire.records.pieces import byte_lengths
+from pykafka_wire.wire.records.row_segments import byte_lengths
 
 _MIN_LONG: Final = -(1 << 63)
 _MAX_LONG: Final = (1 << 63) - 1

@@ -1,8 +1,8 @@
 """The steps of writing one column: each writes the values of one schema out of one Arrow type, for all elements together.
 
-A step takes a pa.Array and returns pieces (:mod:`~pykafka_wire.wire.records.pieces`). It never raises for a value: an element that
-does not fit is reported to :class:`EncodeErrors` and gets bytes that mean nothing. Nulls are judged by :class:`Required` and
-:class:`Optional` alone; what a step returns for them means nothing.
+A step takes a pa.Array and returns segments (:mod:`~pykafka_wire.wire.records.row_segments`). It never raises for a value: an
+element that does not fit is reported to :class:`EncodeErrors` and gets bytes that mean nothing. Nulls are judged by
+:class:`Required` and :class:`Optional` alone; what a step returns for them means nothing.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import pyarrow.compute as pc
 from pykafka_wire.values.payloads import are_utf8
 from pykafka_wire.values.step_writing import EncodeErrors, binary, fixed_width, rescaled
 from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
-from pykafka_wire.wire.records.pieces import (
+from pykafka_wire.wire.records.row_segments import (
+    BytesSegment,
     Ints,
-    Octets,
-    Piece,
-    Word,
+    RowSegment,
+    WordSegment,
     bounds,
     byte_lengths,
+    bytes_segment,
     constant,
     counts,
     expanded,
-    joined,
+    join_segments,
     masked,
-    octets,
     varints,
 )
 
@@ -45,7 +45,7 @@ class Step(Protocol):
 
     is_flat: ClassVar[bool]
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]: ...
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Required:
     branch: bytes = b""
     is_flat: ClassVar[bool] = False
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         if column.null_count:
             errors.add(np.flatnonzero(~validity(column)), self.path, "null, which the schema does not allow")
         return constant(self.branch, len(column)) + self.step.write(column, errors)
@@ -72,7 +72,7 @@ class Optional:
     null_branch: int
     is_flat: ClassVar[bool] = False
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         n = len(column)
         if not column.null_count:
             return [*varints(np.full(n, self.branch, dtype=np.int64)), *self.step.write(column, errors)]
@@ -81,14 +81,14 @@ class Optional:
         index = np.flatnonzero(present)
         if self.step.is_flat:
             inner = EncodeErrors()
-            pieces = self.step.write(column, inner)
+            segments = self.step.write(column, inner)
             for row, reason in inner.reasons.items():
                 if present[row]:
                     errors.add(np.array([row]), "", reason)
-            return branches + [masked(piece, present) for piece in pieces]
+            return branches + [masked(segment, present) for segment in segments]
         kept = column.take(to_arrow(index))
-        pieces = self.step.write(kept, errors.inside(lambda elements: index[elements]))
-        return [*branches, expanded(joined(pieces, len(kept)), present)]
+        segments = self.step.write(kept, errors.inside(lambda elements: index[elements]))
+        return [*branches, expanded(join_segments(segments, len(kept)), present)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Absent:
     content: bytes = b""
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         return [*constant(self.content, len(column))]
 
 
@@ -106,11 +106,11 @@ class Absent:
 class Boolean:
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         n = len(column)
         bits = np.frombuffer(column.buffers()[1] or b"", dtype=np.uint8)
         flags = np.unpackbits(bits, bitorder="little", count=column.offset + n)[column.offset :]
-        return [Word(flags.astype(np.uint64), 1, 1)]
+        return [WordSegment(flags.astype(np.uint64), 1, 1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ class Integer:
     divide: int = 1
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         numbers = fixed_width(column, self.dtype).astype(np.int64)
         if self.divide != 1:
             numbers = numbers // self.divide
@@ -153,11 +153,11 @@ class Floating:
     is_double: bool
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         numbers = fixed_width(column, self.dtype)
         if self.is_double:
-            return [Word(numbers.astype("<f8").view(np.uint64), 8, 8)]
-        return [Word(numbers.astype("<f4").view(np.uint32).astype(np.uint64), 4, 4)]
+            return [WordSegment(numbers.astype("<f8").view(np.uint64), 8, 8)]
+        return [WordSegment(numbers.astype("<f4").view(np.uint32).astype(np.uint64), 4, 4)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,10 +168,10 @@ class Text:
     has_length: bool = True
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         _check_text(column, self.path, errors)
         array = binary(column)
-        return [*(counts(byte_lengths(array)) if self.has_length else ()), Octets(array)]
+        return [*(counts(byte_lengths(array)) if self.has_length else ()), BytesSegment(array)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,12 +180,12 @@ class Fixed:
     size: int
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         array = binary(column)
         wrong = (byte_lengths(array) != self.size) & validity(array)
         if wrong.any():
             errors.add(np.flatnonzero(wrong), self.path, f"not {self.size} bytes, the size of the schema's fixed")
-        return [Octets(array)]
+        return [BytesSegment(array)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +195,7 @@ class Uuid:
     path: str
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         found: list[bytes] = []
         for row, text in enumerate(binary(column).to_pylist()):
             try:
@@ -203,7 +203,7 @@ class Uuid:
             except ValueError:
                 errors.add(np.array([row]), self.path, "text that is not a uuid")
                 found.append(b"")
-        return [Octets(binary_array(found))]
+        return [BytesSegment(binary_array(found))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +218,7 @@ class Enum:
     symbols: Any
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         indexes = pc.index_in(column.cast(pa.string()), value_set=self.symbols)
         unknown = ~validity(indexes) & validity(column)
         if unknown.any():
@@ -242,7 +242,7 @@ class DecimalNumber:
     has_length: bool = True
     is_flat: ClassVar[bool] = True
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         if column.type != self.type:
             column, wrong = rescaled(column, self.type)
             if len(wrong):
@@ -251,21 +251,21 @@ class DecimalNumber:
         halves = np.frombuffer(column.buffers()[1] or b"", dtype="<u8")[2 * column.offset :][: 2 * len(column)]
         low, high = halves[0::2].copy(), halves[1::2].copy()
         sign = (high.view(np.int64) >> 63).view(np.uint64)
-        pieces: list[Piece] = []
+        segments: list[RowSegment] = []
         if self.size is None:
             sizes = _n_bytes(low ^ sign, high ^ sign)
-            pieces += varints(sizes) if self.has_length else ()
+            segments += varints(sizes) if self.has_length else ()
         else:
             for first in range(0, self.size - 16, 8):
                 n_bytes = min(8, self.size - 16 - first)
-                pieces.append(Word(sign >> np.uint64(64 - 8 * n_bytes), n_bytes, n_bytes))
+                segments.append(WordSegment(sign >> np.uint64(64 - 8 * n_bytes), n_bytes, n_bytes))
             sizes = np.full(len(column), min(self.size, 16), dtype=np.int64)
         n_high = np.maximum(sizes - 8, 0)
         if int(n_high.max(initial=0)):
-            pieces.append(Word(_big_endian(high, n_high), n_high, 8))
+            segments.append(WordSegment(_big_endian(high, n_high), n_high, 8))
         n_low = np.minimum(sizes, 8)
-        pieces.append(Word(_big_endian(low, n_low), n_low, 8))
-        return pieces
+        segments.append(WordSegment(_big_endian(low, n_low), n_low, 8))
+        return segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,11 +275,11 @@ class Record:
     fields: Sequence[tuple[Step, int]]
     is_flat: ClassVar[bool] = False
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
-        pieces: list[Piece] = []
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
+        segments: list[RowSegment] = []
         for step, place in self.fields:
-            pieces += step.write(column if place < 0 else column.field(place), errors)
-        return pieces
+            segments += step.write(column if place < 0 else column.field(place), errors)
+        return segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,21 +294,21 @@ class Items:
     key: Step | None = None
     is_flat: ClassVar[bool] = False
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         edges = fixed_width(column.offsets, str(column.offsets.type)).astype(np.int64)
         first, n_items = int(edges[0]), int(edges[-1] - edges[0])
         starts = edges - first
         inner = errors.inside(lambda elements: starts.searchsorted(elements, side="right") - 1)
-        pieces: list[Piece] = []
+        segments: list[RowSegment] = []
         if self.key is None:
-            pieces += self.item.write(column.values.slice(first, n_items), inner)
+            segments += self.item.write(column.values.slice(first, n_items), inner)
         else:
-            pieces += self.key.write(column.keys.slice(first, n_items), inner)
-            pieces += self.item.write(column.items.slice(first, n_items), inner)
-        items = joined(pieces, n_items)
+            segments += self.key.write(column.keys.slice(first, n_items), inner)
+            segments += self.item.write(column.items.slice(first, n_items), inner)
+        items = join_segments(segments, n_items)
         n_each = np.diff(edges)
-        end = Word(np.zeros(len(n_each), dtype=np.uint64), (n_each > 0).astype(np.int64), 1)
-        return [*counts(n_each), octets(bounds(items)[starts], items.buffers()[2] or b""), end]
+        end = WordSegment(np.zeros(len(n_each), dtype=np.uint64), (n_each > 0).astype(np.int64), 1)
+        return [*counts(n_each), bytes_segment(bounds(items)[starts], items.buffers()[2] or b""), end]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,10 +325,10 @@ class Members:
     null_branch: int | None
     is_flat: ClassVar[bool] = False
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         free = validity(column)
         chosen = np.full(len(column), self.null_branch or 0, dtype=np.int64)
-        pieces: list[Piece] = []
+        segments: list[RowSegment] = []
         for place, (step, branch) in enumerate(self.branches):
             values = column.field(place)
             here = free & validity(values)
@@ -337,10 +337,12 @@ class Members:
             index = np.flatnonzero(here)
             if len(index):
                 inner = errors.inside(index.__getitem__)
-                pieces.append(expanded(joined(step.write(values.take(to_arrow(index)), inner), len(index)), here))
+                segments.append(
+                    expanded(join_segments(step.write(values.take(to_arrow(index)), inner), len(index)), here)
+                )
         if self.null_branch is None and free.any():
             errors.add(np.flatnonzero(free), self.path, "null, which the schema's union does not have")
-        return varints(chosen) + pieces
+        return varints(chosen) + segments
 
 
 def _check_text(column: Any, path: str, errors: EncodeErrors) -> None:

@@ -20,7 +20,7 @@ from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.step_writing import sql_name
 from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow, validity
-from pykafka_wire.wire.records.pieces import bounds, byte_lengths
+from pykafka_wire.wire.records.row_segments import bounds, byte_lengths
 
 #: Rows that are written at once, chosen so that their columns fit the cache.
 _ROWS_AT_ONCE: Final = 16_384

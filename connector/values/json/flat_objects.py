@@ -26,7 +26,7 @@ from pykafka_wire.values.json.document_blocks import is_utf8
 from pykafka_wire.values.payloads import Flags, Ints, Payloads
 from pykafka_wire.values.spread import spread
 from pykafka_wire.wire.records.arrays import to_arrow
-from pykafka_wire.wire.records.pieces import bounds
+from pykafka_wire.wire.records.row_segments import bounds
 
 _Octets = npt.NDArray[np.uint8]
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pykafka_wire.values.protobuf.field_scan import FIXED32, FIXED64, LENGTH, VARINT
 from pykafka_wire.values.protobuf.lanes import Data, Flags, Ints, Words
 from pykafka_wire.wire.records.arrays import binary_array, to_arrow
-from pykafka_wire.wire.records.pieces import bounds
+from pykafka_wire.wire.records.row_segments import bounds
 
 #: Numbers of an enum that are looked up by a table: nearly all.
 _MAX_TABLE: Final = 1 << 12

@@ -19,18 +19,18 @@ from pykafka_wire.values.protobuf.field_scan import GROUP, LENGTH
 from pykafka_wire.values.protobuf.write_scalars import Value
 from pykafka_wire.values.step_writing import EncodeErrors, fixed_width
 from pykafka_wire.wire.records.arrays import to_arrow, validity
-from pykafka_wire.wire.records.pieces import (
+from pykafka_wire.wire.records.row_segments import (
+    BytesSegment,
     Flags,
     Ints,
-    Octets,
-    Piece,
+    RowSegment,
     bounds,
     byte_lengths,
+    bytes_segment,
     constant,
     expanded,
-    joined,
+    join_segments,
     masked,
-    octets,
     unsigned_varints,
 )
 
@@ -39,7 +39,7 @@ class Content(ABC):
     """Writes the content of messages: their bytes without a tag and a length."""
 
     @abstractmethod
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         """``column`` has no nulls."""
 
 
@@ -55,16 +55,16 @@ class Message(Content):
     fields: Sequence[tuple[FieldStep, int]]
     oneofs: Sequence[tuple[str, Sequence[int]]] = ()
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
-        pieces: list[Piece] = []
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
+        segments: list[RowSegment] = []
         for step, place in self.fields:
-            pieces += step.write(column.field(place), errors)
+            segments += step.write(column.field(place), errors)
         for path, places in self.oneofs:
             n_set = sum(validity(column.field(place)).astype(np.int64) for place in places)
             several = np.flatnonzero(n_set > 1)
             if len(several):
                 errors.add(several, path, "several members of one oneof are set")
-        return pieces
+        return segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Wrapper(Content):
 
     field: FieldStep
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         return self.field.write(column, errors)
 
 
@@ -94,7 +94,7 @@ class Time(Content):
     most: int
     is_signed: bool
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         units = fixed_width(column, "int64")
         seconds, rest = np.divmod(units, self.per_second)
         if self.is_signed:
@@ -121,7 +121,7 @@ class JsonText(Content):
     path: str
     name: str
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         from google.protobuf import json_format, struct_pb2
 
         cls: Any = getattr(struct_pb2, self.name)
@@ -141,7 +141,7 @@ class JsonText(Content):
                 found.append(b"")
         edges = np.zeros(len(found) + 1, dtype=np.int64)
         np.cumsum([len(each) for each in found], out=edges[1:])
-        return [octets(edges, b"".join(found))]
+        return [bytes_segment(edges, b"".join(found))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,20 +153,20 @@ class Nested(Value):
     wire_type: int = LENGTH
     is_flat: ClassVar[bool] = False
 
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
         n = len(column)
-        pieces, is_set = self.content.write(column, errors), np.ones(n, dtype=np.bool_)
+        segments, is_set = self.content.write(column, errors), np.ones(n, dtype=np.bool_)
         if self.wire_type == GROUP:
-            return [*pieces, *constant(self.end, n)], is_set
-        whole = joined(pieces, n)
-        return [*unsigned_varints(byte_lengths(whole).view(np.uint64)), Octets(whole)], is_set
+            return [*segments, *constant(self.end, n)], is_set
+        whole = join_segments(segments, n)
+        return [*unsigned_varints(byte_lengths(whole).view(np.uint64)), BytesSegment(whole)], is_set
 
 
 class FieldStep(ABC):
     """Writes a field with its tags, for messages of which each is there."""
 
     @abstractmethod
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]: ...
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +184,7 @@ class Single(FieldStep):
     has_presence: bool
     is_required: bool = False
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         n = len(column)
         head = constant(tag(self.number, self.value.wire_type), n)
         present = validity(column)
@@ -193,18 +193,20 @@ class Single(FieldStep):
         if not self.value.is_flat and column.null_count:
             index = np.flatnonzero(present)
             kept = column.take(to_arrow(index))
-            pieces, _ = self.value.write(kept, errors.inside(index.__getitem__))
+            segments, _ = self.value.write(kept, errors.inside(index.__getitem__))
             return [
                 expanded(
-                    joined([*constant(tag(self.number, self.value.wire_type), len(index)), *pieces], len(index)),
+                    join_segments(
+                        [*constant(tag(self.number, self.value.wire_type), len(index)), *segments], len(index)
+                    ),
                     present,
                 )
             ]
-        pieces, is_set = self.value.write(column, errors)
+        segments, is_set = self.value.write(column, errors)
         if not self.has_presence:
             present = present & is_set
-        pieces = [*head, *pieces]
-        return pieces if present.all() else [masked(piece, present) for piece in pieces]
+        segments = [*head, *segments]
+        return segments if present.all() else [masked(segment, present) for segment in segments]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,10 +218,10 @@ class Repeated(FieldStep):
     number: int
     is_packed: bool
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         return _of_present(column, errors, self._write)
 
-    def _write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def _write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         starts, items, inner = _items(column, column.values, errors)
         n = len(items)
         if items.null_count:
@@ -228,16 +230,16 @@ class Repeated(FieldStep):
                 items = _without_nulls(items)
                 if items is None:
                     return []
-        pieces, _ = self.value.write(items, inner)
+        segments, _ = self.value.write(items, inner)
         if not self.is_packed:
-            pieces = [*constant(tag(self.number, self.value.wire_type), n), *pieces]
-        whole = joined(pieces, n)
-        written = octets(bounds(whole)[starts], whole.buffers()[2] or b"")
+            segments = [*constant(tag(self.number, self.value.wire_type), n), *segments]
+        whole = join_segments(segments, n)
+        written = bytes_segment(bounds(whole)[starts], whole.buffers()[2] or b"")
         if not self.is_packed:
             return [written]
         lengths = byte_lengths(written.array)
         head = [*constant(tag(self.number, LENGTH), len(column)), *unsigned_varints(lengths.view(np.uint64))]
-        return [*(masked(piece, lengths > 0) for piece in head), written]
+        return [*(masked(segment, lengths > 0) for segment in head), written]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,10 +251,10 @@ class Entries(FieldStep):
     value: Value
     number: int
 
-    def write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         return _of_present(column, errors, self._write)
 
-    def _write(self, column: Any, errors: EncodeErrors) -> list[Piece]:
+    def _write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
         starts, keys, inner = _items(column, column.keys, errors)
         items = _items(column, column.items, errors)[1]
         n = len(keys)
@@ -272,22 +274,22 @@ class Entries(FieldStep):
             keys, items = keys.take(order), items.take(order)
             places = fixed_width(order, "uint64").astype(np.int64)
             inner = inner.inside(places.__getitem__)
-        pieces = [*constant(tag(1, self.key.wire_type), n), *self.key.write(keys, inner)[0]]
-        pieces += [*constant(tag(2, self.value.wire_type), n), *self.value.write(items, inner)[0]]
-        entries = joined(pieces, n)
+        segments = [*constant(tag(1, self.key.wire_type), n), *self.key.write(keys, inner)[0]]
+        segments += [*constant(tag(2, self.value.wire_type), n), *self.value.write(items, inner)[0]]
+        entries = join_segments(segments, n)
         head = [*constant(tag(self.number, LENGTH), n), *unsigned_varints(byte_lengths(entries).view(np.uint64))]
-        whole = joined([*head, Octets(entries)], n)
-        return [octets(bounds(whole)[starts], whole.buffers()[2] or b"")]
+        whole = join_segments([*head, BytesSegment(entries)], n)
+        return [bytes_segment(bounds(whole)[starts], whole.buffers()[2] or b"")]
 
 
-def _of_present(column: Any, errors: EncodeErrors, write: Any) -> list[Piece]:
+def _of_present(column: Any, errors: EncodeErrors, write: Any) -> list[RowSegment]:
     """What ``write`` gives for the elements that are not null, and nothing for the others."""
     if not column.null_count:
         return list(write(column, errors))
     present = validity(column)
     index = np.flatnonzero(present)
-    pieces = write(column.take(to_arrow(index)), errors.inside(index.__getitem__))
-    return [expanded(joined(pieces, len(index)), present)]
+    segments = write(column.take(to_arrow(index)), errors.inside(index.__getitem__))
+    return [expanded(join_segments(segments, len(index)), present)]
 
 
 def _items(column: Any, values: Any, errors: EncodeErrors) -> tuple[Ints, Any, EncodeErrors]:

@@ -15,7 +15,16 @@ from pykafka_wire.values.protobuf.field_scan import FIXED64, LENGTH, VARINT
 from pykafka_wire.values.protobuf.scalar_columns import not_utf8
 from pykafka_wire.values.step_writing import EncodeErrors, binary, fixed_width, rescaled
 from pykafka_wire.wire.records.arrays import to_arrow, validity
-from pykafka_wire.wire.records.pieces import Flags, Ints, Octets, Piece, Word, Words, byte_lengths, unsigned_varints
+from pykafka_wire.wire.records.row_segments import (
+    BytesSegment,
+    Flags,
+    Ints,
+    RowSegment,
+    Words,
+    WordSegment,
+    byte_lengths,
+    unsigned_varints,
+)
 from pykafka_wire.wire.records.varints import zigzag
 
 
@@ -31,8 +40,8 @@ class Value(ABC):
     is_flat: ClassVar[bool] = True
 
     @abstractmethod
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
-        """The pieces of each value, a length before it where it has one; and bool[n]: which are other than zero or empty."""
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
+        """The segments of each value, a length before it where it has one; and bool[n]: which are other than zero or empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +60,7 @@ class Integer(Value):
     most: int
     is_zigzag: bool = False
 
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
         words, wrong = self._of_decimals(column) if not self.dtype else self._of_integers(column)
         if column.null_count:
             valid = validity(column)
@@ -65,8 +74,8 @@ class Integer(Value):
         if self.wire_type == VARINT:
             return [*unsigned_varints(words)], is_set
         if self.wire_type == FIXED64:
-            return [Word(words, 8, 8)], is_set
-        return [Word(words & np.uint64(0xFFFF_FFFF), 4, 4)], is_set
+            return [WordSegment(words, 8, 8)], is_set
+        return [WordSegment(words & np.uint64(0xFFFF_FFFF), 4, 4)], is_set
 
     def _of_integers(self, column: Any) -> tuple[Words, Flags]:
         numbers = fixed_width(column, self.dtype).astype(np.int64)
@@ -104,23 +113,23 @@ class Floating(Value):
     wire_type: int
     dtype: str
 
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
         numbers = fixed_width(column, self.dtype)
         if self.wire_type == FIXED64:
             words = numbers.astype("<f8").view(np.uint64)
-            return [Word(words, 8, 8)], words != 0
+            return [WordSegment(words, 8, 8)], words != 0
         words = numbers.astype("<f4").view(np.uint32).astype(np.uint64)
-        return [Word(words, 4, 4)], words != 0
+        return [WordSegment(words, 4, 4)], words != 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boolean(Value):
     wire_type: int = VARINT
 
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
         bits = np.frombuffer(column.buffers()[1] or b"", dtype=np.uint8)
         flags = np.unpackbits(bits, bitorder="little", count=column.offset + len(column))[column.offset :]
-        return [Word(flags.astype(np.uint64), 1, 1)], flags != 0
+        return [WordSegment(flags.astype(np.uint64), 1, 1)], flags != 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,14 +140,14 @@ class Text(Value):
     is_text: bool
     wire_type: int = LENGTH
 
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
         array = binary(column)
         if self.is_text:
             wrong = not_utf8(array.view(pa.string()))  # Spark's strings may hold anything
             if wrong is not None:
                 errors.add(np.flatnonzero(wrong), self.path, "text that is not UTF-8")
         lengths = byte_lengths(array)
-        return [*unsigned_varints(lengths.view(np.uint64)), Octets(array)], lengths != 0
+        return [*unsigned_varints(lengths.view(np.uint64)), BytesSegment(array)], lengths != 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +165,7 @@ class EnumName(Value):
     is_closed: bool
     wire_type: int = VARINT
 
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
         found = pc.index_in(column.cast(pa.string()), value_set=self.names)
         is_known = validity(found)
         numbers = self.numbers[np.where(is_known, fixed_width(found, "int32"), 0)]
@@ -190,7 +199,7 @@ class EnumNumber(Value):
     numbers: Ints | None
     wire_type: int = VARINT
 
-    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[Piece], Flags]:
+    def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
         if self.numbers is not None:
             wrong = ~np.isin(fixed_width(column, self.integer.dtype), self.numbers) & validity(column)
             if wrong.any():

@@ -6,6 +6,7 @@ The oracle is a few lines of Python over the library's parsed messages, with the
 from __future__ import annotations
 
 import datetime
+import json
 import random
 import string
 from decimal import Decimal
@@ -253,6 +254,18 @@ def normal(value: Any) -> str:
     if isinstance(value, datetime.datetime):
         return value.isoformat()
     return repr(int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value)
+
+
+def parsed(value: Any) -> Any:
+    """The same with JSON texts as what they hold, in which the order of members means nothing."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            return parsed(json.loads(value))
+        except ValueError:
+            return value
+    if isinstance(value, dict):
+        return {key: parsed(each) for key, each in value.items()}
+    return [parsed(each) for each in value] if isinstance(value, list) else value
 
 
 def damaged(rng: random.Random, content: bytes) -> bytes:

@@ -138,7 +138,7 @@ def write(descriptor: Any, values: Any, converter: Converter, where: str) -> int
     for place in kept:
         one, other = (each.slice(place, 1).to_pylist()[0] for each in (values, again.field("value")))
         assert again.field("error")[place].as_py() is None, (again.field("error")[place], where)
-        one, other = (samples.with_dicts(each, values.type) for each in (one, other))
+        one, other = (samples.parsed(samples.with_dicts(each, values.type)) for each in (one, other))
         assert samples.normal(one) == samples.normal(other), (one, other, where)
     return len(kept)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from pykafka_wire.values.converter import Converter
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.protobuf.linker import link
 from pykafka_wire.values.registry.wire_format import encode_frame
-from tests.connector.values.protobuf_samples import length_delimited, normal, with_dicts
+from tests.connector.values.protobuf_samples import length_delimited, normal, parsed, with_dicts
 from tests.connector.values.scripted_registry import scripted_registry
 
 #: `make conformance-values` tries 20,000.
@@ -174,15 +173,6 @@ def test_random_messages_are_what_the_json_mapping_makes_of_them(registry: Regis
         assert one == other, (found["error"], value, wanted)
         n_read += expected is not None
     assert n_read > N_MESSAGES / 4
-
-
-def parsed(value: Any) -> Any:
-    """The same with JSON texts as what they hold: the library's maps are in an order that differs from process to process."""
-    if isinstance(value, str) and value[:1] in ("{", "["):
-        return parsed(json.loads(value))
-    if isinstance(value, dict):
-        return {key: parsed(each) for key, each in value.items()}
-    return [parsed(each) for each in value] if isinstance(value, list) else value
 
 
 def fill(rng: random.Random, message: Any, depth: int) -> None:

@@ -1,6 +1,6 @@
 """Bytes that are written for many elements together: words of up to eight bytes, byte arrays, and how they are joined.
 
-A piece holds some bytes for every element, and what is written for an element is its bytes out of each piece, in the pieces'
+A segment holds some bytes for every element, and what is written for an element is its bytes out of each segment, in the segments'
 order: records in a batch, and values of every format. Knows no format but the varints of all.
 """
 
@@ -42,7 +42,7 @@ _CONTINUED: Final = np.array(
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class WordSegment:
     """Up to eight bytes of each element, as little-endian numbers.
 
     Attributes:
@@ -57,7 +57,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Octets:
+class BytesSegment:
     """Any number of bytes of each element.
 
     Attributes:
@@ -67,16 +67,18 @@ class Octets:
     array: Any
 
 
-Piece = Word | Octets
+RowSegment = WordSegment | BytesSegment
 
 
-def constant(content: bytes, n: int) -> list[Word]:
+def constant(content: bytes, n: int) -> list[WordSegment]:
     """The same bytes for each of ``n`` elements."""
     parts = [content[at : at + _WORD_BYTES] for at in range(0, len(content), _WORD_BYTES)]
-    return [Word(np.full(n, int.from_bytes(part, "little"), dtype=np.uint64), len(part), len(part)) for part in parts]
+    return [
+        WordSegment(np.full(n, int.from_bytes(part, "little"), dtype=np.uint64), len(part), len(part)) for part in parts
+    ]
 
 
-def octets(offsets: npt.NDArray[Any], data: Any) -> Octets:
+def bytes_segment(offsets: npt.NDArray[Any], data: Any) -> BytesSegment:
     """Bytes between ``offsets``, which are n + 1 and ascend; a view of ``data``.
 
     Raises:
@@ -85,20 +87,20 @@ def octets(offsets: npt.NDArray[Any], data: Any) -> Octets:
     if len(offsets) and int(offsets[-1]) > np.iinfo(np.int32).max:
         raise OverflowError("more than 2 GiB in one column")
     bounds = pa.py_buffer(np.ascontiguousarray(offsets, dtype=np.int32))
-    return Octets(pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, bounds, pa.py_buffer(data)]))
+    return BytesSegment(pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, bounds, pa.py_buffer(data)]))
 
 
-def varints(numbers: Ints) -> list[Word]:
+def varints(numbers: Ints) -> list[WordSegment]:
     """Each number as a zigzag varint."""
     return unsigned_varints(zigzag(numbers))
 
 
-def counts(numbers: Ints) -> list[Word]:
+def counts(numbers: Ints) -> list[WordSegment]:
     """Each number, none of them negative, as a zigzag varint."""
     return unsigned_varints((numbers << 1).view(np.uint64))
 
 
-def unsigned_varints(unsigned: Words) -> list[Word]:
+def unsigned_varints(unsigned: Words) -> list[WordSegment]:
     """Each number as a varint."""
     if not len(unsigned):
         return []
@@ -110,18 +112,18 @@ def unsigned_varints(unsigned: Words) -> list[Word]:
         for size in range(smallest, largest):
             sizes += unsigned >= np.uint64(1 << 7 * size)
     if largest == 1:
-        return [Word(unsigned, 1, 1)]
+        return [WordSegment(unsigned, 1, 1)]
     low = unsigned if largest <= _WORD_BYTES else unsigned & np.uint64((1 << 56) - 1)
     spread = _spread(low, min(largest, _WORD_BYTES)) | _CONTINUED[sizes]
     if largest <= _WORD_BYTES:
-        return [Word(spread, sizes, largest)]
+        return [WordSegment(spread, sizes, largest)]
     high = unsigned >> np.uint64(56)  # eight bits
     second = high & np.uint64(0x7F) | (high >> np.uint64(7)) << np.uint64(8)
     if isinstance(sizes, int):
         second |= np.uint64(0x80 if sizes == 10 else 0)
-        return [Word(spread, 8, 8), Word(second, sizes - 8, 2)]
+        return [WordSegment(spread, 8, 8), WordSegment(second, sizes - 8, 2)]
     second |= np.where(sizes == 10, np.uint64(0x80), np.uint64(0))
-    return [Word(spread, np.minimum(sizes, 8), 8), Word(second, np.maximum(sizes - 8, 0), 2)]
+    return [WordSegment(spread, np.minimum(sizes, 8), 8), WordSegment(second, np.maximum(sizes - 8, 0), 2)]
 
 
 def _spread(numbers: Words, n_groups: int) -> Words:
@@ -134,18 +136,20 @@ def _spread(numbers: Words, n_groups: int) -> Words:
     return spread
 
 
-def masked(piece: Piece, present: Flags) -> Piece:
-    """The same piece without bytes where ``present`` is False. Octets must have nulls there."""
-    if isinstance(piece, Octets):
-        return piece
-    return Word(np.where(present, piece.values, np.uint64(0)), np.where(present, piece.sizes, 0), piece.max_size)
+def masked(segment: RowSegment, present: Flags) -> RowSegment:
+    """The same segment without bytes where ``present`` is False. BytesSegment must have nulls there."""
+    if isinstance(segment, BytesSegment):
+        return segment
+    return WordSegment(
+        np.where(present, segment.values, np.uint64(0)), np.where(present, segment.sizes, 0), segment.max_size
+    )
 
 
-def expanded(array: Any, present: Flags) -> Octets:
+def expanded(array: Any, present: Flags) -> BytesSegment:
     """The elements of a pa.BinaryArray without nulls, in their order, where ``present`` is True, and no bytes elsewhere."""
     before = np.zeros(len(present) + 1, dtype=np.int64)
     np.cumsum(present, out=before[1:])
-    return octets(bounds(array)[before], _data(array))
+    return bytes_segment(bounds(array)[before], _data(array))
 
 
 def bounds(array: Any) -> npt.NDArray[np.int32]:
@@ -164,30 +168,30 @@ def _data(array: Any) -> Any:
     return array.buffers()[2] or b""
 
 
-def joined(pieces: Sequence[Piece], n: int) -> Any:
-    """pa.BinaryArray, without nulls: the bytes of each of ``n`` elements out of all pieces."""
+def join_segments(segments: Sequence[RowSegment], n: int) -> Any:
+    """pa.BinaryArray, without nulls: the bytes of each of ``n`` elements out of all segments."""
     arrays: list[Any] = []
-    run: list[Word] = []
-    for piece in pieces:
-        if isinstance(piece, Word):
-            _append(run, piece)
+    run: list[WordSegment] = []
+    for segment in segments:
+        if isinstance(segment, WordSegment):
+            _append(run, segment)
             continue
         if run:
             arrays.append(_written(run, n))
             run = []
-        arrays.append(piece.array)
+        arrays.append(segment.array)
     if run:
         arrays.append(_written(run, n))
     if len(arrays) == 1 and not arrays[0].null_count:
         return arrays[0]
     if not arrays or n == 0:
-        return octets(np.zeros(n + 1, dtype=np.int32), b"").array
+        return bytes_segment(np.zeros(n + 1, dtype=np.int32), b"").array
     if n > _MAX_TAKEN or sum(array.nbytes for array in arrays) > _MAX_TAKEN_BYTES * n:
         return pc.binary_join_element_wise(*arrays, _NOTHING, null_handling="replace", null_replacement=b"")
     # The elements of all arrays in the order of rows, taken at once: what a row has is side by side. It takes 40 ns a row for six
     # arrays, where binary_join_element_wise takes 70, and 90 if there are nulls.
     taken = pa.concat_arrays(arrays).take(_row_order(n, len(arrays)))
-    return octets(bounds(taken)[:: len(arrays)], _data(taken)).array
+    return bytes_segment(bounds(taken)[:: len(arrays)], _data(taken)).array
 
 
 @lru_cache(maxsize=2)  # a column writer's rows come in groups of one size, but for the last of a batch
@@ -199,7 +203,7 @@ def _row_order(n: int, n_arrays: int) -> Any:
     return to_arrow(order.reshape(-1))
 
 
-def _append(run: list[Word], word: Word) -> None:
+def _append(run: list[WordSegment], word: WordSegment) -> None:
     """Adds a word to a run, within its last word where both together have room in eight bytes."""
     if not run or run[-1].max_size + word.max_size > _WORD_BYTES:
         run.append(word)
@@ -208,10 +212,10 @@ def _append(run: list[Word], word: Word) -> None:
     shift = np.uint64(8 * last.sizes) if isinstance(last.sizes, int) else (last.sizes << 3).view(np.uint64)
     values = word.values << shift
     values |= last.values
-    run.append(Word(values, last.sizes + word.sizes, last.max_size + word.max_size))
+    run.append(WordSegment(values, last.sizes + word.sizes, last.max_size + word.max_size))
 
 
-def _written(run: Sequence[Word], n: int) -> Any:
+def _written(run: Sequence[WordSegment], n: int) -> Any:
     """pa.BinaryArray of each element's words.
 
     Every word is stored with all its eight bytes, at its position. The words are stored in the order of their positions, so that
@@ -230,18 +234,18 @@ def _written(run: Sequence[Word], n: int) -> Any:
     positions[1:] = flat[:-1]
     offsets = np.zeros(n + 1, dtype=np.int64)
     offsets[1:] = ends[:, -1]
-    return octets(offsets, _stored(positions, values.reshape(-1), int(offsets[-1]))).array
+    return bytes_segment(offsets, _stored(positions, values.reshape(-1), int(offsets[-1]))).array
 
 
-def _written_alone(word: Word, n: int) -> Any:
+def _written_alone(word: WordSegment, n: int) -> Any:
     """As :func:`_written`, of one word."""
     if isinstance(word.sizes, int):
         octets_of = word.values.astype("<u8", copy=False).view(np.uint8).reshape(n, _WORD_BYTES)
         offsets = np.arange(0, (n + 1) * word.sizes, word.sizes, dtype=np.int64)
-        return octets(offsets, np.ascontiguousarray(octets_of[:, : word.sizes])).array
+        return bytes_segment(offsets, np.ascontiguousarray(octets_of[:, : word.sizes])).array
     offsets = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(word.sizes, out=offsets[1:])
-    return octets(offsets, _stored(offsets[:-1], word.values, int(offsets[-1]))).array
+    return bytes_segment(offsets, _stored(offsets[:-1], word.values, int(offsets[-1]))).array
 
 
 def _stored(positions: Ints, values: Words, n_bytes: int) -> npt.NDArray[np.uint8]:

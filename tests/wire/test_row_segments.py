@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.wire.records import pieces
-from pykafka_wire.wire.records.pieces import Octets, constant, joined, unsigned_varints, varints
+from pykafka_wire.wire.records import row_segments
+from pykafka_wire.wire.records.row_segments import BytesSegment, constant, join_segments, unsigned_varints, varints
 
 NUMBERS = [0, *(sign * (1 << bits) + more for bits in range(63) for sign in (1, -1) for more in (-1, 0)), 2**63 - 1]
 TEXTS: list[bytes | None] = [(b"text %d" % place) * (place % 5) if place % 7 else None for place in range(len(NUMBERS))]
@@ -30,17 +30,17 @@ def zigzag(number: int) -> int:
 @pytest.mark.parametrize("limit", ["_MAX_TAKEN", "_MAX_TAKEN_BYTES", None])
 def test_varints_of_every_size_are_joined_with_texts(limit: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if limit is not None:  # joined by Arrow alone
-        monkeypatch.setattr(pieces, limit, 0)
+        monkeypatch.setattr(row_segments, limit, 0)
     n = len(NUMBERS)
     numbers = np.array(NUMBERS, dtype=np.int64)
     text: Any = pa.array([None, *TEXTS], pa.binary()).slice(1)
     unsigned = [
         *varints(numbers),
-        Octets(text),
+        BytesSegment(text),
         *unsigned_varints(numbers.view(np.uint64)),
         *constant(b"\0end of row", n),
     ]
-    assert joined(unsigned, n).to_pylist() == [
+    assert join_segments(unsigned, n).to_pylist() == [
         varint(zigzag(number)) + (each or b"") + varint(number & (1 << 64) - 1) + b"\0end of row"
         for number, each in zip(NUMBERS, TEXTS, strict=True)
     ]
@@ -49,8 +49,11 @@ def test_varints_of_every_size_are_joined_with_texts(limit: str | None, monkeypa
 @pytest.mark.parametrize("most", range(64))
 def test_numbers_that_fit_a_varints_size_exactly(most: int) -> None:
     numbers = np.array([1 << most >> 1, (1 << most) - 1], dtype=np.uint64)
-    assert joined(unsigned_varints(numbers), 2).to_pylist() == [varint(int(each)) for each in numbers]
+    assert join_segments(unsigned_varints(numbers), 2).to_pylist() == [varint(int(each)) for each in numbers]
 
 
 def test_no_elements() -> None:
-    assert joined([*varints(np.empty(0, dtype=np.int64)), Octets(pa.array([], pa.binary()))], 0).to_pylist() == []
+    assert (
+        join_segments([*varints(np.empty(0, dtype=np.int64)), BytesSegment(pa.array([], pa.binary()))], 0).to_pylist()
+        == []
+    )
