@@ -5,6 +5,9 @@ wheel or zip (``--py-files``, ``addPyFile``, Connect's ``addArtifacts``) may not
 process of a stream's reader a files folder that does not exist (seen in 4.2 and 4.3). So what is pickled here is unpickled by
 functions that travel with their own code: they find the archive that the sender has loaded the package from, report where the
 package is missing, and keep what the worker has loaded out of its garbage collections.
+
+Others may be able to write where Spark puts its files, or beside them. So a worker does not import a file that it has checked: it
+imports a copy of the bytes that it has checked, from a folder that nobody else may enter.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ def load_on_worker(archive: tuple[str, str] | None, module: str, name: str) -> A
 
     Args:
         archive: path, on the sender's machine, and SHA-256 of the wheel or zip that has the package; None where it is installed.
-            A file of that name is used only if it is the same: anybody may have put another one there.
+            A file of that name is used only if its content is the same: anybody may have put another one there.
     """
     import hashlib
     import importlib
@@ -41,13 +44,12 @@ def load_on_worker(archive: tuple[str, str] | None, module: str, name: str) -> A
         folders = [folder for entry in map(Path, sys.path) for folder in (entry, entry.parent)]
         for place in [sent, *(folder / sent.name for folder in folders)]:
             try:
-                same = hashlib.sha256(place.read_bytes()).hexdigest() == digest
+                content = place.read_bytes()
             except OSError:
                 continue
-            if same:
-                if str(place) not in sys.path:
-                    sys.path.insert(1, str(place))  # before an installed one, as Spark does with py-files
-                    importlib.invalidate_caches()
+            if hashlib.sha256(content).hexdigest() == digest:
+                sys.path.insert(1, private_copy(content, digest, sent.name))  # before an installed one, as Spark does with py-files
+                importlib.invalidate_caches()
                 break
     if importlib.util.find_spec("pykafka_wire") is None:
         raise ModuleNotFoundError(
@@ -58,6 +60,36 @@ def load_on_worker(archive: tuple[str, str] | None, module: str, name: str) -> A
             name="pykafka_wire",
         )
     return operator.attrgetter(name)(importlib.import_module(module))
+
+
+def private_copy(content: bytes, digest: str, name: str) -> str:
+    """Path of a file with this content, in a folder of this user's that nobody else may enter. It travels with its code.
+
+    The workers of one application share the file. Where somebody else has made a folder of its name, a worker makes one of its own.
+    """
+    import contextlib
+    import os
+    import stat
+    import tempfile
+    from pathlib import Path
+
+    # Spark names the folders of the application, which it removes at its end; not in every process.
+    spark_folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    parent = Path(spark_folder if os.path.isdir(spark_folder) else tempfile.gettempdir())
+    folder = parent / f"pykafka-wire-{os.geteuid()}-{digest[:16]}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    state = folder.lstat()
+    private = stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o077
+    if not private:
+        folder = Path(tempfile.mkdtemp(prefix="pykafka-wire-", dir=parent))
+    copied = folder / name
+    if not copied.exists() or copied.read_bytes() != content:
+        number, written = tempfile.mkstemp(dir=folder)
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+        os.replace(written, copied)  # another worker may be reading it
+    return str(copied)
 
 
 def make_on_worker(archive: tuple[str, str] | None, version: str, module: str, name: str) -> object:

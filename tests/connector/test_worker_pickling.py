@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,19 @@ sys.path[1:1] = folders
 found = pickle.load(open(name, "rb"))
 print(type(found).__name__, sys.modules["pykafka_wire"].__file__)
 """
+#: The same, while somebody puts another archive in the place of the one that was just checked.
+RACING_RECEIVER = """
+import hashlib, os, sys
+checked, real = sys.argv.pop(1), hashlib.sha256
+
+def sha256(*content):
+    digest = real(*content)
+    os.replace(checked + ".other", checked)
+    hashlib.sha256 = real
+    return digest
+
+hashlib.sha256 = sha256
+""" + RECEIVER
 KINDS = {"class": "ClassSentToWorkers", "source": "PykafkaWireDataSource", "reader": "KafkaBatchReader"}
 
 
@@ -45,6 +59,15 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package = Path(pykafka_wire.__file__).parent
     base = tmp_path_factory.mktemp("zipped") / "pykafka_wire"
     return Path(shutil.make_archive(str(base), "zip", package.parent, package.name))
+
+
+@pytest.fixture(autouse=True)
+def spark_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the application that Spark names to its workers."""
+    folder = tmp_path / "spark"
+    folder.mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{folder},/elsewhere")
+    return folder
 
 
 def run(
@@ -76,16 +99,56 @@ def original(sent: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_sent_archive_is_found_where_it_was(kind: str, sent: Path, original: Path, bare_python: Path) -> None:
+def test_a_sent_archive_is_found_where_it_was(
+    kind: str, sent: Path, original: Path, bare_python: Path, spark_folder: Path
+) -> None:
     done = run(bare_python, RECEIVER, sent, kind)
-    assert done.stdout.startswith(f"{KINDS[kind]} {original}/"), done.stderr
+    assert done.stdout.startswith(f"{KINDS[kind]} {spark_folder}/"), done.stderr
+    (copied,) = spark_folder.glob(f"*/{original.name}")
+    assert copied.read_bytes() == original.read_bytes()
+    assert copied.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_an_archive_that_is_replaced_after_its_check_is_not_imported(
+    sent: Path, original: Path, bare_python: Path
+) -> None:
+    with zipfile.ZipFile(f"{original}.other", "w") as other:
+        other.writestr("pykafka_wire/__init__.py", "raise SystemExit('code of another archive ran')")
+    done = run(bare_python, RACING_RECEIVER, sent, original, "source")
+    assert done.returncode == 0, done.stderr
+    assert not Path(f"{original}.other").exists()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o750])
+def test_a_folder_that_others_may_enter_is_not_used(
+    mode: int, sent: Path, original: Path, bare_python: Path, spark_folder: Path
+) -> None:
+    assert run(bare_python, RECEIVER, sent, "source").returncode == 0
+    (folder,) = spark_folder.iterdir()
+    folder.chmod(mode)
+    (folder / original.name).write_bytes(b"something else")
+    done = run(bare_python, RECEIVER, sent, "source")
+    assert f"{spark_folder}/" in done.stdout, done.stderr
+    assert f"{folder}/" not in done.stdout
+
+
+def test_workers_share_the_copy_and_mend_a_damaged_one(
+    sent: Path, original: Path, bare_python: Path, spark_folder: Path
+) -> None:
+    assert run(bare_python, RECEIVER, sent, "source").returncode == 0
+    (copied,) = spark_folder.glob("*/*")
+    copied.write_bytes(b"damaged")
+    assert f"{copied}/" in run(bare_python, RECEIVER, sent, "source").stdout
+    assert [*spark_folder.glob("*/*")] == [copied]
 
 
 @pytest.mark.parametrize("folder", ["files", "files/streaming_job"])
-def test_a_sent_archive_is_found_in_sparks_files(folder: str, sent: Path, bare_python: Path) -> None:
+def test_a_sent_archive_is_found_in_sparks_files(
+    folder: str, sent: Path, bare_python: Path, spark_folder: Path
+) -> None:
     """On another machine, in the folder that Spark puts on the path, or in its parent, if Spark's folder does not exist."""
     done = run(bare_python, RECEIVER, sent, "source", sent / folder)
-    assert f"{sent}/files/pykafka_wire.zip/" in done.stdout, done.stderr
+    assert f" {spark_folder}/" in done.stdout, done.stderr
 
 
 def test_another_file_of_that_name_is_not_used(sent: Path, original: Path, bare_python: Path) -> None:
@@ -96,9 +159,10 @@ def test_another_file_of_that_name_is_not_used(sent: Path, original: Path, bare_
     assert str(bare_python) in done.stderr and "--py-files" in done.stderr
 
 
-def test_a_sent_archive_comes_before_an_installed_package(sent: Path, original: Path) -> None:
+@pytest.mark.usefixtures("original")
+def test_a_sent_archive_comes_before_an_installed_package(sent: Path, spark_folder: Path) -> None:
     done = run(Path(sys.executable), RECEIVER, sent, "reader")
-    assert f"{original}/" in done.stdout, done.stderr
+    assert f" {spark_folder}/" in done.stdout, done.stderr
 
 
 def test_an_installed_package_does_where_the_archive_is_missing(sent: Path) -> None:
