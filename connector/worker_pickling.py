@@ -48,7 +48,9 @@ def load_on_worker(archive: tuple[str, str] | None, module: str, name: str) -> A
             except OSError:
                 continue
             if hashlib.sha256(content).hexdigest() == digest:
-                sys.path.insert(1, private_copy(content, digest, sent.name))  # before an installed one, as Spark does with py-files
+                sys.path.insert(
+                    1, private_copy(content, digest, sent.name)
+                )  # before an installed one, as Spark does with py-files
                 importlib.invalidate_caches()
                 break
     if importlib.util.find_spec("pykafka_wire") is None:
@@ -75,7 +77,7 @@ def private_copy(content: bytes, digest: str, name: str) -> str:
 
     # Spark names the folders of the application, which it removes at its end; not in every process.
     spark_folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    parent = Path(spark_folder if os.path.isdir(spark_folder) else tempfile.gettempdir())
+    parent = Path(spark_folder if Path(spark_folder).is_dir() else tempfile.gettempdir())
     folder = parent / f"pykafka-wire-{os.geteuid()}-{digest[:16]}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -88,7 +90,7 @@ def private_copy(content: bytes, digest: str, name: str) -> str:
         number, written = tempfile.mkstemp(dir=folder)
         with os.fdopen(number, "wb") as file:
             file.write(content)
-        os.replace(written, copied)  # another worker may be reading it
+        Path(written).replace(copied)  # another worker may be reading it
     return str(copied)
 
 

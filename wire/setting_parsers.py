@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from pykafka_wire.wire.masking import quoted
+
 #: Host and port. Kafka has a default port, and a bootstrap server must still name one, as with Java's client.
 Address = tuple[str, int]
 
@@ -97,13 +99,15 @@ def identification(value: str) -> str:
 
 def addresses(value: str) -> tuple[Address, ...]:
     """``host:port`` pairs separated by commas; IPv6 hosts in brackets. Raises ValueError with the remedy."""
+    if "@" in value:
+        raise ValueError("An address has no user and no password: give these by sasl.mechanism and sasl.jaas.config.")
     addresses = []
     for part in comma_separated(value):
         host, colon, port = part.rpartition(":")
         # Java's client also accepts a listener's name in front, as in Kafka's setting listeners.
         host = host.rpartition("://")[2].removeprefix("[").removesuffix("]")
         if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-            raise ValueError(f"{part!r} is no host:port; write for example broker1:9092,broker2:9092.")
+            raise ValueError(f"{quoted(part)} is no host:port; write for example broker1:9092,broker2:9092.")
         addresses.append((host, int(port)))
     if not addresses:
         raise ValueError("Name at least one broker, as in broker1:9092.")

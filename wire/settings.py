@@ -17,6 +17,7 @@ from typing import Any, Final
 from pykafka_wire.wire import cloud_settings
 from pykafka_wire.wire import setting_parsers as parsers
 from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.masking import quoted
 from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
 
 
@@ -288,7 +289,7 @@ class Setting:
         try:
             return self._parse(text)
         except ValueError as error:
-            shown = "has an invalid value" if self.secret else f"is {text!r}"
+            shown = "has an invalid value" if self.secret else f"is {quoted(text)}"
             raise SettingsError(f"{self.name} {shown}.", setting=self.name, remedy=str(error)) from None
 
 

@@ -13,13 +13,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from pykafka_wire.errors import OptionError
+from pykafka_wire.wire.masking import without_secrets
 
 #: At least two letters, so that a Windows drive is none.
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):", re.IGNORECASE)
 #: Hadoop's names of S3, which Spark users write; pyarrow knows the first only.
 _S3: Final = ("s3", "s3a", "s3n")
-#: Azure's URIs name a container there: abfss://container@account….
-_CONTAINER_BEFORE_AT: Final = ("abfs", "abfss", "wasb", "wasbs")
 #: Where Databricks mounts its own file system on the driver; Unity Catalog's volumes are mounted at their own path.
 _DBFS_MOUNT: Final = "/dbfs"
 _VOLUMES: Final = "/Volumes/"
@@ -60,15 +59,3 @@ def open_folder(path: str, option: str) -> tuple[Any, str]:  # Any: pyarrow's fi
             "s3://… or gs://…."
         ) from None
     return filesystem, folder.rstrip("/")
-
-
-def without_secrets(uri: str) -> str:
-    """A URI whose credentials and query parameters are masked; a path as it is."""
-    scheme, separator, rest = uri.partition("://")
-    if not separator:
-        return uri
-    credentials, _, place = rest.rpartition("@")
-    folder, _, parameters = place.partition("?")
-    if credentials and not (scheme in _CONTAINER_BEFORE_AT and ":" not in credentials):
-        credentials = "***"
-    return f"{scheme}://{credentials}{'@' if credentials else ''}{folder}{'?***' if parameters else ''}"

@@ -6,8 +6,9 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from pykafka_wire.checkpoints.file_systems import open_folder, without_secrets
+from pykafka_wire.checkpoints.file_systems import open_folder
 from pykafka_wire.errors import OffsetsError
+from pykafka_wire.wire.masking import without_secrets
 
 
 class LoggedFile(NamedTuple):

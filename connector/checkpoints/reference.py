@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from pykafka_wire.checkpoints.file_systems import without_secrets
 from pykafka_wire.errors import OptionError
+from pykafka_wire.wire.masking import without_secrets
 
 #: Before a reference, where an option has other values, too.
 PREFIX: Final = "checkpoint:"

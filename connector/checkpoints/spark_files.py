@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pykafka_wire.checkpoints.file_systems import without_secrets
 from pykafka_wire.checkpoints.files import LoggedFile
 from pykafka_wire.checkpoints.positions import position_at
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import PREFIX, parse_reference
+from pykafka_wire.wire.masking import without_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pykafka_wire.columns.source_columns import SOURCE_COLUMNS
 from pykafka_wire.errors import OptionError, SchemaError
+from pykafka_wire.wire.masking import quoted
 
 #: Columns by name in their order, each with its selected fields; without any, it is selected whole.
 Selection = dict[str, "Selection"]
@@ -36,8 +37,8 @@ def parse_columns(text: str, option: str = "columns") -> Selection:
         found = _NAME.match(text, at)
         if found is None or (found.end() == len(text) and found["next"]):
             raise OptionError(
-                f"{option} is {text!r}: name columns and their fields, separated by commas, as in value.id, value.country, offset. "
-                "A name with a dot or a comma needs backticks."
+                f"{option} is {quoted(text)}: name columns and their fields, separated by commas, as in value.id, value.country, "
+                "offset. A name with a dot or a comma needs backticks."
             )
         name = found["quoted"] or found["plain"]
         path.append(name)

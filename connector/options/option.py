@@ -11,6 +11,7 @@ from typing import Final, Generic, Literal, TypeVar
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.starting_offsets import UNITS_MS, OffsetSpec
 from pykafka_wire.task_metrics import StatsdAgent
+from pykafka_wire.wire.masking import quoted
 
 T = TypeVar("T")
 Mode = Literal["stream", "batch", "sink"]
@@ -71,20 +72,20 @@ def text(value: str, _: str) -> str:
 
 def boolean(value: str, name: str) -> bool:
     if value.lower() not in ("true", "false"):
-        raise OptionError(f"{name} is {value.lower()!r}: use true or false.")
+        raise OptionError(f"{name} is {quoted(value.lower())}: use true or false.")
     return value.lower() == "true"
 
 
 def positive(value: str, name: str) -> int:
     if not value.isascii() or not value.isdigit() or int(value) == 0:
-        raise OptionError(f"{name} is {value!r}: use a whole number above zero.")
+        raise OptionError(f"{name} is {quoted(value)}: use a whole number above zero.")
     return int(value)
 
 
 def duration_ms(value: str, name: str) -> int:
     match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)?", value.lower())
     if match is None:
-        raise OptionError(f"{name} is {value!r}: use a number with a unit, such as 500ms, 30s, 15m, 2h or 1d.")
+        raise OptionError(f"{name} is {quoted(value)}: use a number with a unit, such as 500ms, 30s, 15m, 2h or 1d.")
     return int(match[1]) * UNITS_MS[match[2] or "ms"]
 
 
@@ -93,7 +94,7 @@ def choice(*choices: str) -> Callable[[str, str], str]:
 
     def parse(value: str, name: str) -> str:
         if value.lower() not in choices:
-            raise OptionError(f"{name} is {value.lower()!r}: use {' or '.join(choices)}.")
+            raise OptionError(f"{name} is {quoted(value.lower())}: use {' or '.join(choices)}.")
         return value.lower()
 
     return parse
@@ -104,7 +105,9 @@ def column_format(value: str, name: str) -> str:
     found = value.lower()
     if found not in FORMATS:
         near = _SYNONYMS.get(found) or next(iter(difflib.get_close_matches(found, FORMATS, n=1)), None)
-        raise OptionError(f"{name} is {found!r}: " + (f"did you mean {near}?" if near else f"use {either(FORMATS)}."))
+        raise OptionError(
+            f"{name} is {quoted(found)}: " + (f"did you mean {near}?" if near else f"use {either(FORMATS)}.")
+        )
     return found
 
 
@@ -124,7 +127,7 @@ def regular_expression(value: str, name: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise OptionError(f"{name} {value!r} is not a regular expression: {error}.") from error
+        raise OptionError(f"{name} {quoted(value)} is not a regular expression: {error}.") from error
     return value
 
 
@@ -136,5 +139,5 @@ def task_metrics(value: str, name: str) -> StatsdAgent | Literal["driver"] | Non
         return "driver"
     match = re.fullmatch(r"statsd://(\[[0-9a-fA-F:.]+\]|[^\s/:]+):(\d{1,5})", value)
     if match is None or not 0 < int(match[2]) < 65536:
-        raise OptionError(f"{name} is {value!r}: use none, driver, or statsd://host:port.")
+        raise OptionError(f"{name} is {quoted(value)}: use none, driver, or statsd://host:port.")
     return StatsdAgent(match[1].strip("[]"), int(match[2]))

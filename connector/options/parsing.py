@@ -21,6 +21,7 @@ from pykafka_wire.options.names import MODES, PREFIX, REFUSED_IN_SPARK, SPARKS_O
 from pykafka_wire.options.option import Mode, Option
 from pykafka_wire.task_metrics import StatsdAgent
 from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.masking import without_secrets
 from pykafka_wire.wire.settings import SETTINGS, ClientSettings, unknown_settings
 from pykafka_wire.wire.unsupported_settings import IGNORED, REJECTED
 
@@ -95,7 +96,8 @@ class OptionValues:
         for name, value in given.items():
             if value is not None and settings.setdefault(name, value) != value:
                 raise OptionError(
-                    f"{DATABRICKS_SERVICE_CREDENTIAL.name} contradicts {PREFIX}{name}={settings[name]}: leave out one of the two."
+                    f"{DATABRICKS_SERVICE_CREDENTIAL.name} contradicts {PREFIX}{name}={without_secrets(settings[name])}: "
+                    "leave out one of the two."
                 )
 
 

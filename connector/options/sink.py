@@ -12,6 +12,7 @@ from pykafka_wire.options.option import Option
 from pykafka_wire.options.parsing import OptionValues, statsd_agent
 from pykafka_wire.options.typed_columns import TypedColumns, parse_typed_columns
 from pykafka_wire.task_metrics import StatsdAgent
+from pykafka_wire.wire.masking import quoted
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.settings import ClientSettings
 
@@ -81,7 +82,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         codec = Codec[client.compression_type.upper()]
     except KeyError:
         names = ", ".join(codec.name.lower() for codec in Codec)
-        raise OptionError(f"kafka.compression.type is {client.compression_type!r}: use one of {names}.") from None
+        raise OptionError(f"kafka.compression.type is {quoted(client.compression_type)}: use one of {names}.") from None
     typed = parse_typed_columns(values)
     for column in typed.typed:
         if column.format == "json" and column.schema is not None:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pykafka_wire.checkpoints.reference import PREFIX, CheckpointReference, parse_reference
 from pykafka_wire.errors import OptionError
+from pykafka_wire.wire.masking import quoted
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: ListOffsets' numbers for the ends of the log; offset JSON uses them, too (the JVM connector's convention).
@@ -76,11 +77,13 @@ def parse_offset_spec(value: str, option: str, words: Sequence[str] = ("earliest
         choices = {**dict(zip(words, words, strict=True)), PREFIX[:-1]: f"{PREFIX}PATH"}
         near = difflib.get_close_matches(word.partition(":")[0], choices, n=1)
         meant = f"did you mean {choices[near[0]]}? U" if near else "u"
-        raise OptionError(f"{option} is {value!r}: {meant}se {', '.join(choices.values())}, or JSON such as {example}.")
+        raise OptionError(
+            f"{option} is {quoted(value)}: {meant}se {', '.join(choices.values())}, or JSON such as {example}."
+        )
 
     def offset(raw: Any) -> int:  # Any: out of the user's JSON
         if isinstance(raw, bool) or not isinstance(raw, int) or raw < EARLIEST:
-            raise ValueError(f"{raw!r} is not an offset")
+            raise ValueError(f"{quoted(raw)} is not an offset")
         return raw
 
     return OffsetSpec(kind="offsets", by_partition=_parse_by_partition(value, option, example, offset))
@@ -93,7 +96,7 @@ def parse_timestamp_spec(value: str, option: str) -> OffsetSpec:
 
     def timestamp(raw: Any) -> int:  # Any: out of the user's JSON
         if isinstance(raw, bool) or not isinstance(raw, int | str):
-            raise ValueError(f"{raw!r} is not a timestamp")
+            raise ValueError(f"{quoted(raw)} is not a timestamp")
         return parse_timestamp(str(raw), option, now_ms)
 
     return OffsetSpec(kind="timestamps", by_partition=_parse_by_partition(value, option, example, timestamp))
@@ -108,7 +111,9 @@ def parse_timestamp(value: str, option: str, now_ms: int | None = None) -> int:
     text = value.strip()
     if re.fullmatch(r"\d+", text):
         if int(text) > _MAX_MS:
-            raise OptionError(f"{option} has {value!r}, above Kafka's largest timestamp: use at most {_MAX_MS} ms.")
+            raise OptionError(
+                f"{option} has {quoted(value)}, above Kafka's largest timestamp: use at most {_MAX_MS} ms."
+            )
         return int(text)
     if relative := re.fullmatch(r"-(\d+)(ms|s|m|min|h|d)", text):
         found = (_now_ms() if now_ms is None else now_ms) - int(relative[1]) * UNITS_MS[relative[2]]
@@ -117,14 +122,16 @@ def parse_timestamp(value: str, option: str, now_ms: int | None = None) -> int:
             moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
         except ValueError:
             raise OptionError(
-                f"{option} has {value!r}: use milliseconds since the epoch (1700000000000), an ISO-8601 time "
+                f"{option} has {quoted(value)}: use milliseconds since the epoch (1700000000000), an ISO-8601 time "
                 "(2026-01-31T12:00:00Z), or a time before now (-10m)."
             ) from None
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=timezone.utc)
         found = (moment - _EPOCH) // timedelta(milliseconds=1)  # whole numbers: a float loses milliseconds
     if found < 0:  # -1 and -2 would mean latest and earliest to ListOffsets
-        raise OptionError(f"{option} has {value!r}, a time before 1970, which no record can have: use a later one.")
+        raise OptionError(
+            f"{option} has {quoted(value)}, a time before 1970, which no record can have: use a later one."
+        )
     return found
 
 
@@ -134,7 +141,7 @@ def _now_ms() -> int:
 
 def parse_partitions(value: str, option: str) -> tuple[TopicPartition, ...]:
     """Topic-partitions from ``{"topic":[0,1]}``, sorted."""
-    problem = f'{option} is {value!r}: use JSON such as {{"topic":[0,1]}}.'
+    problem = f'{option} is {quoted(value)}: use JSON such as {{"topic":[0,1]}}.'
     try:
         parsed = json.loads(value)
     except ValueError:
@@ -162,10 +169,10 @@ def _parse_by_partition(
         found = {}
         for topic, partitions in parsed.items():
             if not isinstance(partitions, dict):
-                raise ValueError(f"topic {topic!r} has no object of partitions")
+                raise ValueError(f"topic {quoted(topic)} has no object of partitions")
             for partition, raw in partitions.items():
                 if not re.fullmatch(r"\d+", partition):
-                    raise ValueError(f"{partition!r} is not a partition number")
+                    raise ValueError(f"{quoted(partition)} is not a partition number")
                 found[TopicPartition(topic, int(partition))] = convert(raw)
     except ValueError as error:
         raise OptionError(f"{option} is malformed ({error}): use JSON such as {example}.") from error

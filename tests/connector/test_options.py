@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import re
+import traceback
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from pykafka_wire.options.definitions import OPTIONS
 from pykafka_wire.options.sink import ExactlyOnceOptions, parse_sink_options
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.wire.records.compression import Codec
+from pykafka_wire.wire.settings import SETTINGS
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.connector.parsed_options import BROKERS, ORDERS, batch, refusal, stream
 
@@ -442,3 +445,44 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
             parse_sink_options(options)
         else:
             parse_source_options(options, mode)  # type: ignore[arg-type]
+
+
+# --- secrets
+
+#: Texts with a password, as users give them to this or that option, to the wrong one, too.
+WITH_SECRETS = (
+    "s3://KEY:SECRET@bucket/x",
+    "s3://KEY:SEC/SECRET@bucket/x#no number",
+    "checkpoint:s3://KEY:SECRET@bucket#x",
+    "checkpoints:s3://KEY:SECRET@bucket",
+    "statsd://user:SECRET@host:8125",
+    "https://user:SECRET@host/?token=SECRET",
+    "user:SECRET@host",
+    "host:9092,user:SEC,SECRET@host:9092",
+    '{"checkpoint":"s3://KEY:SECRET@bucket"}',
+    "(s3://KEY:SECRET@bucket",
+)
+
+
+@pytest.mark.parametrize("name", [each.name for each in OPTIONS] + [f"kafka.{each.name}" for each in SETTINGS])
+def test_no_error_shows_a_secret(name: str) -> None:
+    topic = {} if name in ("subscribe", "subscribePattern", "assign") else {"subscribe": "t"}
+    for value in WITH_SECRETS:
+        given = BROKERS | {name: value}
+        for parse in (
+            partial(parse_source_options, topic | given, "batch"),
+            partial(parse_source_options, topic | given, "stream"),
+            partial(parse_sink_options, given),
+        ):
+            try:
+                parse()
+            except OptionError as error:
+                assert "SECRET" not in "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize(
+    "name", ["startingOffsets", "taskMetrics", "kafka.bootstrap.servers", "kafka.acks", "minPartitions"]
+)
+def test_an_error_masks_what_is_before_an_at_sign_and_keeps_the_rest(name: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(f"{name} is 's3://***@bucket/x'")):
+        parse_source_options(ORDERS | {name: "s3://KEY:SECRET@bucket/x"}, "stream")

@@ -38,7 +38,8 @@ found = pickle.load(open(name, "rb"))
 print(type(found).__name__, sys.modules["pykafka_wire"].__file__)
 """
 #: The same, while somebody puts another archive in the place of the one that was just checked.
-RACING_RECEIVER = """
+RACING_RECEIVER = (
+    """
 import hashlib, os, sys
 checked, real = sys.argv.pop(1), hashlib.sha256
 
@@ -49,7 +50,9 @@ def sha256(*content):
     return digest
 
 hashlib.sha256 = sha256
-""" + RECEIVER
+"""
+    + RECEIVER
+)
 KINDS = {"class": "ClassSentToWorkers", "source": "PykafkaWireDataSource", "reader": "KafkaBatchReader"}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.masking import quoted
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_]\w*")
 _IMPORT_PATH: Final = re.compile(r"[\w.]+:[\w.]+")
@@ -64,7 +65,7 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:  # Any: what a
     """
     module_name, colon, attributes = path.strip().partition(":")
     if not colon or not module_name or not attributes:
-        raise SettingsError(f"{setting} is {path!r}.", setting=setting, remedy="Write module:function.")
+        raise SettingsError(f"{setting} is {quoted(path)}.", setting=setting, remedy="Write module:function.")
     try:
         found: Any = importlib.import_module(module_name)
         for attribute in attributes.split("."):

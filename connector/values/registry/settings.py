@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from pykafka_wire.errors import OptionError
 from pykafka_wire.values.registry.client import Registry
 from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.masking import quoted
 from pykafka_wire.wire.settings import SETTINGS, ClientSettings
 
 _PREFIX: Final = "schema.registry."
@@ -94,7 +95,8 @@ def _source(values: Mapping[str, str], name: str, supported: tuple[str, ...]) ->
     if source and source not in supported:
         token = "; a token of any other origin can be given as bearer.auth.token=provider:module:function"
         raise OptionError(
-            f"{name} is {source!r}: use {', '.join(supported[:-1])} or {supported[-1]}{token if name == _TOKEN_SOURCE else ''}."
+            f"{name} is {quoted(source)}: use {', '.join(supported[:-1])} or {supported[-1]}"
+            f"{token if name == _TOKEN_SOURCE else ''}."
         )
     return source or None
 

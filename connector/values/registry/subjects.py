@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from pykafka_wire.errors import OptionError
+from pykafka_wire.wire.masking import quoted
 
 Strategy = Literal["TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy"]
 
@@ -44,7 +45,7 @@ def _known(strategy: str, column: str) -> Strategy:
     found = _STRATEGIES.get(short)
     if found is None:
         raise OptionError(
-            f"{column}.subject.name.strategy is {strategy!r}: use {', '.join(_STRATEGIES.values())}, or name the subject in "
+            f"{column}.subject.name.strategy is {quoted(strategy)}: use {', '.join(_STRATEGIES.values())}, or name the subject in "
             f"{column}Subject."
         )
     return found
