@@ -36,7 +36,7 @@ def read_topic(
     """A ``pyarrow.RecordBatchReader`` over a bounded range of one topic or several, typed as the data source types them.
 
     All offsets are looked up now; records are fetched while batches are taken, in order within each topic-partition. A batch is
-    about one answer of a broker, or of typed columns 8 MiB of keys and values. Memory: about two answers for each broker, of at
+    about one response of a broker, or of typed columns 8 MiB of keys and values. Memory: about two responses for each broker, of at
     most 8 MiB (``kafka.fetch.max.bytes``), and the current batch.
 
     The reader has connections of its own. They are closed when it has come to its end, by ``close()``, at the end of a ``with``
@@ -53,7 +53,7 @@ def read_topic(
         SchemaError: there is no such column, or the schema registry has no such schema.
         OffsetsError: the offsets do not match the topic's partitions, or the read starts after its end.
         DataLossError: the first offsets have aged out, and ``failOnDataLoss`` is true.
-        RegistryError: the schema registry does not answer.
+        RegistryError: the schema registry does not respond.
         WireError: brokers cannot be reached or deny access, or a topic does not exist.
 
     What happens later, while batches are taken, passes through Arrow, which turns it into ``pyarrow.ArrowInvalid`` or ``OSError``

@@ -1,6 +1,6 @@
 """The data source that Spark looks up: its name, its schema, and which reader or writer serves.
 
-I/O happens for the schema of typed columns alone: ``load()`` asks the registry, once. The answer stays with the data source, which
+I/O happens for the schema of typed columns alone: ``load()`` asks the registry, once. The schema stays with the data source, which
 Spark pickles after it has asked for the schema (seen in 4.2, and so written since before 4.0), so that DataFrame and readers have
 the same one. A Spark that pickled it before would make the readers ask again.
 

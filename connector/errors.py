@@ -75,7 +75,7 @@ class ValueFormatError(ConnectorError):
 
 
 class RegistryError(ConnectorError):
-    """A schema registry that does not answer, or rejects the credentials. It says nothing about any value."""
+    """A schema registry that does not respond, or rejects the credentials. It says nothing about any value."""
 
     code = "PYKAFKA_WIRE_REGISTRY"
 

@@ -2,18 +2,21 @@
 agent.
 
 Spark gives a Python source no way back from its tasks to the driver. So a task sends its figures, if the option ``taskMetrics``
-asks for it. Nothing waits for the datagram; one that is lost is missing from the sums, and changes nothing else. Owns the figures
-and both forms of the datagram; :mod:`pykafka_wire.source.progress.task_figures_receiver` receives it on the driver.
+asks for it. Nothing waits for the datagram; one that is lost is missing from the sums, and changes nothing else. Owns the figures,
+both forms of the datagram, and its receiver on the driver.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hmac
 import json
 import logging
+import secrets
 import socket
 import sys
+import threading
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
@@ -21,6 +24,9 @@ from pykafka_wire.wire.connection.counters import ClientTotals
 
 _log = logging.getLogger(__name__)
 
+#: Larger than any datagram of figures: a dozen numbers of 20 digits.
+_MAX_DATAGRAM: Final = 2048
+_WAKE_UP_S: Final = 1.0
 _STATSD_PREFIX: Final = "pykafka_wire.task."
 #: Spark sends its settings to tasks as local properties (seen in 4.0 to 4.3).
 _DRIVER_HOST: Final = "spark.driver.host"
@@ -164,7 +170,7 @@ def _send(datagram: bytes, host: str, port: int) -> None:
         _log.debug("This task's figures could not be sent to %s:%d: %s", host, port, error)
 
 
-@functools.lru_cache(maxsize=16)  # a name service that does not answer must cost a process once, not each task
+@functools.lru_cache(maxsize=16)  # a name service that does not respond must cost a process once, not each task
 def _address(host: str, port: int) -> tuple[int, Any] | None:  # Any: an address is what its family has
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
@@ -172,3 +178,64 @@ def _address(host: str, port: int) -> tuple[int, Any] | None:  # Any: an address
         _log.debug("taskMetrics: %s cannot be resolved (%s): the tasks of this process report nothing.", host, error)
         return None
     return int(family), address
+
+
+class TaskFiguresReceiver:
+    """Sums up what tasks send, in the query's process on the driver. A thread of its own reads, until :meth:`close`.
+
+    Attributes:
+        address: for the tasks.
+    """
+
+    def __init__(self) -> None:
+        self._socket = _bound_socket()
+        self.address = DriverReceiver(self._socket.getsockname()[1], secrets.token_urlsafe(12))
+        self._lock = threading.Lock()
+        self._total = TaskFigures(tasks=0)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._receive, name="task metrics", daemon=True)
+        self._thread.start()
+
+    def total(self) -> TaskFigures:
+        """The sum of all tasks so far."""
+        with self._lock:
+            return self._total
+
+    def close(self) -> None:
+        """Stop receiving."""
+        self._closed.set()
+        loopback = "::1" if self._socket.family == socket.AF_INET6 else "127.0.0.1"
+        # To close the socket would not end the thread's wait; a datagram does.
+        with contextlib.suppress(OSError), socket.socket(self._socket.family, socket.SOCK_DGRAM) as own:
+            own.sendto(b"", (loopback, self.address.port))
+        self._thread.join(_WAKE_UP_S)
+        self._socket.close()
+
+    def _receive(self) -> None:
+        while not self._closed.is_set():
+            try:
+                datagram = self._socket.recv(_MAX_DATAGRAM)
+            except OSError:
+                return
+            figures = self.address.decode(datagram)
+            if figures is not None:
+                with self._lock:
+                    self._total = self._total.plus(figures)
+
+
+def _bound_socket() -> socket.socket:
+    """A UDP socket on a free port of all addresses, of both families where the machine has both."""
+    try:
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    except OSError:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.bind(("", 0))
+        return sock
+    try:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(("::", 0))
+    except OSError:
+        sock.close()
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.bind(("", 0))
+    return sock

@@ -21,8 +21,8 @@ ViewT = TypeVar("ViewT")
 #: Whether a topic-partition is asked for.
 IsWanted = Callable[[TopicPartition], bool]
 
-#: So many names are listed in an error.
-_MOST_NAMED: Final = 10
+#: Names that an error lists.
+_MAX_NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +254,7 @@ def _one_source_each(
         for topic, view in topics.items():
             other = chosen.setdefault(topic, source)
             if views[other][topic] != view:
-                having = [name for name, each in views.items() if topic in each][:_MOST_NAMED]
+                having = [name for name, each in views.items() if topic in each][:_MAX_NAMED]
                 raise OffsetsError(
                     f"the checkpoint {log.shown} has different offsets of topic {topic} in its sources {', '.join(having)}: name "
                     f"one, as in {reference.with_fragment(batch_id, having[0])}. pykafka-wire checkpoint {log.shown} shows them."

@@ -35,7 +35,7 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 # fmt: off
 
 # --- Brokers and topics
-KAFKA_BOOTSTRAP_SERVERS = Option("kafka.bootstrap.servers", "SBW", text, None, "`host:port,host:port`; tried in turn until one answers", unset="required")
+KAFKA_BOOTSTRAP_SERVERS = Option("kafka.bootstrap.servers", "SBW", text, None, "`host:port,host:port`; tried in turn until one responds", unset="required")
 SUBSCRIBE: Option[tuple[str, ...]] = Option("subscribe", "SB", topic_names, (), "topics, separated by commas", unset="one of three")
 SUBSCRIBE_PATTERN = Option("subscribePattern", "SB", regular_expression, "", "a regular expression that a part of a topic's name must match; internal topics never match", unset="one of three")
 ASSIGN: Option[tuple[TopicPartition, ...]] = Option("assign", "SB", parse_partitions, (), 'topic-partitions as JSON, `{"topic":[0,1]}`', unset="one of three")

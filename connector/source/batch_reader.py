@@ -6,10 +6,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pykafka_wire.columns.spark_schema import arrow_schema, check_source_schema
+from pykafka_wire.columns.spark_schema import arrow_schema, check_source_schema, spark_schema
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.input_partition import KafkaInputPartition
 from pykafka_wire.source.planning.filter_pushdown import NO_PRUNING, prune
@@ -109,3 +110,20 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
                 reader_schemas=partition.reader_schemas,
             )
             yield from batches_for_spark(batches, schema)
+
+
+class SailBatchReader(KafkaBatchReader):
+    """The reader for Sail, which passes Arrow's schema to a data source, and expects batches of exactly that schema.
+
+    Timestamps may have another zone's name there or none, lists other names (seen in pysail 0.7.2).
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema, reader_schemas: ReaderSchemas | None = None) -> None:
+        super().__init__(options, spark_schema(schema), reader_schemas)
+        self._arrow_schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:  # Any: pyarrow has no types
+        """Arrow record batches of one input partition; runs where Sail does."""
+        for batch in super().read(partition):
+            columns = [column.cast(field.type) for column, field in zip(batch.columns, self._arrow_schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._arrow_schema)

@@ -28,14 +28,12 @@ def batch_reader(
     Raises:
         OptionError, SchemaError: what the user gave cannot be.
     """
-    from pykafka_wire.source.batch_reader import KafkaBatchReader
+    from pykafka_wire.source.batch_reader import KafkaBatchReader, SailBatchReader
 
     options = parse_source_options(given, "batch")
     _check_selection(options, schema)
     log_warnings(options.warnings)
     if not isinstance(schema, StructType):
-        from pykafka_wire.source.sail_batch_reader import SailBatchReader
-
         return SailBatchReader(options, schema, reader_schemas)
     return KafkaBatchReader(options, schema, reader_schemas)
 
@@ -49,7 +47,7 @@ def stream_reader(
         OptionError, SchemaError: what the user gave cannot be, or not with this Spark.
     """
     from pykafka_wire.source.planning.spark_read_limits import HAS_ADMISSION_CONTROL
-    from pykafka_wire.source.stream_reader import KafkaStreamReader, KafkaStreamReaderWithoutLimits
+    from pykafka_wire.source.stream_reader import KafkaStreamReader, KafkaStreamReaderSpark40
 
     options = parse_source_options(given, "stream")
     _check_selection(options, schema)
@@ -65,7 +63,7 @@ def stream_reader(
             "taskMetrics=driver needs Spark 4.2 or newer, which shows a Python source's figures in the query's progress: use "
             "statsd://host:port, or remove taskMetrics."
         )
-    return KafkaStreamReaderWithoutLimits(options, schema, reader_schemas)
+    return KafkaStreamReaderSpark40(options, schema, reader_schemas)
 
 
 def _check_selection(options: SourceOptions, schema: StructType | pa.Schema) -> None:

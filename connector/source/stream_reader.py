@@ -69,7 +69,7 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
         return PinnedSchemas(self._options, self._schema, self._reader_schemas)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query starts, asked for before batch 0, maybe more than once: the answer stays the same."""
+        """Where a new query starts, asked for before batch 0, maybe more than once: it stays the same."""
         return self._micro_batches.initial_offset().to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
             os._exit(0)
 
 
-class KafkaStreamReaderWithoutLimits(KafkaStreamReader):
+class KafkaStreamReaderSpark40(KafkaStreamReader):
     """The reader for Spark 4.0 and 4.1, which know no admission control: ``latestOffset`` takes no arguments there, and
     Spark tells the versions apart by that. It asks for the next offset only when the batch planned last is done."""
 

@@ -140,7 +140,9 @@ class Outside:
         try:
             found = asked[group].result(30)
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:  # kfake's answer for a group that was never used
+            if (
+                error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
+            ):  # kfake's response for a group that was never used
                 return {}
             raise
         return {(tp.topic, tp.partition): tp.offset for tp in found.topic_partitions if tp.offset >= 0}

@@ -107,7 +107,7 @@ def test_a_leader_killed_in_mid_stream_costs_and_doubles_nothing(
 def test_a_query_starts_while_the_first_of_three_bootstrap_servers_hangs(
     kafka_cluster: Any, topic: Any, queries_of: Any, outside_of: Any, until: Any
 ) -> None:
-    """SIGSTOP: its port takes connections, and nothing answers."""
+    """SIGSTOP: its port takes connections, and nothing responds."""
     cluster = kafka_cluster(nodes=3, properties={"broker.session.timeout.ms": "3000"})
     name = topic(3, cluster=cluster)
     outside = outside_of(cluster.bootstrap_servers)

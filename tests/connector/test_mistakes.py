@@ -120,7 +120,7 @@ def test_a_typing_error_in_the_jaas_line(secured_kafka: Secured) -> None:
 
 
 def test_an_advertised_listener_that_cannot_be_reached(unreachable_kafka: Any) -> None:
-    # The bootstrap server answers, and sends us to where nobody is.
+    # The bootstrap server responds, and sends us to where nobody is.
     servers = f"127.0.0.1:{unreachable_kafka.nodes[0].listeners[0].port}"
     with Cluster(
         ClientSettings.from_options({"bootstrap.servers": servers, "default.api.timeout.ms": "2000"})

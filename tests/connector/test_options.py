@@ -278,7 +278,7 @@ DIVERT = BROKERS | {"onRecordError": "divert"}
         (DIVERT | {"deadLetterTopic": "dead", "kafka.acks": "0"}, "with kafka.acks=0 there are none"),
     ],
 )
-def test_dead_letters_need_a_topic_of_their_own_and_answers(options: dict[str, str], said: str) -> None:
+def test_dead_letters_need_a_topic_of_their_own_and_responses(options: dict[str, str], said: str) -> None:
     assert said in refusal(options, "sink")
 
 

@@ -18,8 +18,7 @@ from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.sink.writer import KafkaBatchWriter
 from pykafka_wire.source.batch_reader import KafkaBatchReader
 from pykafka_wire.source.planning import spark_read_limits
-from pykafka_wire.source.progress.task_figures_receiver import TaskFiguresReceiver
-from pykafka_wire.task_metrics import DriverReceiver, StatsdAgent, TaskFigures, camel_case
+from pykafka_wire.task_metrics import DriverReceiver, StatsdAgent, TaskFigures, TaskFiguresReceiver, camel_case
 from pykafka_wire.wire.connection.counters import ClientTotals
 from tests.connector.parsed_options import batch, refusal, stream
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.source.input_partition import KafkaInputPartition
-from pykafka_wire.source.planning.range_packing import pack_ranges, split_ranges, spread_leaders
+from pykafka_wire.source.planning.range_packing import alternate_leaders, pack_ranges, split_ranges
 from pykafka_wire.source.planning.record_size_estimates import ASSUMED_BYTES, RecordSizes
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import WireError
@@ -59,7 +59,7 @@ def plan_input_partitions(
             except WireError:
                 return -1  # the task that reads it waits for a leader, or reports the error
 
-        groups = spread_leaders(groups, leader)
+        groups = alternate_leaders(groups, leader)
     return [KafkaInputPartition(group, query, reader_schemas) for group in groups]
 
 

@@ -5,7 +5,7 @@ Spark still evaluates every filter itself:
 
 - ``topic``, ``partition`` and ``offset`` are known before anything is fetched;
 - ``timestamp`` has a safe lower bound only. Producers choose timestamps and choose them out of order, but ListOffsets
-  answers with the *first* record that is as late as asked for: all before it are earlier. Nothing can be said of what
+  responds with the *first* record that is as late as asked for: all before it are earlier. Nothing can be said of what
   comes after an upper bound, so that is left to Spark. LogAppendTime does not change that: a topic's setting may
   have changed since its records were appended, and a new leader's clock may be behind the last one's.
 """

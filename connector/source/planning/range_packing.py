@@ -75,7 +75,7 @@ def pack_ranges(
         n_bins = min(len(ranges), n_bins + max(1, n_bins // 4))
 
 
-def spread_leaders(
+def alternate_leaders(
     groups: Sequence[Sequence[OffsetRange]], leader: Callable[[TopicPartition], int]
 ) -> list[Sequence[OffsetRange]]:
     """Input partitions in an order in which those that run side by side begin with different leaders."""

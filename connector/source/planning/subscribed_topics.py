@@ -1,6 +1,6 @@
-"""The topics that a streaming query reads, and a second broker's answer before one of them counts as lost.
+"""The topics that a streaming query reads, and a second broker's response before one of them counts as lost.
 
-Owns the age of this knowledge and the comparison of brokers. A single metadata answer is no proof of a loss: a broker that lags
+Owns the age of this knowledge and the comparison of brokers. A single metadata response is no proof of a loss: a broker that lags
 behind lacks a topic or its new partitions, and a moment without the Describe permission hides it.
 """
 
@@ -28,20 +28,20 @@ _log = logging.getLogger(__name__)
 #: Metadata are refreshed this often at most, to find new partitions and topics; less often where a refresh takes long.
 _METADATA_AGE_MS = 1_000
 _METADATA_COST_FACTOR = 20
-#: So many brokers are asked, at random, before a topic counts as lost: two of them have not given the first answer.
+#: Brokers that are asked, at random, before a topic counts as lost: two of them have not given the first response.
 _N_BROKERS: Final = 3
-#: How many of them must answer, if the cluster has as many, unless the others do not respond.
-_N_ANSWERS: Final = 2
+#: How many of them must respond, if the cluster has as many, unless the others do not respond.
+_N_RESPONSES: Final = 2
 #: How long they may take, each.
 _BROKER_MS: Final = 2_000
 #: How long to wait for brokers to agree: KRaft's brokers fetch metadata at least every 0.5 s (broker.heartbeat and
 #: metadata.max.idle.interval.ms), so that one which is alive has caught up by then.
 _AGREEMENT_MS: Final = 5_000
-#: How long to wait for a second answer: a broker that is silent for longer is no longer alive for the cluster
+#: How long to wait for a second response: a broker that is silent for longer is no longer alive for the cluster
 #: (broker.session.timeout.ms, 9 s by default), but a slow one may be the only one that does not lag behind.
 _SILENCE_MS: Final = 15_000
 _PAUSE_S: Final = 0.25
-#: How long the other brokers' answers replace the first one. Longer where they still disagreed after the wait, or stayed silent:
+#: How long the other brokers' responses replace the first one. Longer where they still disagreed after the wait, or stayed silent:
 #: the next wait would hold the query up again.
 _VERDICT_S: Final = 1.0
 _DISPUTED_VERDICT_S: Final = 60.0
@@ -58,10 +58,10 @@ class FoundTopics:
 
 
 class _Verdict(NamedTuple):
-    """The other brokers' answers about a topic whose first answer contradicts the checkpoint.
+    """The other brokers' responses about a topic whose first response contradicts the checkpoint.
 
     Attributes:
-        first: the first answer, None where it lacks the topic. The verdict holds for this answer only.
+        first: the first response, None where it lacks the topic. The verdict holds for this response only.
         topic: the topic as the checkpoint has it, None where it is lost.
         until: when to ask again, a time of the monotonic clock.
     """
@@ -173,10 +173,10 @@ class SubscribedTopics:
         doubtful: Mapping[str, frozenset[int]],
         unknown_to_leaders: Collection[str],
     ) -> None:
-        """Fill ``_verdicts`` of the doubtful topics; waits for a while where brokers disagree, or do not answer.
+        """Fill ``_verdicts`` of the doubtful topics; waits for a while where brokers disagree, or do not respond.
 
         Raises:
-            TransportError: no broker answers for as long as any other request may take.
+            TransportError: no broker responds for as long as any other request may take.
         """
         agreement, silence = Deadline.after_ms(_AGREEMENT_MS), Deadline.after_ms(_SILENCE_MS)
         patience = Deadline.of_call(self._cluster.settings)
@@ -184,7 +184,7 @@ class SubscribedTopics:
             node_ids = list(self._cluster.brokers())
             asked = random.sample(node_ids, min(_N_BROKERS, len(node_ids)))
             try:
-                answers = list(topics_by_broker(self._cluster, asked, doubtful, broker_ms=_BROKER_MS).values())
+                responses = list(topics_by_broker(self._cluster, asked, doubtful, broker_ms=_BROKER_MS).values())
             except TransportError:
                 if patience.expired:
                     raise
@@ -193,14 +193,14 @@ class SubscribedTopics:
             agreeing = {
                 name: [
                     topic
-                    for answer in answers
-                    if isinstance(topic := answer.get(name), TopicMetadata)
+                    for response in responses
+                    if isinstance(topic := response.get(name), TopicMetadata)
                     and _agrees(topic, topic_ids.get(name), partitions)
                 ]
                 for name, partitions in doubtful.items()
             }
-            enough = len(answers) >= min(_N_ANSWERS, len(asked))
-            agreed = all(len(each) in (0, len(answers)) for each in agreeing.values())
+            enough = len(responses) >= min(_N_RESPONSES, len(asked))
+            agreed = all(len(each) in (0, len(responses)) for each in agreeing.values())
             if silence.expired or (enough and (agreed or agreement.expired)):
                 break
             time.sleep(_PAUSE_S)
@@ -208,20 +208,20 @@ class SubscribedTopics:
         for name, kept in agreeing.items():
             denied = [
                 error
-                for answer in answers
-                if isinstance(error := answer.get(name), BrokerError) and error.name == TOPIC_DENIED
+                for response in responses
+                if isinstance(error := response.get(name), BrokerError) and error.name == TOPIC_DENIED
             ]
             # A broker that still lists a topic which its leader no longer knows is the one that lags behind.
-            stale = name in unknown_to_leaders and len(kept) < len(answers)
+            stale = name in unknown_to_leaders and len(kept) < len(responses)
             topic = kept[0] if kept and not stale else None
             hidden = not kept and bool(denied)
             if hidden:
                 self._set_hidden(name, denied[0])
             until = float("inf")
             if topic is not None or hidden:
-                until = now + (_DISPUTED_VERDICT_S if 0 < len(kept) < len(answers) or not enough else _VERDICT_S)
+                until = now + (_DISPUTED_VERDICT_S if 0 < len(kept) < len(responses) or not enough else _VERDICT_S)
             self._verdicts[name] = _Verdict(_identity(topics.get(name)), topic, hidden, until)
-            _log.debug("%s: %d of %d brokers agree with the checkpoint", name, len(kept), len(answers))
+            _log.debug("%s: %d of %d brokers agree with the checkpoint", name, len(kept), len(responses))
 
     @property
     def may_hide(self) -> bool:
@@ -254,7 +254,7 @@ def _partitions_by_topic(checkpoint: QueryOffsets) -> dict[str, frozenset[int]]:
 
 
 def _agrees(topic: TopicMetadata | None, topic_id: uuid.UUID | None, partitions: frozenset[int]) -> bool:
-    """Whether an answer has a topic as the checkpoint knows it."""
+    """Whether a response has a topic as the checkpoint knows it."""
     if topic is None or not topic.partitions.keys() >= partitions:
         return False
     return topic_id is None or topic.topic_id in (topic_id, ZERO_UUID)

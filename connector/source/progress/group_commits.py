@@ -55,7 +55,7 @@ class GroupCommitter:
         self.failures = 0
 
     def commit(self, progress: QueryOffsets, *, is_last: bool = False) -> None:
-        """Commit ``progress`` to its group unless that was done already; never raises for what a broker answers.
+        """Commit ``progress`` to its group unless that was done already; never raises for an error of brokers.
 
         Args:
             is_last: the query may end now. One try is made although a failed commit has begun a pause.

@@ -19,8 +19,7 @@ from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.progress.group_commits import GroupCommitter
 from pykafka_wire.source.progress.hanging_transactions import HangingTransactionWatch
 from pykafka_wire.source.progress.static_member import StaticMember
-from pykafka_wire.source.progress.task_figures_receiver import TaskFiguresReceiver
-from pykafka_wire.task_metrics import camel_case
+from pykafka_wire.task_metrics import TaskFiguresReceiver, camel_case
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.topic_partitions import TopicPartition
 

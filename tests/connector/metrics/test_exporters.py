@@ -46,8 +46,8 @@ def micro_batch(session: Any, *reports: Any) -> None:
 
 
 def scrape(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
-        return answer.read().decode()  # type: ignore[no-any-return]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as response:
+        return response.read().decode()  # type: ignore[no-any-return]
 
 
 def test_one_line_serves_prometheus(session: Any) -> None:

@@ -21,8 +21,8 @@ N_RECORDS = 60
 
 def scrape(port: int) -> dict[str, dict[tuple[str, ...], float]]:
     """Values of each metric by the values of its labels, in the order of the labels' names."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
-        text = answer.read().decode()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as response:
+        text = response.read().decode()
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -91,7 +91,7 @@ class Brokers:
         return MetadataResponse(brokers=nodes, controller_id=1, topics=topics)
 
     def list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
-        def answer(topic: str, partition: int, timestamp: int) -> ListOffsetsPartitionResponse:
+        def response(topic: str, partition: int, timestamp: int) -> ListOffsetsPartitionResponse:
             if topic in self.unknown_to_leaders or self.is_denied(topic):
                 code = DENIED if self.is_denied(topic) else UNKNOWN
                 return ListOffsetsPartitionResponse(partition_index=partition, error_code=code)
@@ -101,7 +101,7 @@ class Brokers:
         return ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(
-                    name=t.name, partitions=[answer(t.name, p.partition_index, p.timestamp) for p in t.partitions]
+                    name=t.name, partitions=[response(t.name, p.partition_index, p.timestamp) for p in t.partitions]
                 )
                 for t in request.topics
             ]

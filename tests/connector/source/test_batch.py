@@ -366,7 +366,7 @@ def test_no_bootstrap_servers(spark: Any) -> None:
     assert "[PYKAFKA_WIRE_OPTION] kafka.bootstrap.servers is missing" in text
 
 
-def test_no_broker_that_answers_fails_within_seconds_and_names_each_address(spark: Any) -> None:
+def test_no_broker_that_responds_fails_within_seconds_and_names_each_address(spark: Any) -> None:
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))  # bound, not listening: refuses connections

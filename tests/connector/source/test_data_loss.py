@@ -342,10 +342,10 @@ def test_a_topic_that_is_known_at_the_second_look_is_no_loss(
     _, stays, late = two_topics
     start = read_all(process, subscribe=stays)
     brave = process(subscribe=f"{stays},{late}", dataLossLedger=str(tmp_path), **BRAVE)
-    answers = iter([UnknownTopicError(3, topic=late)])
+    responses = iter([UnknownTopicError(3, topic=late)])
 
     def latest_offsets(*arguments: Any) -> Any:
-        for error in answers:
+        for error in responses:
             raise error
         return real(*arguments)
 

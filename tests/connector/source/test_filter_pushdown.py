@@ -108,7 +108,7 @@ def test_no_row_that_the_filters_keep_is_ruled_out(
     for row in rows:
         tp = TopicPartition(row["topic"], row["partition"])
         first = 0
-        if pruning.timestamp_ms is not None:  # as ListOffsets answers
+        if pruning.timestamp_ms is not None:  # as ListOffsets responds
             late = [offset for offset, ms in enumerate(logs[tp]) if ms >= pruning.timestamp_ms]
             first = late[0] if late else len(logs[tp])
         if pruning.keeps(tp) and max(first, pruning.start_offset) <= row["offset"] < pruning.end_offset:
@@ -262,7 +262,7 @@ def test_sparks_setting_without_the_option_leaves_a_view_whole(
 def test_an_hour_of_a_day_costs_the_broker_a_small_share_of_its_bytes(
     spark: Any, kafka_cluster: Any, topic: Any, outside_of: Any, pushdown: None, until: Any
 ) -> None:
-    """Counted by the broker: its request log says how many bytes of records each Fetch answer took along."""
+    """Counted by the broker: its request log says how many bytes of records each Fetch response took along."""
     cluster = kafka_cluster()
     servers, outside = cluster.bootstrap_servers, outside_of(cluster.bootstrap_servers)
     name = topic(2, {"retention.ms": "-1", "compression.type": "producer"}, cluster=cluster)
@@ -298,7 +298,7 @@ def test_an_hour_of_a_day_costs_the_broker_a_small_share_of_its_bytes(
 
 
 def bytes_given(log: Any, client: str) -> int:
-    """Bytes of records in the Fetch answers to a client, from the broker's request log."""
+    """Bytes of records in the Fetch responses to a client, from the broker's request log."""
     total = 0
     with open(log, encoding="utf-8", errors="replace") as lines:
         for line in lines:

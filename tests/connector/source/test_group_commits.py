@@ -101,10 +101,10 @@ def test_one_deadline_holds_for_joining_looking_and_committing(caplog: Any) -> N
     """A coordinator that takes 3 s for each request, of 5 in all: the look for others must not begin a time of its own."""
     tp = TopicPartition("t", 0)
 
-    def slowly(answer: Any) -> Any:
+    def slowly(response: Any) -> Any:
         def after_a_while(_request: Any, _version: int) -> Any:
             time.sleep(3)
-            return answer
+            return response
 
         return after_a_while
 

@@ -88,7 +88,7 @@ def test_one_broker_that_has_not_heard_of_a_topic_is_no_loss(
 
 
 @pytest.mark.parametrize("n_silent", [1, 2])
-def test_a_topic_is_not_lost_because_other_brokers_do_not_answer_at_once(
+def test_a_topic_is_not_lost_because_other_brokers_do_not_respond_at_once(
     n_silent: int, brokers: Brokers, begun: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a rolling restart: a broker has just come back and lags, and the next one is on its way down."""
@@ -106,7 +106,7 @@ def test_a_topic_is_not_lost_because_other_brokers_do_not_answer_at_once(
         silent.update([other, laggard][:n_silent])
         monkeypatch.setattr("random.sample", lambda *_: [laggard, other])
 
-        def answer(node_id: int, request: MetadataRequest, version: int) -> MetadataResponse | None:
+        def response(node_id: int, request: MetadataRequest, version: int) -> MetadataResponse | None:
             if request.topics and node_id in silent:
                 silent.discard(node_id)
                 if not silent:
@@ -115,7 +115,7 @@ def test_a_topic_is_not_lost_because_other_brokers_do_not_answer_at_once(
             return brokers.metadata(node_id, request, version)
 
         for node_id, broker in brokers.brokers.items():
-            broker.on[MetadataRequest] = partial(answer, node_id)
+            broker.on[MetadataRequest] = partial(response, node_id)
 
     brokers.lag = lag
     assert offsets(one.latest(start)) == {"stays": {"0": 3}, "goes": {"0": 7}}
@@ -149,7 +149,7 @@ def test_one_broker_that_still_knows_the_topic_before_the_present_one_is_no_loss
 
 
 def test_a_named_topic_that_one_broker_does_not_list_is_no_loss(brokers: Brokers, begun: Any, tmp_path: Path) -> None:
-    """Once a named topic is missing, all topics are listed: of another topic one such answer says little."""
+    """Once a named topic is missing, all topics are listed: of another topic one such response says little."""
     brokers.create("stays", 2)
     brokers.create("goes", 5)
     brokers.create("missing", 0)
@@ -371,7 +371,7 @@ def test_a_task_skips_a_topic_only_where_no_broker_knows_it(
 
     def fetch_ranges(_: object, ranges: Any, **__: object) -> Iterator[Any]:
         if ranges:
-            raise error  # as one broker answers that lags behind
+            raise error  # as one broker responds that lags behind
         yield from ()
 
     monkeypatch.setattr("pykafka_wire.source.task_reader.fetch_ranges", fetch_ranges)

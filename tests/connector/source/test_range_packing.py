@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pykafka_wire.source.planning.range_packing import (
     TASK_BYTES,
     TASK_OFFSETS,
+    alternate_leaders,
     pack_ranges,
     split_ranges,
-    spread_leaders,
 )
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
@@ -155,9 +155,9 @@ def test_input_partitions_are_about_equal() -> None:
 @given(st.lists(st.integers(0, 3), max_size=30))
 def test_tasks_side_by_side_read_from_different_leaders(leaders: list[int]) -> None:
     groups = [[OffsetRange(topic="t", partition=p, start_offset=0, end_offset=1)] for p in range(len(leaders))]
-    spread = spread_leaders(groups, lambda tp: leaders[tp.partition])
-    assert sorted(group[0].partition for group in spread) == list(range(len(leaders)))
-    first = [leaders[group[0].partition] for group in spread][: len(set(leaders))]
+    alternating = alternate_leaders(groups, lambda tp: leaders[tp.partition])
+    assert sorted(group[0].partition for group in alternating) == list(range(len(leaders)))
+    first = [leaders[group[0].partition] for group in alternating][: len(set(leaders))]
     assert len(set(first)) == len(first)
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from pykafka_wire.errors import DataLossError, Loss, OptionError
-from pykafka_wire.source.stream_reader import KafkaStreamReaderWithoutLimits
+from pykafka_wire.source.stream_reader import KafkaStreamReaderSpark40
 
 pytestmark = pytest.mark.broker
 
 
 def without_limits(process: Any, name: str, starting: str, *, seen: str | None = None, **options: str) -> Any:
     """A process of a query that is new, or that goes on from a checkpoint whose last logged offset is ``seen``."""
-    one = process(KafkaStreamReaderWithoutLimits, subscribe=name, startingOffsets=starting, **options)
+    one = process(KafkaStreamReaderSpark40, subscribe=name, startingOffsets=starting, **options)
     if seen is not None:
         assert one.rows(seen, seen) == []
     return one
