@@ -182,9 +182,11 @@ def _scalar(node: resolution.Scalar, wanted: pa.DataType) -> Step | None:
         return scalar_steps.Floating("<f4" if kind == "float" else "<f8", wanted) if is_a.is_floating(wanted) else None
     size = node.written["size"] if kind == "fixed" else None
     if is_a.is_decimal(wanted):
+        if logical != "decimal":
+            return None
         definition = node.written if logical_of(node.written) == "decimal" else node.read
         fits = wanted.bit_width == _MAX_DECIMAL_BITS and wanted.scale == definition.get("scale", 0)
-        return scalar_steps.DecimalNumber(wanted, size) if logical == "decimal" and fits else None
+        return scalar_steps.DecimalNumber(wanted, size) if fits else None
     if size is not None:
         return scalar_steps.Fixed(size) if is_a.is_binary(wanted) else None
     if is_a.is_binary(wanted):

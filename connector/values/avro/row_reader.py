@@ -164,8 +164,8 @@ class RowReader:
                     constants[default.name] = self._default(default, None if columns is None else columns[default.name])
             written = {name for name, _ in steps} | constants.keys()
             for name, field in (columns or {}).items():
-                if name not in written:
-                    constants[name] = (lambda _: None) if field.nullable else _fail(_NOT_NULL)
+                if name not in written and not field.nullable:
+                    constants[name] = _fail(_NOT_NULL)
         return self._records[key]
 
     def _default(self, default: resolution.Default, field: Any) -> Read:  # a pa.Field, or None
