@@ -30,7 +30,9 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -246,3 +248,30 @@ def test_an_old_coordinator_is_asked_in_the_form_that_it_knows(highest: int) -> 
         (asked,) = (each for each in old.requests if isinstance(each, OffsetFetchRequest))
         assert asked.group_id == "g"
         assert asked.require_stable is (highest >= 7)
+
+
+@pytest.mark.parametrize("api", ["OffsetCommit", "TxnOffsetCommit"])
+def test_an_offset_that_a_response_leaves_out_is_not_committed(api: str) -> None:
+    offsets = {TopicPartition("t", partition): CommittedOffset(1) for partition in range(3)}
+    with pytest.raises(ProtocolError, match="leaves out") as raised:
+        commit_in_portions("g", offsets, lambda portion: dict.fromkeys(list(portion)[:2], 0), api=api)
+    assert (raised.value.topic, raised.value.partition, raised.value.api) == ("t", 2, api)
+
+
+@pytest.mark.parametrize("highest", [7, 9])
+def test_a_partition_that_a_response_leaves_out_is_an_error_and_not_no_offset(highest: int) -> None:
+    """A query that took it for "nothing committed" would start somewhere else."""
+
+    def answer(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+        if version >= 8:
+            partition = OffsetFetchResponsePartitions(partition_index=0, committed_offset=7, metadata="")
+            topic = OffsetFetchResponseTopics(name="t", partitions=[partition])
+            return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic])])
+        old = OffsetFetchResponsePartition(partition_index=0, committed_offset=7, metadata="")
+        return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=[old])])
+
+    with offsets_coordinator(highest, answer) as (_, cluster):
+        assert fetch_offsets(cluster, "g", [T0]) == {T0: CommittedOffset(7)}
+        with pytest.raises(ProtocolError, match="leaves out") as raised:
+            fetch_offsets(cluster, "g", [T0, TopicPartition("t", 1)])
+        assert (raised.value.topic, raised.value.partition) == ("t", 1)

@@ -203,3 +203,10 @@ def test_a_static_member_may_leave_for_a_while() -> None:
         static.handle_leave(ConsumerGroupHeartbeatResponse(error_code=code))
     with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
         static.handle_leave(ConsumerGroupHeartbeatResponse(error_code=30))
+
+
+@pytest.mark.parametrize("interval_ms", [0, -1, -(2**31)])
+def test_an_interval_that_is_no_time_leaves_the_default(interval_ms: int) -> None:
+    machine = member()
+    beat(machine, ConsumerGroupHeartbeatResponse(error_code=0, member_epoch=1, heartbeat_interval_ms=interval_ms))
+    assert machine.heartbeat_interval_ms == 0

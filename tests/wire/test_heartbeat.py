@@ -18,6 +18,7 @@ from pykafka_wire.wire.protocol.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
+    JoinGroupResponse,
     SyncGroupRequest,
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
@@ -306,3 +307,20 @@ def test_a_member_that_joins_by_itself_gives_its_place_to_whoever_has_taken_it(
     with pytest.raises(BrokerError):
         static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
     assert coordinator.count(JoinGroupRequest) == 1
+
+
+@pytest.mark.parametrize("code", [25, 27, 69, 79])
+def test_a_coordinator_that_never_takes_a_member_is_not_asked_without_a_pause(
+    coordinator: GroupCoordinator, code: int
+) -> None:
+    coordinator.on[JoinGroupRequest] = lambda *_: JoinGroupResponse(error_code=code, member_id="me")
+    options = {"bootstrap.servers": coordinator.address, "group.id": "g", "retry.backoff.ms": "200"}
+    settings = ClientSettings.from_options(options)
+    with Cluster(settings) as cluster:
+        member = HeartbeatThread(GroupMember(cluster, member_state_machine(settings, "g", ("t",))), settings)
+        member.request_join()
+        eventually(lambda: coordinator.count(JoinGroupRequest) >= 3)
+        asked_at = time.monotonic()
+        eventually(lambda: coordinator.count(JoinGroupRequest) >= 5)
+        assert time.monotonic() - asked_at > 0.3
+        member.close()

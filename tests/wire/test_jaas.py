@@ -72,3 +72,18 @@ def test_a_malformed_line_is_refused_and_not_quoted(line: str) -> None:
 
 def test_a_module_shows_none_of_its_options() -> None:
     assert "canary" not in repr(parse_jaas('M required password="canary";'))
+
+
+@pytest.mark.parametrize(
+    ("escaped", "value"),
+    [
+        (r"a\101b", "aAb"),
+        (r"\7\78", "\a\a8"),
+        (r"\0", "\0"),
+        (r"\400", " 0"),
+        (r"\a\b\f\v", "\a\b\f\v"),
+        (r"\q\8", "q8"),
+    ],
+)
+def test_escapes_are_those_of_javas_tokenizer(escaped: str, value: str) -> None:
+    assert parse_jaas(f'M required password="{escaped}";').options == {"password": value}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
+from pykafka_wire.wire.security.msk_iam import MskIamExchange
 from pykafka_wire.wire.security.sasl import OAuthBearer, Plain, mechanism
 from pykafka_wire.wire.security.scram import Scram
 from pykafka_wire.wire.settings import ClientSettings
@@ -150,3 +151,20 @@ def test_gssapi_takes_keytab_and_service_from_the_jaas_line() -> None:
 def test_no_mechanism_shows_its_secret() -> None:
     assert "canary" not in repr(Plain(username="a", password="canary"))
     assert "canary" not in repr(OAuthBearer(token="canary"))
+
+
+@pytest.mark.parametrize("said", [b"[" * 100_000, b'{"status":' * 50_000, b"null", b"\xff", b'{"status":7}'])
+def test_a_reason_that_is_no_text_does_not_hide_the_refusal(said: bytes) -> None:
+    exchange = OAuthBearer(token="abc").exchange()
+    next(exchange)
+    assert exchange.send(said) == b"\x01"
+    with pytest.raises(AuthenticationError, match="rejected the token: no reason given"):
+        exchange.send(b"")
+
+
+@pytest.mark.parametrize("said", [b"[" * 100_000, b'{"a":' * 50_000, b"[]", b"", b"\xff"])
+def test_a_response_to_a_signed_request_must_be_an_object(said: bytes) -> None:
+    exchange = MskIamExchange(signed_request="{}").exchange()
+    next(exchange)
+    with pytest.raises(AuthenticationError, match="not a JSON object"):
+        exchange.send(said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,13 @@ def test_a_secret_that_looks_like_a_reference_is_not_shown(kind: str) -> None:
 
 def test_an_import_path_may_lead_into_an_object() -> None:
     assert load_callable("pathlib:Path.home", "s") == Path.home
+
+
+def test_a_variable_that_is_not_text_is_named_and_not_shown() -> None:
+    os.environb[b"NOT_TEXT"] = b"canary\xff"
+    try:
+        with pytest.raises(SettingsError, match="NOT_TEXT, which is not UTF-8") as raised:
+            resolve("env:NOT_TEXT", "s")
+        assert "canary" not in f"{raised.value} {raised.value.__cause__} {raised.value.__context__}"
+    finally:
+        del os.environb[b"NOT_TEXT"]

@@ -14,6 +14,7 @@ from pykafka_wire.wire.cluster.describe import describe_transaction
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
+    ProtocolError,
     TransportError,
     UnsupportedVersionError,
     WireError,
@@ -35,7 +36,7 @@ from pykafka_wire.wire.protocol.messages.transaction_admin import (
 from pykafka_wire.wire.protocol.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionRequests, init_transaction
-from pykafka_wire.wire.transactions.many import commit_all
+from pykafka_wire.wire.transactions.many import commit_all, describe_all
 from pykafka_wire.wire.transactions.transaction import Transaction
 from pykafka_wire.wire.transactions.versions import TransactionVersion
 from tests.wire.cutting_proxy import CuttingProxy
@@ -199,6 +200,17 @@ def test_a_predecessor_that_does_not_end_is_named(coordinator: FakeBroker, clust
         DeadlineExceededError, match=r"CONCURRENT_TRANSACTIONS.*producer 7, epoch 3, state PrepareAbort, begun 1970"
     ):
         Transaction.begin(cluster_of(coordinator), "t", deadline=Deadline.after_ms(500))
+
+
+@pytest.mark.parametrize("n_described", [0, 2])
+def test_a_response_must_describe_the_id_that_was_asked_for(
+    coordinator: FakeBroker, cluster_of: ClusterOf, n_described: int
+) -> None:
+    coordinator.on[DescribeTransactionsRequest] = lambda *_: DescribeTransactionsResponse(
+        transaction_states=[TransactionState(transactional_id=str(n)) for n in range(n_described)]
+    )
+    with pytest.raises(ProtocolError, match=f"describes {n_described} transactional ids"):
+        describe_all(cluster_of(coordinator), ["t"])
 
 
 def test_a_broker_that_is_older_than_the_finalized_version_is_named(

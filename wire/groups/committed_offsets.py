@@ -8,7 +8,7 @@ https://kafka.apache.org/protocol#The_Messages_OffsetCommit
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -149,6 +149,7 @@ def commit_in_portions(
 
     Raises:
         BrokerError: an offset was refused; names the first one, and how many were refused.
+        ProtocolError: the coordinator does not say of an offset whether it is committed.
     """
     remaining = list(offsets.items())
     most_bytes = PORTION_BYTES
@@ -156,6 +157,7 @@ def commit_in_portions(
     while remaining:
         portion = _first_portion(group, remaining, most_bytes)
         codes = set((answered := commit(portion)).values())
+        _require_all(portion, answered, group, api)
         if len(portion) > 1 and codes & _TOO_LARGE:
             most_bytes = sum(_size(group, tp, committed) for tp, committed in portion.items()) // 2
             continue
@@ -168,6 +170,18 @@ def commit_in_portions(
         detail = f"Group {group!r}: {len(refused)} of {len(offsets)} offsets were refused"
         detail += f", {len(remaining)} were not sent." if remaining else "."
         raise broker_error(code, topic=tp.topic, partition=tp.partition, api=api, detail=detail)
+
+
+def _require_all(wanted: Iterable[TopicPartition], answered: Container[TopicPartition], group: str, api: str) -> None:
+    """Raises ProtocolError where a response leaves out a topic-partition that it was asked for."""
+    for tp in wanted:
+        if tp not in answered:
+            raise ProtocolError(
+                f"the response for group {group!r} leaves out a topic-partition of the request",
+                topic=tp.topic,
+                partition=tp.partition,
+                api=api,
+            )
 
 
 def _first_portion(
@@ -253,15 +267,16 @@ def fetch_offsets(
     for group_code in (response.error_code, *(answer.error_code for answer in response.groups)):
         if group_code not in (_NONE, GROUP_ID_NOT_FOUND):
             raise _refused(group_code, group)
-    found = {}
+    offsets = {}
     for topic, partition, code, committed in _offsets(response):
-        if code == GROUP_ID_NOT_FOUND:
-            continue
-        if code:
+        if code not in (_NONE, GROUP_ID_NOT_FOUND):
             raise _refused(code, group, topic, partition)
-        if committed.offset >= 0:
-            found[TopicPartition(topic, partition)] = committed
-    return found
+        offsets[TopicPartition(topic, partition)] = committed
+    if GROUP_ID_NOT_FOUND not in codes(response):
+        _require_all(
+            (TopicPartition(t, p) for t, ps in (wanted or {}).items() for p in ps), offsets, group, "OffsetFetch"
+        )
+    return {tp: committed for tp, committed in offsets.items() if committed.offset >= 0}
 
 
 def _offsets(response: OffsetFetchResponse) -> Iterable[tuple[str, int, int, CommittedOffset]]:

@@ -161,7 +161,7 @@ class ConsumerMemberStateMachine:
             return
         self.state = ConsumerMemberState.MEMBER
         self.lost_error_code = 0
-        self.heartbeat_interval_ms = response.heartbeat_interval_ms
+        self.heartbeat_interval_ms = max(0, response.heartbeat_interval_ms)
         if response.member_epoch != self.identity.generation or response.member_id not in (
             None,
             self.identity.member_id,

@@ -12,6 +12,7 @@ import logging
 import threading
 from typing import Final, TypeVar
 
+from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.deadline import CancellableDeadline
 from pykafka_wire.wire.errors import SettingsError, WireError
@@ -79,6 +80,7 @@ class GroupMember:
         self._cluster = cluster
         self._purpose = f"member-{next(_numbers)}"
         self._closed = threading.Event()
+        self._backoff = Backoff(cluster.settings)
 
     def join(self) -> tuple[TopicPartition, ...]:
         """The partitions that the group assigns to this member, after as many rounds as it takes; none if it left meanwhile.
@@ -87,7 +89,13 @@ class GroupMember:
             BrokerError: the group refuses the member.
             DeadlineExceededError: no coordinator answered within the rebalance timeout.
         """
+        n_tries = 0
         while self.state_machine.state not in (MemberState.STABLE, MemberState.LEFT):
+            if self.state_machine.state is MemberState.UNJOINED:
+                n_tries += 1
+                # The first two tries take a member id, or find that the old one is gone.
+                if n_tries > 2:
+                    self._closed.wait(self._backoff.delay_ms(n_tries - 2) / 1000)
             self.step()
         return self.state_machine.assignment
 

@@ -19,7 +19,9 @@ _REMEDY: Final = 'Use the syntax of Java\'s clients: Module required name="value
 _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 #: Quoted texts with backslash escapes, symbols, and words: the tokens of Java's StreamTokenizer, as JaasConfig configures it.
 _TOKEN: Final = re.compile(r"""\s*(?:"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|([=;])|([^\s"'=;]+))""")
-_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
+#: StreamTokenizer's escapes. Up to three octal digits are a character; any other character stands for itself.
+_ESCAPES: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_ESCAPE: Final = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)")
 _MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
@@ -93,4 +95,8 @@ def _tokens(line: str) -> list[_Token]:
 
 
 def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text)
+    def character(match: re.Match[str]) -> str:
+        escaped = match[1]
+        return chr(int(escaped, 8)) if escaped[0] in "01234567" else _ESCAPES.get(escaped, escaped)
+
+    return _ESCAPE.sub(character, text)

@@ -45,6 +45,12 @@ def resolve(value: str, setting: str) -> str:
                 remedy="Set it on every machine that runs the query, executors too. "
                 "Write a text that begins with env: as literal:env:….",
             )
+        try:
+            os.environ[rest].encode()
+        except UnicodeEncodeError:
+            raise SettingsError(
+                f"{setting} refers to the environment variable {rest}, which is not UTF-8 text.", setting=setting
+            ) from None
         return os.environ[rest]
     if kind == "provider":
         if _IMPORT_PATH.fullmatch(rest) is None:

@@ -17,7 +17,7 @@ from pykafka_wire.wire.cluster.describe import DescribedTransaction
 from pykafka_wire.wire.cluster.retries import Attempt, gave_up, tries
 from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.error_codes import Action, error_info
-from pykafka_wire.wire.errors import TransportError, UnsupportedVersionError, WireError, broker_error
+from pykafka_wire.wire.errors import ProtocolError, TransportError, UnsupportedVersionError, WireError, broker_error
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.transaction_admin import (
     DescribeTransactionsRequest,
@@ -125,6 +125,11 @@ def describe_all(
         return DescribeTransactionsRequest(transactional_ids=[transactional_id])
 
     def code(response: DescribeTransactionsResponse) -> int:
+        if len(response.transaction_states) != 1:
+            raise ProtocolError(
+                f"the response describes {len(response.transaction_states)} transactional ids, where one was asked for",
+                api="DescribeTransactions",
+            )
         return response.transaction_states[0].error_code
 
     try:
