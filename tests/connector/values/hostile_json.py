@@ -68,7 +68,7 @@ def document(rng: random.Random, column_type: pa.DataType) -> bytes:
         return bomb(rng, column_type)
     if chance < 0.2:
         return rng.choice(MISFITS).encode()
-    found = JsonSamples(rng.randrange(2**32), maps=True).document(column_type, misfits=rng.choice((0.0, 0.0, 0.05)))
+    found = JsonSamples(rng.randrange(2**32), maps=True).document(column_type, share_wrong=rng.choice((0.0, 0.0, 0.05)))
     if chance < 0.75:
         return found
     at = rng.randrange(len(found) + 1)
