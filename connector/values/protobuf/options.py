@@ -10,8 +10,7 @@ from google.protobuf import text_format
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FieldOptions
 from google.protobuf.message_factory import GetMessageClass
 
-from pykafka_wire.values.protobuf.cursor import Cursor
-from pykafka_wire.values.protobuf.tokens import escaped
+from pykafka_wire.values.protobuf.tokens import TokenReader, escaped
 
 SCALARS: Final = {
     name: getattr(FieldDescriptorProto, f"TYPE_{name.upper()}")
@@ -33,33 +32,35 @@ _INTEGER_RANGES: Final = {
 }
 
 
-class OptionsCursor(Cursor):
+class OptionReader:
     """Reads options, and the defaults of fields, which are written as options."""
 
-    _proto3 = False
+    def __init__(self, tokens: TokenReader) -> None:
+        self._tokens = tokens
 
-    def _option_statement(self, options: Any) -> None:
-        self._expect("option")
-        self._option(options, None)
-        self._expect(";")
+    def statement(self, options: Any) -> None:
+        """``option name = value;``"""
+        self._tokens.expect("option")
+        self._option(options, None, False)
+        self._tokens.expect(";")
 
-    def _bracketed(self, options: Any, field: FieldDescriptorProto | None) -> None:
+    def bracketed(self, options: Any, field: FieldDescriptorProto | None = None, *, is_proto3: bool = False) -> None:
         """``[name = value, …]`` where there is one."""
-        if not self._accept("["):
+        if not self._tokens.accept("["):
             return
         while True:
-            self._option(options, field)
-            if not self._accept(","):
+            self._option(options, field, is_proto3)
+            if not self._tokens.accept(","):
                 break
-        self._expect("]")
+        self._tokens.expect("]")
 
-    def _option(self, options: Any, field: FieldDescriptorProto | None) -> None:
+    def _option(self, options: Any, field: FieldDescriptorProto | None, is_proto3: bool) -> None:
         name = self._option_name()
-        self._expect("=")
+        self._tokens.expect("=")
         if field is not None and name == "default":
-            self._default(field)
+            self._default(field, is_proto3)
         elif field is not None and name == "json_name":
-            field.json_name = self._string().decode()
+            field.json_name = self._tokens.string().decode()
         else:
             known = options.DESCRIPTOR.fields_by_name.get(name)
             if known is not None and known.GetOptions().retention == FieldOptions.RETENTION_SOURCE:
@@ -75,13 +76,13 @@ class OptionsCursor(Cursor):
         """The name; empty for one of several parts, which is an extension's or within one."""
         parts = []
         while True:
-            if self._accept("("):
-                self._full_name()
-                self._expect(")")
+            if self._tokens.accept("("):
+                self._tokens.full_name()
+                self._tokens.expect(")")
                 parts += ["", ""]
             else:
-                parts.append(self._name())
-            if not self._accept("."):
+                parts.append(self._tokens.name())
+            if not self._tokens.accept("."):
                 return parts[0] if len(parts) == 1 else ""
 
     def _known_option(self, options: Any, known: Any) -> None:
@@ -89,82 +90,82 @@ class OptionsCursor(Cursor):
             value = GetMessageClass(known.message_type)()
             text_format.Parse(self._skip_value()[1:-1], value)
         elif known.enum_type is not None:
-            name = self._name()
+            name = self._tokens.name()
             if name not in known.enum_type.values_by_name:
-                raise self._invalid(f"the option {known.name} has no value {name[:40]}")
+                raise self._tokens.invalid(f"the option {known.name} has no value {name[:40]}")
             value = known.enum_type.values_by_name[name].number
         elif known.type == known.TYPE_STRING:
-            value = self._string().decode()
+            value = self._tokens.string().decode()
         elif known.type == known.TYPE_BOOL:
             value = self._boolean()
         else:
-            value = self._integer(-(1 << 63), (1 << 64) - 1)
+            value = self._tokens.integer(-(1 << 63), (1 << 64) - 1)
         current = getattr(options, known.name)
         if hasattr(current, "append"):
             current.append(value)
         elif known.message_type is not None:
             current.CopyFrom(value)
         elif options.HasField(known.name):
-            raise self._invalid(f"the option {known.name} is set twice")
+            raise self._tokens.invalid(f"the option {known.name} is set twice")
         else:
             setattr(options, known.name, value)
 
     def _skip_value(self) -> str:
         """The text of a value whose type is not known here."""
-        start = self._token.start
-        if not self._at("{"):
-            self._accept("-")
-            if self._token.kind in ("symbol", "end"):
-                raise self._error("a value is expected")
-            if self._token.kind == "string":
-                self._string()
+        start = self._tokens.token.start
+        if not self._tokens.at("{"):
+            self._tokens.accept("-")
+            if self._tokens.token.kind in ("symbol", "end"):
+                raise self._tokens.error("a value is expected")
+            if self._tokens.token.kind == "string":
+                self._tokens.string()
                 return ""
-            self._next()
+            self._tokens.next()
             return ""
         depth, end = 0, start
         while depth or end == start:
-            token = self._next()
+            token = self._tokens.next()
             if token.kind == "end":
-                raise self._error("'}' is expected")
+                raise self._tokens.error("'}' is expected")
             depth += (token.kind == "symbol") * ((token.text == "{") - (token.text == "}"))
             end = token.end
-        return self._text[start:end]
+        return self._tokens.text(start, end)
 
     def _boolean(self) -> bool:
-        text = self._name()
+        text = self._tokens.name()
         if text not in ("true", "false"):
-            raise self._invalid(f"true or false is expected, found {text[:40]!r}")
+            raise self._tokens.invalid(f"true or false is expected, found {text[:40]!r}")
         return text == "true"
 
-    def _default(self, field: FieldDescriptorProto) -> None:
-        if self._proto3 or field.label == FieldDescriptorProto.LABEL_REPEATED:
-            raise self._invalid("a field of proto3 and a repeated field have no default")
+    def _default(self, field: FieldDescriptorProto, is_proto3: bool) -> None:
+        if is_proto3 or field.label == FieldDescriptorProto.LABEL_REPEATED:
+            raise self._tokens.invalid("a field of proto3 and a repeated field have no default")
         if field.HasField("default_value"):
-            raise self._invalid("a field has one default")
+            raise self._tokens.invalid("a field has one default")
         if not field.HasField("type"):  # of an enum, or it is refused when the type's name is resolved
-            text = self._name()
+            text = self._tokens.name()
         elif field.type in _INTEGER_RANGES:
-            text = str(self._integer(*_INTEGER_RANGES[field.type]))
+            text = str(self._tokens.integer(*_INTEGER_RANGES[field.type]))
         elif field.type in (FieldDescriptorProto.TYPE_DOUBLE, FieldDescriptorProto.TYPE_FLOAT):
             text = _float_text(self._float(), is_float=field.type == FieldDescriptorProto.TYPE_FLOAT)
         elif field.type == FieldDescriptorProto.TYPE_BOOL:
             text = "true" if self._boolean() else "false"
         elif field.type == FieldDescriptorProto.TYPE_STRING:
-            text = self._string().decode()
+            text = self._tokens.string().decode()
         elif field.type == FieldDescriptorProto.TYPE_BYTES:
-            text = escaped(self._string())
+            text = escaped(self._tokens.string())
         else:
-            raise self._invalid("a message has no default")
+            raise self._tokens.invalid("a message has no default")
         field.default_value = text
 
     def _float(self) -> float:
-        sign = -1.0 if self._accept("-") else 1.0
-        token = self._next()
+        sign = -1.0 if self._tokens.accept("-") else 1.0
+        token = self._tokens.next()
         if token.kind == "float" or token.text in ("inf", "nan"):
             return sign * float(token.text)
         if token.kind == "integer" and len(token.text) <= 400:
             return sign * float(int(token.text, 16) if token.text[:2] in ("0x", "0X") else int(token.text))
-        raise self._error("a number is expected")
+        raise self._tokens.error("a number is expected")
 
 
 def _float_text(number: float, *, is_float: bool) -> str:

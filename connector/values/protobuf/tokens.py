@@ -70,6 +70,89 @@ def tokens(text: str) -> Iterator[Token]:
     yield Token("end", "", position, position)
 
 
+class TokenReader:
+    """The tokens of a text in turn: what stands there, and what must; one token ahead, never back.
+
+    Attributes:
+        token: the next one.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = tokens(text)
+        self.token = next(self._tokens)
+
+    def text(self, start: int, end: int) -> str:
+        return self._text[start:end]
+
+    def line(self) -> int:
+        return line_of(self._text, self.token.start)
+
+    def error(self, expected: str) -> InvalidProtoError:
+        return InvalidProtoError(f"line {self.line()}: {expected}, found {self.token.text[:40]!r}")
+
+    def invalid(self, reason: str) -> InvalidProtoError:
+        return InvalidProtoError(f"line {self.line()}: {reason}")
+
+    def next(self) -> Token:
+        token = self.token
+        if token.kind != "end":
+            self.token = next(self._tokens)
+        return token
+
+    def at(self, text: str) -> bool:
+        return self.token.text == text and self.token.kind != "string"
+
+    def accept(self, text: str) -> bool:
+        if not self.at(text):
+            return False
+        self.next()
+        return True
+
+    def expect(self, text: str) -> None:
+        if not self.accept(text):
+            raise self.error(f"{text!r} is expected")
+
+    def name(self) -> str:
+        if self.token.kind != "name":
+            raise self.error("a name is expected")
+        return self.next().text
+
+    def full_name(self) -> str:
+        """Names with points between them, and perhaps before them."""
+        parts = [""] if self.accept(".") else []
+        parts.append(self.name())
+        while self.accept("."):
+            parts.append(self.name())
+        return ".".join(parts)
+
+    def string(self) -> bytes:
+        """Strings that stand side by side are one."""
+        parts = []
+        while self.token.kind == "string":
+            parts.append(unquoted(self.next()))
+        if not parts:
+            raise self.error("a string is expected")
+        return b"".join(parts)
+
+    def integer(self, least: int, most: int) -> int:
+        negative = self.accept("-")
+        if self.token.kind != "integer":
+            raise self.error("an integer is expected")
+        text = self.token.text
+        if len(text) > 25:  # longer than any that fits 64 bits, in each notation
+            raise self.error(f"an integer from {least} to {most} is expected")
+        try:
+            number = int(text, 16 if text[:2] in ("0x", "0X") else 8 if text[0] == "0" else 10)
+        except ValueError:
+            raise self.error("an integer is expected") from None
+        number = -number if negative else number
+        if not least <= number <= most:
+            raise self.error(f"an integer from {least} to {most} is expected")
+        self.next()
+        return number
+
+
 def line_of(text: str, position: int) -> int:
     """The number of the line of a position, from 1."""
     return text.count("\n", 0, position) + 1
