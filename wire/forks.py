@@ -1,13 +1,15 @@
 """Whether the process forked since an object was made: a child must not go on under its parent's producer id.
 
-Owns a count of the forks that lead to this process. Whoever keeps a producer id, sequences or records of its own process
-remembers :data:`generation` with them, and compares before each use. A module's attribute, not a call or ``os.getpid()``: it
-is compared for each record that is sent.
+Owns a count of the forks that lead to this process, and the list of what a child must mend. Whoever keeps a producer id, sequences
+or records of its own process remembers :data:`generation` with them, and compares before each use. A module's attribute, not a
+call or ``os.getpid()``: it is compared for each record that is sent.
 """
 
 from __future__ import annotations
 
 import os
+import weakref
+from typing import Protocol
 
 from pykafka_wire.wire.errors import ForkedConsumerError, ForkedProducerError
 
@@ -15,9 +17,25 @@ from pykafka_wire.wire.errors import ForkedConsumerError, ForkedProducerError
 generation: int = 0
 
 
-def _count_fork() -> None:
+class HasAfterFork(Protocol):
+    """What a forked child must mend before it uses it: sockets that are its parent's, locks that no thread of its own holds."""
+
+    def after_fork(self) -> None: ...
+
+
+_mended_in_child: weakref.WeakSet[HasAfterFork] = weakref.WeakSet()
+
+
+def call_in_child(owner: HasAfterFork) -> None:
+    """Have ``owner.after_fork`` called in each child that this process forks, as long as somebody else keeps ``owner``."""
+    _mended_in_child.add(owner)
+
+
+def _after_fork() -> None:
     global generation
     generation += 1
+    for owner in _mended_in_child:
+        owner.after_fork()
 
 
 def forked_producer_error() -> ForkedProducerError:
@@ -44,4 +62,4 @@ def forked_consumer_error(group: str) -> ForkedConsumerError:
     )
 
 
-os.register_at_fork(after_in_child=_count_fork)
+os.register_at_fork(after_in_child=_after_fork)

@@ -66,13 +66,11 @@ def _after_fork() -> None:
     global _lock
     _lock = threading.RLock()
     _idle_producers.clear()
-    for cluster in _clusters.values():
-        cluster.after_fork()
     _clusters.clear()
 
 
 def _at_exit() -> None:
-    for cluster in _clusters.values():
+    for cluster in list(_clusters.values()):
         cluster.at_exit()
 
 

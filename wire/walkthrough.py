@@ -65,8 +65,10 @@ class _Steps:
 
     def on_cluster(self, cluster: Cluster) -> None:
         self._step("Metadata: any broker lists all brokers of the cluster, with the addresses to use from now on.")
-        brokers = cluster.brokers()
-        self._result(f"brokers {', '.join(map(str, brokers.values()))}; the controller is {cluster.controller()}")
+        brokers = cluster.metadata.brokers()
+        self._result(
+            f"brokers {', '.join(map(str, brokers.values()))}; the controller is {cluster.metadata.controller()}"
+        )
 
         self._step(
             "CreateTopics: the controller creates a topic with two partitions, replicated on two brokers if there are two."
@@ -76,9 +78,9 @@ class _Steps:
         self._step(
             "Metadata of the topic: the leader and leader epoch of each partition, and the topic id if brokers support ids."
         )
-        cluster.topics([self._topic])
+        cluster.metadata.topics([self._topic])
         for tp in self._partitions:
-            self._result("{} is led by broker {} in epoch {}".format(tp, *cluster.leader(tp)))
+            self._result("{} is led by broker {} in epoch {}".format(tp, *cluster.metadata.leader(tp)))
         try:
             self._produce(cluster)
             member = self._join(cluster)

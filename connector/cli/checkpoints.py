@@ -134,7 +134,7 @@ def _find_ends(batch: MicroBatch) -> LogEnds:
     sources = [source.offsets for source in batch.sources.values() if source.offsets is not None]
     with connected() as cluster:
         ends = find_ends(cluster, {tp for offsets in sources for tp in offsets.offsets})
-        now = {topic: cluster.topic_id(topic) for topic in {tp.topic for tp in ends.offsets}}
+        now = {topic: cluster.metadata.topic_id(topic) for topic in {tp.topic for tp in ends.offsets}}
     recreated = {
         tp: "recreated"
         for offsets in sources

@@ -78,8 +78,8 @@ def _cluster_checks(
 ) -> Iterator[Check]:
     with Cluster(chosen) as cluster:
         try:
-            all_topics = cluster.topics(None)
-            nodes = list(cluster.brokers().values())
+            all_topics = cluster.metadata.topics(None)
+            nodes = list(cluster.metadata.brokers().values())
         except WireError as error:
             yield failed_check("metadata", "", error)
             return

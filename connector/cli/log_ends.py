@@ -63,10 +63,10 @@ def find_leaders(
     """
     wanted = sorted(partitions)
     until = Deadline.after_ms(ELECTION_MS if election_ms is None else election_ms)
-    lookup = cluster.leaders(wanted)
+    lookup = cluster.metadata.leaders(wanted)
     while any(_may_be_elected(error) for error in lookup.errors.values()) and not until.expired:
         time.sleep(_PAUSE_S)
-        lookup = cluster.leaders(wanted)
+        lookup = cluster.metadata.leaders(wanted)
     unknown: dict[TopicPartition, str] = {}
     for tp, error in lookup.errors.items():
         if not isinstance(error, BrokerError):

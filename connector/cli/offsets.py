@@ -57,4 +57,4 @@ def offsets(topic: str, at: str | None) -> None:
 
 def partitions_of(cluster: Cluster, topic: str) -> list[TopicPartition]:
     """The topic-partitions of a topic, in order; raises UnknownTopicError where there is no such topic."""
-    return [TopicPartition(topic, p) for p in cluster.topics([topic])[topic].partitions]
+    return [TopicPartition(topic, p) for p in cluster.metadata.topics([topic])[topic].partitions]

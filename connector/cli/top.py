@@ -124,7 +124,7 @@ class _Watched:
         ends = find_ends(cluster, {tp for offsets in committed.values() for tp in offsets}, election_ms=0)
         self._histories = {name: self._histories.get(name, LagHistory()) for name in committed}
         found = [self._look_at(group, committed[group.name], ends.offsets) for group in listed if committed[group.name]]
-        return Overview(n_brokers=len(cluster.brokers()), groups=sorted(found, key=_ORDERS["l"]))
+        return Overview(n_brokers=len(cluster.metadata.brokers()), groups=sorted(found, key=_ORDERS["l"]))
 
     def _look_at(
         self,

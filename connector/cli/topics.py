@@ -43,7 +43,7 @@ def topics(context: click.Context, internal: bool) -> None:
     with connected() as cluster:
         rows = [
             {"topic": name, **_summary(topic)}
-            for name, topic in sorted(cluster.topics(None).items())
+            for name, topic in sorted(cluster.metadata.topics(None).items())
             if internal or not topic.is_internal
         ]
     output().rows(
@@ -132,7 +132,7 @@ def create(
                 create_topics(cluster, {name: size}, configs=values, exist_ok=if_not_exists)
             except BrokerError as error:
                 raise _with_near_config(cluster, error, values) from error
-            summary = _summary(cluster.topics([name])[name])
+            summary = _summary(cluster.metadata.topics([name])[name])
             made.append({"topic": name, **summary})
             output().message(f"{name} has {counted(summary['partitions'], 'partition')}.")
 
@@ -229,7 +229,7 @@ def _summary(topic: TopicMetadata) -> dict[str, Any]:
 
 def _existing(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicMetadata]:
     """The topics of these names. One that does not exist is an error at once, with the nearest names."""
-    every = cluster.topics(None)
+    every = cluster.metadata.topics(None)
     for name in names:
         if name not in every:
             near = similar_names(name, every)
@@ -261,7 +261,7 @@ def _with_near_config(cluster: Cluster, error: BrokerError, values: Iterable[str
     if error.code != _INVALID_CONFIG:
         return error
     # The configs of topics are those of any topic.
-    some_topic = next(iter(cluster.topics(None)), None)
+    some_topic = next(iter(cluster.metadata.topics(None)), None)
     known = [] if some_topic is None else [each.name for each in describe_configs_of(cluster, some_topic)]
     unknown = [name for name in values if known and name not in known]
     if not unknown:

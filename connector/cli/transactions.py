@@ -135,7 +135,7 @@ def _unknown_to(known: Iterable[DescribedTransaction], producers: Iterable[OpenP
 
 def _coordinators_without_leader(cluster: Cluster) -> list[str]:
     """The partitions of ``__transaction_state`` that have no leader after the time of an election; none of a hidden topic."""
-    topic = cluster.topics(None).get(_STATE_TOPIC)
+    topic = cluster.metadata.topics(None).get(_STATE_TOPIC)
     if topic is None:
         return []
     _, unknown = find_leaders(cluster, [TopicPartition(_STATE_TOPIC, number) for number in topic.partitions])

@@ -28,9 +28,9 @@ def check_batch_write(options: SinkOptions) -> None:
     """
     Partitioner(options.client)
     cluster = shared_cluster(options.client)
-    cluster.brokers()
+    cluster.metadata.brokers()
     if topics := _named_topics(options):
-        cluster.topics(topics)
+        cluster.metadata.topics(topics)
 
 
 def check_stream_write(options: SinkOptions) -> None:
@@ -47,10 +47,10 @@ def check_stream_write(options: SinkOptions) -> None:
     Partitioner(options.client)
     cluster = shared_cluster(options.client)
     try:
-        cluster.brokers(deadline=Deadline.after_ms(_CONTACT_MS))
+        cluster.metadata.brokers(deadline=Deadline.after_ms(_CONTACT_MS))
         if topics := _named_topics(options):
             deadline = Deadline.after_ms(_TOPICS_MS)
-            cluster.topics(topics, max_age_ms=options.client.metadata_max_age_ms, deadline=deadline)
+            cluster.metadata.topics(topics, max_age_ms=options.client.metadata_max_age_ms, deadline=deadline)
     except (UnknownTopicError, AuthenticationError, SettingsError):
         raise
     except WireError as error:
@@ -63,7 +63,7 @@ def check_brokers(options: SinkOptions) -> None:
     Raises:
         WireError: no broker answers.
     """
-    shared_cluster(options.client).brokers()
+    shared_cluster(options.client).metadata.brokers()
 
 
 def _named_topics(options: SinkOptions) -> list[str]:

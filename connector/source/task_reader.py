@@ -177,7 +177,7 @@ def _is_known_to_a_broker(cluster: Cluster, ranges: Sequence[OffsetRange], error
     from pykafka_wire.wire.cluster.describe import topics_by_broker  # hardly any worker needs it
 
     planned = [r for r in ranges if r.topic == error.topic]
-    node_ids = list(cluster.brokers())
+    node_ids = list(cluster.metadata.brokers())
     asked = random.sample(node_ids, min(_N_BROKERS, len(node_ids)))
     for answer in topics_by_broker(cluster, asked, {r.topic for r in planned}, broker_ms=_BROKER_MS).values():
         for r in planned:

@@ -125,7 +125,7 @@ def test_an_advertised_listener_that_cannot_be_reached(unreachable_kafka: Any) -
     with Cluster(
         ClientSettings.from_options({"bootstrap.servers": servers, "default.api.timeout.ms": "2000"})
     ) as cluster:
-        node = next(iter(cluster.brokers()))
+        node = next(iter(cluster.metadata.brokers()))
         text = told(lambda: cluster.supports(node, _any_request(), 0))
     assert text.startswith("[PYKAFKA_WIRE_TRANSPORT] 127.0.0.1: connection refused [broker 1 (127.0.0.1:1)]")
     assert "advertised.listeners" in text

@@ -40,7 +40,7 @@ def test_a_secured_cluster_writes_the_settings_that_it_demands(tmp_path: Path) -
     wrong = {**options, "sasl.username": "alice", "sasl.password": "wrong"}
     for refused in (wrong, {"bootstrap.servers": options["bootstrap.servers"], "default.api.timeout.ms": "1500"}):
         with Cluster(ClientSettings.from_options(refused)) as cluster, pytest.raises(WireError):
-            cluster.brokers()
+            cluster.metadata.brokers()
     os.killpg(running.pid, signal.SIGTERM)
     out, error = running.communicate(timeout=60)
     assert (running.returncode, error) == (0, "")

@@ -62,7 +62,7 @@ class Rig:
 
     def refused(self, options: dict[str, str], listener: str = "") -> WireError:
         with pytest.raises(WireError) as caught:
-            self.cluster(options, listener).brokers()
+            self.cluster(options, listener).metadata.brokers()
         return caught.value
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ def produce(brokers: Any, topic: str, values: Iterable[tuple[int, bytes]], **con
 
 def whole(cluster: Cluster, topic: str, isolation_level: str = "read_uncommitted") -> list[OffsetRange]:
     """A range for every partition, from offset 0 to its end, with the topic's id."""
-    metadata = cluster.topics([topic])[topic]
+    metadata = cluster.metadata.topics([topic])[topic]
     ends = list_offsets(
         cluster, dict.fromkeys([TopicPartition(topic, p) for p in metadata.partitions], LATEST),
         isolation_level=isolation_level,

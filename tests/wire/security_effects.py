@@ -20,7 +20,7 @@ from tests.wire.secured import CLIENT_ID, CLIENT_SECRET, PASSWORDS, unsecured_to
 
 def authenticate(rig: Rig, options: dict[str, str]) -> None:
     login = {"sasl.username": "alice", "sasl.password": PASSWORDS["alice"], "sasl.mechanism": "PLAIN"}
-    rig.cluster(login | options, "SASLPLAIN").brokers()
+    rig.cluster(login | options, "SASLPLAIN").metadata.brokers()
 
 
 @row("sasl.jaas.config")
@@ -28,7 +28,7 @@ def _(rig: Rig, silent: str) -> None:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     options = {"sasl.mechanism": "PLAIN"}
     line = f'{module} required username="alice" password="{PASSWORDS["alice"]}";'
-    assert rig.cluster({**options, "sasl.jaas.config": line}, "SASLPLAIN").brokers()
+    assert rig.cluster({**options, "sasl.jaas.config": line}, "SASLPLAIN").metadata.brokers()
     wrong = f'{module} required username="alice" password="wrong";'
     assert isinstance(rig.refused({**options, "sasl.jaas.config": wrong}, "SASLPLAIN"), AuthenticationError)
 
@@ -51,7 +51,7 @@ def _(rig: Rig, silent: str) -> None:
         point_here(patch, rig.path.parent, stub.environment_of_a_managed_identity())
         stub.access_token = lambda _: rig.secured.issuer.token()
         options = {"auth": "azure", "sasl.oauthbearer.scope": "api://kafka/.default"}
-        assert rig.cluster(options, "OAUTHJ").brokers()
+        assert rig.cluster(options, "OAUTHJ").metadata.brokers()
         assert stub.issued == ["azure"]
 
 
@@ -74,7 +74,7 @@ def _(rig: Rig, silent: str) -> None:
             "sasl.oauthbearer.scope": "api://kafka/.default",
             "sasl.login.callback.handler.class": "com.azure.spring.KafkaOAuth2AuthenticateCallbackHandler",
         }
-        assert rig.cluster(options, "OAUTHJ").brokers()
+        assert rig.cluster(options, "OAUTHJ").metadata.brokers()
         assert stub.issued == ["azure"]
 
 
@@ -89,13 +89,13 @@ def _(rig: Rig, silent: str) -> None:
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.token.provider": f"{unsecured_token.__module__}:unsecured_token",
     }
-    assert rig.cluster(options, "OAUTHU").brokers()
+    assert rig.cluster(options, "OAUTHU").metadata.brokers()
 
 
 @row("sasl.oauthbearer.config")
 def _(rig: Rig, silent: str) -> None:
     options = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.provider": f"{__name__}:given_token"}
-    assert rig.cluster({**options, "sasl.oauthbearer.config": unsecured_token()}, "OAUTHU").brokers()
+    assert rig.cluster({**options, "sasl.oauthbearer.config": unsecured_token()}, "OAUTHU").metadata.brokers()
     assert isinstance(
         rig.refused({**options, "sasl.oauthbearer.config": "e30.e30.c2ln"}, "OAUTHJ"), AuthenticationError
     )
@@ -123,7 +123,7 @@ def token_asked(rig: Rig, changed: dict[str, str]) -> Asked:
         }
         asked = Asked()
         try:
-            rig.cluster(options | changed, "OAUTHJ").brokers()
+            rig.cluster(options | changed, "OAUTHJ").metadata.brokers()
         except WireError as error:
             asked.error = error
         asked.forms, asked.logins = list(issuer.requests), list(issuer.logins)
@@ -208,7 +208,7 @@ def _(rig: Rig, silent: str) -> None:
         time.sleep(0.1)
         for each in (late, soon):
             each.close()  # the next request authenticates
-            each.brokers()
+            each.metadata.brokers()
         assert _given.count("1.0") == 1
 
 
@@ -216,7 +216,7 @@ def store_row(store: str, listener: str, path: str) -> None:
     @row(f"ssl.{store}.type")
     def _(rig: Rig, silent: str) -> None:
         options = {f"ssl.{store}.location": str(getattr(rig.secured.certificates, path))}
-        assert rig.cluster({**options, f"ssl.{store}.type": "PEM"}, listener).brokers()
+        assert rig.cluster({**options, f"ssl.{store}.type": "PEM"}, listener).metadata.brokers()
         error = rig.refused({**options, f"ssl.{store}.type": "JKS"}, listener)
         assert isinstance(error, SettingsError)
         assert "keytool" in error.remedy
@@ -235,7 +235,7 @@ def _(rig: Rig, silent: str) -> None:
 @row("ssl.keystore.location")
 def _(rig: Rig, silent: str) -> None:
     assert isinstance(rig.refused({}, "MTLS"), AuthenticationError)
-    assert rig.cluster({"ssl.keystore.location": str(rig.secured.certificates.client_path)}, "MTLS").brokers()
+    assert rig.cluster({"ssl.keystore.location": str(rig.secured.certificates.client_path)}, "MTLS").metadata.brokers()
 
 
 @row("ssl.enabled.protocols")

@@ -118,9 +118,9 @@ def n_asked_in_vain(rig: Rig, options: dict[str, str]) -> int:
     """How often a topic is asked for within two seconds that is not there."""
     name = uuid.uuid4().hex
     cluster = rig.cluster(options)
-    cluster.brokers()
+    cluster.metadata.brokers()
     with pytest.raises(WireError):
-        cluster.topics([name], deadline=Deadline.after_ms(2_000))
+        cluster.metadata.topics([name], deadline=Deadline.after_ms(2_000))
     return sum("-> Metadata" in line for line in rig.trace(name))  # all topics are asked for once, to suggest one
 
 

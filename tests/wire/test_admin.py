@@ -107,11 +107,11 @@ def test_the_end_of_a_leader_epoch_is_found(kafka: Any, topic: Any, cluster: Clu
 def test_a_topic_is_created_described_grown_and_deleted(cluster: Cluster, name: str) -> None:
     create_topics(cluster, {name: (2, 1)}, configs={"retention.ms": "123456789"})
     assert name in list_topics(cluster)
-    assert len(cluster.topics([name])[name].partitions) == 2
+    assert len(cluster.metadata.topics([name])[name].partitions) == 2
     assert describe_topic_configs(cluster, [name], ["retention.ms"]) == {name: {"retention.ms": "123456789"}}
     assert len(describe_topic_configs(cluster, [name])[name]) > 10
     create_partitions(cluster, {name: 5})
-    assert cluster.leader(TopicPartition(name, 4))[0] in cluster.brokers()
+    assert cluster.metadata.leader(TopicPartition(name, 4))[0] in cluster.metadata.brokers()
     delete_topics(cluster, [name])
     deadline = time.monotonic() + 30
     while name in list_topics(cluster):  # the controller has deleted it, a broker hears of it a moment later
@@ -136,7 +136,7 @@ def test_refusals_are_raised_with_their_reason(cluster: Cluster, name: str) -> N
 
 @pytest.mark.broker
 def test_a_topic_that_is_not_there_cannot_be_deleted_and_is_not_waited_for(cluster: Cluster) -> None:
-    cluster.brokers()
+    cluster.metadata.brokers()
     started = time.monotonic()
     delete_topics(cluster, ["never-was"], missing_ok=True)
     with pytest.raises(UnknownTopicError):
@@ -154,7 +154,7 @@ def test_internal_topics_are_listed_only_when_asked_for(kafka: Any, topic: Any, 
 
 @pytest.mark.broker
 def test_a_brokers_settings_are_read(cluster: Cluster) -> None:
-    node = next(iter(cluster.brokers()))
+    node = next(iter(cluster.metadata.brokers()))
     found = describe_broker_configs(cluster, node, ["auto.create.topics.enable"])
     assert found == {"auto.create.topics.enable": "false"}
 

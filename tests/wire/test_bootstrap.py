@@ -45,7 +45,7 @@ def test_dead_and_stopped_servers_are_passed_over(brokers: list[FakeBroker]) -> 
     brokers[0].silent = brokers[1].silent = True
     started = time.monotonic()
     with cluster_of(free_address(), *(each.address for each in brokers)) as cluster:
-        assert set(cluster.brokers()) == {1, 2, 3}
+        assert set(cluster.metadata.brokers()) == {1, 2, 3}
     # Each of the four servers had 1.5 s at most.
     assert time.monotonic() - started < 5
 
@@ -63,28 +63,28 @@ def slowly(broker: FakeBroker, after_s: float) -> None:
 def test_a_server_that_has_shaken_hands_may_take_its_time_for_the_metadata(brokers: list[FakeBroker]) -> None:
     slowly(brokers[0], 1.5)
     with cluster_of(brokers[0].address, socket_connection_setup_timeout_ms=500) as cluster:
-        assert set(cluster.brokers()) == {1, 2, 3}
+        assert set(cluster.metadata.brokers()) == {1, 2, 3}
     assert brokers[0].count(MetadataRequest) == 1
 
 
 def test_known_brokers_that_are_slow_get_more_time_with_each_round(brokers: list[FakeBroker]) -> None:
     with cluster_of(brokers[0].address, socket_connection_setup_timeout_ms=400) as cluster:
-        assert set(cluster.brokers()) == {1, 2, 3}
+        assert set(cluster.metadata.brokers()) == {1, 2, 3}
         for broker in brokers:
             slowly(broker, 1.0)
-        assert cluster.topics(None) == {}
+        assert cluster.metadata.topics(None) == {}
 
 
 def test_a_server_that_speaks_something_else_is_passed_over(brokers: list[FakeBroker]) -> None:
     brokers[0].on[ApiVersionsRequest] = lambda request, version: b"HTTP/1.1 400 Bad Request\r\n\r\n"
     with cluster_of(brokers[0].address, brokers[1].address) as cluster:
-        assert set(cluster.brokers()) == {1, 2, 3}
+        assert set(cluster.metadata.brokers()) == {1, 2, 3}
 
 
 def test_a_server_that_has_not_joined_its_cluster_is_passed_over(brokers: list[FakeBroker]) -> None:
     brokers[0].on[MetadataRequest] = lambda request, version: MetadataResponse()
     with cluster_of(brokers[0].address, brokers[1].address) as cluster:
-        assert set(cluster.brokers()) == {1, 2, 3}
+        assert set(cluster.metadata.brokers()) == {1, 2, 3}
 
 
 def test_when_no_broker_answers_each_address_is_named_with_its_reason(
@@ -99,7 +99,7 @@ def test_when_no_broker_answers_each_address_is_named_with_its_reason(
     addresses = [dead, *(each.address for each in brokers), "no-such-host.invalid:9092"]
     started = time.monotonic()
     with pytest.raises(NoBrokerAvailableError) as raised:
-        cluster_of(*addresses, socket_connection_setup_timeout_ms=200).topics(["t"])
+        cluster_of(*addresses, socket_connection_setup_timeout_ms=200).metadata.topics(["t"])
     assert time.monotonic() - started < 5
     reasons = dict(raised.value.attempts)
     assert list(reasons) == addresses
@@ -114,7 +114,7 @@ def test_when_no_broker_answers_each_address_is_named_with_its_reason(
 def test_a_cluster_that_is_not_there_is_known_within_seconds() -> None:
     started = time.monotonic()
     with pytest.raises(NoBrokerAvailableError):
-        cluster_of(free_address()).topics(["t"])
+        cluster_of(free_address()).metadata.topics(["t"])
     assert time.monotonic() - started < 8
 
 
@@ -127,12 +127,12 @@ def test_silence_of_all_brokers_is_warned_of_and_the_error_says_how_long_it_took
     with cluster_of(
         brokers[0].address, default_api_timeout_ms=1_000, retry_backoff_max_ms=20, reconnect_backoff_ms=5
     ) as cluster:
-        cluster.brokers()
+        cluster.metadata.brokers()
         for broker in brokers:
             broker.close()
         for _ in range(2):
             with pytest.raises(NoBrokerAvailableError) as raised:
-                cluster.topics(["t"])
+                cluster.metadata.topics(["t"])
         assert re.search(
             r"no broker is available after (0\.9|1\.\d) s \(default\.api\.timeout\.ms\): ", str(raised.value)
         )
@@ -156,14 +156,14 @@ def test_a_broker_that_answers_ends_the_silence(
     settings = {"socket_connection_setup_timeout_ms": 50, "retry_backoff_ms": 5, "reconnect_backoff_ms": 5}
     with cluster_of(brokers[0].address, **settings) as cluster:
         for n_silences in (1, 2):
-            cluster.brokers()
+            cluster.metadata.brokers()
             for broker in brokers:
                 broker.silent = True
             with pytest.raises(NoBrokerAvailableError):
-                cluster.topics(None, deadline=Deadline.after_ms(300))
+                cluster.metadata.topics(None, deadline=Deadline.after_ms(300))
             for broker in brokers:
                 broker.silent = False
-            cluster.topics(None)
+            cluster.metadata.topics(None)
             texts = [each.getMessage() for each in caplog.records]
             assert sum("no broker has answered for 0 s" in each for each in texts) == n_silences
             assert sum("s without any" in each for each in texts) == n_silences
@@ -178,20 +178,20 @@ def test_a_refusal_is_final(brokers: list[FakeBroker]) -> None:
     brokers[0].on[SaslHandshakeRequest] = lambda request, version: SaslHandshakeResponse(error_code=33)
     cluster = cluster_of(brokers[0].address, brokers[1].address, sasl_username="u", sasl_password="p", **settings)
     with pytest.raises(AuthenticationError):
-        cluster.brokers()
+        cluster.metadata.brokers()
     assert [each.n_connections for each in brokers] == [1, 0, 0]
 
 
 def test_a_bootstrap_connection_to_a_broker_is_kept(brokers: list[FakeBroker]) -> None:
     with cluster_of(brokers[0].address) as cluster:
-        cluster.brokers()
+        cluster.metadata.brokers()
         cluster.send(1, MetadataRequest(topics=[])).result(Deadline.after_ms(5_000))
         assert brokers[0].n_connections == 1
 
 
 def test_a_bootstrap_connection_to_another_name_is_closed(brokers: list[FakeBroker]) -> None:
     with cluster_of(f"localhost:{brokers[0].port}") as cluster:
-        cluster.brokers()
+        cluster.metadata.brokers()
         cluster.send(1, MetadataRequest(topics=[])).result(Deadline.after_ms(5_000))
         assert brokers[0].n_connections == 2
 
@@ -200,12 +200,12 @@ def test_known_brokers_are_asked_before_the_bootstrap_servers(brokers: list[Fake
     with FakeBroker(9) as seed:
         seed.peers = brokers[0].peers
         with cluster_of(seed.address) as cluster:
-            cluster.brokers()
+            cluster.metadata.brokers()
             seed.close()
             brokers[0].close()
-            assert cluster.topics([]) == {}
-            cluster.invalidate("t")
-            assert cluster.topics(None) == {}
+            assert cluster.metadata.topics([]) == {}
+            cluster.metadata.invalidate("t")
+            assert cluster.metadata.topics(None) == {}
 
 
 def move(seed: FakeBroker) -> FakeBroker:
@@ -220,19 +220,19 @@ def test_when_no_known_broker_answers_the_bootstrap_servers_are_asked_again() ->
     with FakeBroker(9) as seed, FakeBroker(1) as old:
         seed.peers = {1: old}
         with cluster_of(seed.address) as cluster:
-            assert cluster.brokers()[1].port == old.port
+            assert cluster.metadata.brokers()[1].port == old.port
             with move(seed) as new:
-                cluster.topics(None)
-                assert cluster.brokers()[1].port == new.port
+                cluster.metadata.topics(None)
+                assert cluster.metadata.brokers()[1].port == new.port
 
 
 def test_with_recovery_turned_off_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeBroker(9) as seed, FakeBroker(1) as old:
         seed.peers = {1: old}
         with cluster_of(seed.address, metadata_recovery_strategy="none") as cluster:
-            cluster.brokers()
+            cluster.metadata.brokers()
             with move(seed), pytest.raises(NoBrokerAvailableError) as raised:
-                cluster.topics(None, deadline=Deadline.after_ms(500))
+                cluster.metadata.topics(None, deadline=Deadline.after_ms(500))
             assert [address for address, _ in raised.value.attempts] == [old.address]
 
 
@@ -245,17 +245,17 @@ def test_brokers_that_stay_silent_for_long_are_forgotten() -> None:
             "metadata_recovery_rebootstrap_trigger_ms": 300,
         }
         with cluster_of(seed.address, **settings) as cluster:
-            cluster.brokers()
+            cluster.metadata.brokers()
             old.silent = seed.silent = True
             with pytest.raises(NoBrokerAvailableError):
-                cluster.topics(None, deadline=Deadline.after_ms(600))
+                cluster.metadata.topics(None, deadline=Deadline.after_ms(600))
             seed.silent = False
             with FakeBroker(1) as new:
                 seed.peers = {1: new}
                 n_before = old.n_connections
-                cluster.topics(None)
+                cluster.metadata.topics(None)
                 assert old.n_connections == n_before
-                assert cluster.brokers()[1].port == new.port
+                assert cluster.metadata.brokers()[1].port == new.port
 
 
 def test_a_broker_may_ask_for_a_new_bootstrap() -> None:
@@ -266,11 +266,11 @@ def test_a_broker_may_ask_for_a_new_bootstrap() -> None:
         seed.peers = {1: old}
         new.topics = seed.topics = {"t": {0: (1, 5)}}
         with cluster_of(seed.address) as cluster:
-            cluster.brokers()
+            cluster.metadata.brokers()
             old.on[MetadataRequest] = lambda request, version: MetadataResponse(error_code=129)
             seed.peers = {1: new}
-            assert list(cluster.topics(["t"])) == ["t"]
-            assert cluster.brokers()[1].port == new.port
+            assert list(cluster.metadata.topics(["t"])) == ["t"]
+            assert cluster.metadata.brokers()[1].port == new.port
 
 
 def test_a_connection_that_breaks_under_the_question_is_not_the_end(brokers: list[FakeBroker]) -> None:
@@ -279,4 +279,4 @@ def test_a_connection_that_breaks_under_the_question_is_not_the_end(brokers: lis
         next(answers, None) or brokers[0].metadata(request, version)
     )
     with cluster_of(brokers[0].address) as cluster:
-        assert set(cluster.brokers()) == {1, 2, 3}
+        assert set(cluster.metadata.brokers()) == {1, 2, 3}

@@ -177,7 +177,7 @@ def test_a_leader_that_stops_is_given_up_for_its_successor(pair: tuple[FakeBroke
 def test_any_broker_will_do_and_a_stopped_one_is_not_asked_twice(pair: tuple[FakeBroker, FakeBroker]) -> None:
     one, two = pair
     with cluster_of((two,), request_timeout_ms=200, socket_connection_setup_timeout_ms=200) as cluster:
-        cluster.brokers()
+        cluster.metadata.brokers()
         one.silent = True
         two.drop()
         for _ in range(5):
@@ -190,14 +190,14 @@ def test_a_request_timeout_is_followed_by_another_try(pair: tuple[FakeBroker, Fa
     silences = iter([None])
     answer = two.metadata
     with cluster_of((two,), request_timeout_ms=150) as cluster:
-        cluster.brokers()
+        cluster.metadata.brokers()
         two.on[MetadataRequest] = lambda request, version: next(silences, answer(request, version))
         assert cluster.request(2, MetadataRequest(topics=[])).controller_id == 1
 
 
 def test_retriable_codes_in_a_response_are_retried(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
     one, _ = pair
-    cluster.topics(["t"])
+    cluster.metadata.topics(["t"])
     codes = [41, 7]
     one.on[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
         coordinators=[Coordinator(key="k", error_code=codes.pop(0) if codes else 0, node_id=2)]
@@ -223,7 +223,7 @@ def test_a_client_whose_brokers_are_all_gone_asks_the_bootstrap_servers_again(
     with FakeBroker(3) as seed:
         seed.peers, seed.topics = {1: one, 2: two}, one.topics
         with cluster_of((seed,)) as cluster:
-            cluster.topics(["t"])
+            cluster.metadata.topics(["t"])
             one.close()
             two.close()
             with FakeBroker(4) as four:
@@ -241,7 +241,7 @@ def test_a_feature_is_asked_of_another_broker_where_one_is_gone(pair: tuple[Fake
     features = [FinalizedFeatureKey(name="transaction.version", max_version_level=2)]
     two.on[ApiVersionsRequest] = lambda request, version: versions_response(finalized_features=features)
     with cluster_of((one,)) as cluster:
-        cluster.brokers()
+        cluster.metadata.brokers()
         one.close()
         assert cluster.finalized_feature("transaction.version") == 2
 
@@ -272,7 +272,7 @@ def test_the_connection_of_a_purpose_is_closed_and_wakes_who_waits_on_it(
 def test_a_connection_that_another_thread_opens_meanwhile_does_not_outlive_close(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster.brokers()
+    cluster.metadata.brokers()
     asked, closed = threading.Event(), threading.Event()
     seed = ConnectionPool.seed
 
@@ -305,7 +305,7 @@ def test_finding_a_coordinator_ends_in_time_though_brokers_do_not_answer_the_han
         {"bootstrap.servers": pair[0].address, "socket.connection.setup.timeout.ms": "20000"}
     )
     with Cluster(settings) as cluster:
-        cluster.brokers()
+        cluster.metadata.brokers()
         for broker in pair:
             broker.silent = True
             broker.drop()
@@ -318,7 +318,7 @@ def test_finding_a_coordinator_ends_in_time_though_brokers_do_not_answer_the_han
 def test_a_coordinator_has_a_connection_of_its_own(pair: tuple[FakeBroker, FakeBroker]) -> None:
     coordinate(pair, [2], {})
     with cluster_of((pair[1],)) as cluster:
-        cluster.brokers()
+        cluster.metadata.brokers()
         assert pair[1].n_connections == 1
         commit(cluster)
         assert pair[1].n_connections == 2
@@ -333,7 +333,7 @@ def test_a_forked_child_opens_connections_of_its_own(pair: tuple[FakeBroker, Fak
     n_before = pair[0].n_connections
     out, into = os.pipe()
     # Whatever thread holds a lock at the fork, the child does not have it.
-    with cluster._lock, cluster._connections._lock:
+    with cluster.metadata._lock, cluster._connections._lock:
         pid = os.fork()
         if pid == 0:
             ok = ends(cluster, T0, ms=5_000) == {T0: 10}
@@ -358,7 +358,7 @@ def test_threads_use_one_cluster(pair: tuple[FakeBroker, FakeBroker], cluster: C
                 if number == 0 and turn % 20 == 10:
                     pair[0].drop()
                 if number == 1:
-                    cluster.topics(["t"])
+                    cluster.metadata.topics(["t"])
         except BaseException as error:
             failures.append(error)
 

@@ -55,12 +55,12 @@ def test_metadata_is_asked_for_needed_topics_only_and_creates_none(
 ) -> None:
     one, two = pair
     one.topics["u"] = {0: (1, 0)}
-    cluster.topics(["t"])
-    cluster.topics(["t"], max_age_ms=60_000)
-    cluster.leader(T1)
+    cluster.metadata.topics(["t"])
+    cluster.metadata.topics(["t"], max_age_ms=60_000)
+    cluster.metadata.leader(T1)
     assert asked_for(one) + asked_for(two) == [["t"]]
     assert all(not r.allow_auto_topic_creation for r in one.requests if isinstance(r, MetadataRequest))
-    cluster.topics(["t"])
+    cluster.metadata.topics(["t"])
     assert len(asked_for(one) + asked_for(two)) == 2
 
 
@@ -68,16 +68,16 @@ def test_a_topic_that_never_was_fails_after_a_grace(cluster: Cluster, monkeypatc
     monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=200))
     started = time.monotonic()
     with pytest.raises(UnknownTopicError) as raised:
-        cluster.topics(["t", "nope"])
+        cluster.metadata.topics(["t", "nope"])
     assert 0.15 < time.monotonic() - started < 5
     assert (raised.value.topic, raised.value.api) == ("nope", "Metadata")
 
 
 def test_a_topic_that_appears_within_its_grace_is_found(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
-    cluster.brokers()
+    cluster.metadata.brokers()
     timer = threading.Timer(0.2, lambda: pair[0].topics.update(new={0: (1, 0)}))
     timer.start()
-    assert list(cluster.topics(["new"])) == ["new"]
+    assert list(cluster.metadata.topics(["new"])) == ["new"]
     timer.join()
 
 
@@ -85,11 +85,11 @@ def test_a_deleted_topic_is_unknown_even_if_it_was_known(
     pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=0))
-    cluster.topics(["t"])
+    cluster.metadata.topics(["t"])
     del pair[0].topics["t"]
-    assert cluster.topics(None) == {}
+    assert cluster.metadata.topics(None) == {}
     with pytest.raises(UnknownTopicError):
-        cluster.topics(["t"], max_age_ms=60_000)
+        cluster.metadata.topics(["t"], max_age_ms=60_000)
 
 
 def test_a_leader_is_waited_for(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
@@ -97,7 +97,7 @@ def test_a_leader_is_waited_for(pair: tuple[FakeBroker, FakeBroker], cluster: Cl
     topic[0] = (-1, 4)
     timer = threading.Timer(0.2, lambda: topic.update({0: (2, 5)}))
     timer.start()
-    assert cluster.leader(T0) == (2, 5)
+    assert cluster.metadata.leader(T0) == (2, 5)
     timer.join()
 
 
@@ -106,33 +106,33 @@ def test_a_partition_that_stays_without_a_leader_is_named(
 ) -> None:
     pair[0].topics["t"][0] = (-1, 4)
     with pytest.raises(DeadlineExceededError, match="no leader") as raised:
-        cluster.leader(T0, deadline=Deadline.after_ms(150))
+        cluster.metadata.leader(T0, deadline=Deadline.after_ms(150))
     assert (raised.value.topic, raised.value.partition) == ("t", 0)
 
 
 def test_a_partition_that_never_was_fails_after_a_grace(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=100))
     with pytest.raises(UnknownTopicError, match="has 3 partitions") as raised:
-        cluster.leader(TopicPartition("t", 7))
+        cluster.metadata.leader(TopicPartition("t", 7))
     assert raised.value.partition == 7
 
 
 def test_leaders_are_looked_up_again_once_metadata_is_old(pair: tuple[FakeBroker, FakeBroker]) -> None:
     with cluster_of(pair, metadata_max_age_ms=50) as cluster:
-        assert cluster.leader(T0) == (1, 4)
+        assert cluster.metadata.leader(T0) == (1, 4)
         pair[0].topics["t"][0] = (2, 5)
         time.sleep(0.06)
-        assert cluster.leader(T0) == (2, 5)
+        assert cluster.metadata.leader(T0) == (2, 5)
 
 
 def test_topics_out_of_date_are_asked_for_together(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
     one, two = pair
     one.topics["u"] = {0: (1, 0)}
-    cluster.topics(["t", "u"])
-    cluster.invalidate(T0)
-    cluster.invalidate(TopicPartition("u", 0))
-    cluster.leader(T0)
-    cluster.leader(TopicPartition("u", 0))
+    cluster.metadata.topics(["t", "u"])
+    cluster.metadata.invalidate(T0)
+    cluster.metadata.invalidate(TopicPartition("u", 0))
+    cluster.metadata.leader(T0)
+    cluster.metadata.leader(TopicPartition("u", 0))
     assert [sorted(each) for each in asked_for(one) + asked_for(two)] == [["t", "u"], ["t", "u"]]
 
 
@@ -141,8 +141,8 @@ def test_a_hint_redirects_at_once_and_brings_its_endpoint(
 ) -> None:
     with FakeBroker(3) as three:
         three.on[ListOffsetsRequest] = offsets_of(three, {})
-        cluster.topics(["t"])
-        assert cluster.redirect(T0, 1, hint=(3, 5), endpoint=("127.0.0.1", three.port))
+        cluster.metadata.topics(["t"])
+        assert cluster.metadata.redirect(T0, 1, hint=(3, 5), endpoint=("127.0.0.1", three.port))
         assert ends(cluster, T0) == {T0: 30}
 
 
@@ -150,16 +150,16 @@ def test_a_hint_redirects_at_once_and_brings_its_endpoint(
 def test_without_a_newer_hint_the_leader_is_looked_up_after_a_pause(
     pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, hint: tuple[int, int]
 ) -> None:
-    assert cluster.leader(T0) == (1, 4)
-    assert not cluster.redirect(T0, 1, hint=hint)
+    assert cluster.metadata.leader(T0) == (1, 4)
+    assert not cluster.metadata.redirect(T0, 1, hint=hint)
     pair[0].topics["t"][0] = (2, 5)
-    assert cluster.leader(T0) == (2, 5)
+    assert cluster.metadata.leader(T0) == (2, 5)
     # What an earlier answer told is not looked up again for a later one that says the same.
     n_asked = len(asked_for(pair[0]) + asked_for(pair[1]))
-    assert cluster.redirect(T0, 1, hint=(2, 5))
-    assert cluster.redirect(T0, 1)
-    assert cluster.redirect(T0, 2, epoch=4)
-    assert cluster.leader(T0) == (2, 5)
+    assert cluster.metadata.redirect(T0, 1, hint=(2, 5))
+    assert cluster.metadata.redirect(T0, 1)
+    assert cluster.metadata.redirect(T0, 2, epoch=4)
+    assert cluster.metadata.leader(T0) == (2, 5)
     assert len(asked_for(pair[0]) + asked_for(pair[1])) == n_asked
 
 
@@ -168,7 +168,7 @@ def test_leaders_are_looked_up_in_one_request_and_each_failure_is_reported_by_it
 ) -> None:
     pair[0].topics["t"][1] = (-1, 4)
     unheard, unknown = TopicPartition("t", 9), TopicPartition("nope", 0)
-    found = cluster.leaders([T0, T1, unheard, unknown])
+    found = cluster.metadata.leaders([T0, T1, unheard, unknown])
     assert found.leaders == {T0: (1, 4)}
     assert set(found.topic_ids) == {"t"}
     assert {tp: (type(error), error.partition) for tp, error in found.errors.items()} == {
@@ -182,25 +182,25 @@ def test_leaders_are_looked_up_in_one_request_and_each_failure_is_reported_by_it
 def test_a_fresh_leader_of_a_topic_that_the_refresh_finds_deleted_is_an_error_too(
     pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
 ) -> None:
-    assert set(cluster.leaders([T0, T1]).leaders) == {T0, T1}
+    assert set(cluster.metadata.leaders([T0, T1]).leaders) == {T0, T1}
     for broker in pair:
         broker.topics = {}
-    cluster.invalidate(T1)
+    cluster.metadata.invalidate(T1)
     time.sleep(0.01)  # a topic is not asked for again at once
-    found = cluster.leaders([T0, T1])
+    found = cluster.metadata.leaders([T0, T1])
     assert (found.leaders, found.topic_ids) == ({}, {})
     assert {tp: type(error) for tp, error in found.errors.items()} == {T0: UnknownTopicError, T1: UnknownTopicError}
 
 
 def silent_for_long(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster, trigger_ms: int) -> None:
     """Metadata of topic t is known, and then no broker answers for as long as brings a new bootstrap."""
-    cluster.topics(["t"])
+    cluster.metadata.topics(["t"])
     for broker in pair:
         broker.topics["u"] = {0: (1, 0)}
         broker.silent = True
     began = time.monotonic()
     with pytest.raises(NoBrokerAvailableError):
-        cluster.topics(["u"], deadline=Deadline.after_ms(50))
+        cluster.metadata.topics(["u"], deadline=Deadline.after_ms(50))
     time.sleep(max(0.0, trigger_ms / 1000 - (time.monotonic() - began)) + 0.01)
     for broker in pair:
         broker.silent = False
@@ -211,12 +211,12 @@ def test_a_new_bootstrap_in_the_middle_of_a_look_up_loses_no_topic(pair: tuple[F
     limits = {"metadata_recovery_rebootstrap_trigger_ms": 100, "socket_connection_setup_timeout_ms": 50}
     with cluster_of(pair, **limits) as cluster:
         silent_for_long(pair, cluster, 100)
-        found = cluster.leaders([T0, TopicPartition("u", 0)])
+        found = cluster.metadata.leaders([T0, TopicPartition("u", 0)])
         assert found.errors == {}
         assert set(found.topic_ids) == {"t", "u"}
     with cluster_of(pair, **limits) as cluster:
         silent_for_long(pair, cluster, 100)
-        assert set(cluster.topics(["t", "u"], max_age_ms=60_000)) == {"t", "u"}
+        assert set(cluster.metadata.topics(["t", "u"], max_age_ms=60_000)) == {"t", "u"}
 
 
 def test_partitions_without_a_leader_are_not_looked_up_more_often_than_retries_are_due(
@@ -225,7 +225,7 @@ def test_partitions_without_a_leader_are_not_looked_up_more_often_than_retries_a
     pair[0].topics["t"][1] = (-1, 4)
     with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", pair[0].port),), retry_backoff_ms=60_000)) as cluster:
         for _ in range(100):
-            assert set(cluster.leaders([T0, T1]).errors) == {T1}
+            assert set(cluster.metadata.leaders([T0, T1]).errors) == {T1}
     assert len(asked_for(pair[0]) + asked_for(pair[1])) == 1
 
 
@@ -304,4 +304,4 @@ def test_a_response_that_lacks_a_coordinator_is_an_error_and_not_asked_for_witho
     with pytest.raises(ProtocolError, match=r"names no coordinator of '[gi]'"):
         cluster.coordinators(CoordinatorKind.GROUP, ["g", "i"], deadline=Deadline.after_ms(2_000))
     assert sum(broker.count(FindCoordinatorRequest) for broker in pair) == 1
-    assert set(cluster.brokers()) == {1, 2}
+    assert set(cluster.metadata.brokers()) == {1, 2}

@@ -26,17 +26,17 @@ from tests.wire.scripted_pair import ends
 def test_a_real_topic_is_found_with_its_id_and_leaders(kafka: Any, topic: Any) -> None:
     name = topic(partitions=3)
     with real(kafka) as cluster:
-        found = cluster.topics([name])[name]
+        found = cluster.metadata.topics([name])[name]
         assert (found.topic_id == ZERO_UUID) == bool(lacking(["topic ids"]))
         assert list(found.partitions) == [0, 1, 2]
-        assert cluster.topic_id(name) == found.topic_id
-        assert cluster.topic_name(found.topic_id) == (name if found.topic_id != ZERO_UUID else None)
-        assert cluster.leader(TopicPartition(name, 2))[0] in cluster.brokers()
-        assert cluster.controller() in cluster.brokers()
+        assert cluster.metadata.topic_id(name) == found.topic_id
+        assert cluster.metadata.topic_name(found.topic_id) == (name if found.topic_id != ZERO_UUID else None)
+        assert cluster.metadata.leader(TopicPartition(name, 2))[0] in cluster.metadata.brokers()
+        assert cluster.metadata.controller().node_id in cluster.metadata.brokers()
         assert (cluster.finalized_feature("metadata.version") > 0) == (not lacking(["finalized features"]))
         assert cluster.finalized_feature("no.such.feature") == 0
         assert cluster.supports(ANY, MetadataRequest, 9)
-        assert name in cluster.topics(None)
+        assert name in cluster.metadata.topics(None)
 
 
 @pytest.mark.broker
@@ -54,9 +54,9 @@ def test_an_unknown_real_topic_fails_within_seconds_and_is_not_made(kafka: Any) 
     with real(kafka) as cluster:
         started = time.monotonic()
         with pytest.raises(UnknownTopicError):
-            cluster.topics(["never-was"])
+            cluster.metadata.topics(["never-was"])
         assert time.monotonic() - started < 10
-        assert "never-was" not in cluster.topics(None)
+        assert "never-was" not in cluster.metadata.topics(None)
 
 
 @pytest.mark.broker
@@ -70,10 +70,10 @@ def test_all_continues_while_one_of_two_real_brokers_is_stopped(two_brokers: Loc
     try:
         started = time.monotonic()
         with real(two_brokers) as cluster:
-            assert 2 in cluster.brokers()
+            assert 2 in cluster.metadata.brokers()
             assert time.monotonic() - started < 10
             assert ends(cluster, *partitions, ms=60_000) == dict.fromkeys(partitions, 0)
-            assert all(cluster.leader(tp)[0] == 2 for tp in partitions)
+            assert all(cluster.metadata.leader(tp)[0] == 2 for tp in partitions)
             group = f"g-{name}"
             commit_offsets(cluster, group, {partitions[0]: CommittedOffset(0)})
             assert fetch_offsets(cluster, group, None) == {partitions[0]: CommittedOffset(0, -1, "")}
@@ -93,7 +93,7 @@ def test_all_continues_after_one_of_two_real_brokers_is_killed(two_brokers: Loca
         list_groups(
             cluster, deadline=Deadline.after_ms(60_000)
         )  # of the brokers that are left, once the cluster has dropped it
-        assert list(cluster.brokers()) == [1]
+        assert list(cluster.metadata.brokers()) == [1]
         assert ends(cluster, *partitions, ms=60_000) == dict.fromkeys(partitions, 0)
         two_brokers.nodes[1].start()
         await_brokers(two_brokers)

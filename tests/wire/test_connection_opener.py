@@ -22,7 +22,7 @@ def brokers() -> Iterator[tuple[FakeBroker, FakeBroker]]:
 def test_a_connection_is_opened_once_and_then_ready(brokers: tuple[FakeBroker, FakeBroker]) -> None:
     first, second = brokers
     with client(first) as cluster:
-        cluster.topics(["t"])
+        cluster.metadata.topics(["t"])
         opener = ConnectionOpener(cluster, "fetch")
         assert not cluster.is_connected(2, purpose="fetch")
         await_ready(opener, 2)
@@ -37,7 +37,7 @@ def test_a_handshake_without_answer_is_not_waited_for_and_fails_in_time(
 ) -> None:
     first, second = brokers
     with client(first, socket_connection_setup_timeout_ms="3000") as cluster:
-        cluster.topics(["t"])
+        cluster.metadata.topics(["t"])
         second.silent = True
         opener = ConnectionOpener(cluster, "fetch")
         began = time.monotonic()

@@ -38,7 +38,7 @@ def test_a_delegation_token(secured_kafka: Secured, tmp_path: Path) -> None:
     while True:  # the controller has the token at once, the broker a moment later
         try:
             with Cluster(settings) as cluster:
-                assert cluster.brokers()
+                assert cluster.metadata.brokers()
             break
         except AuthenticationError:
             assert time.monotonic() < deadline
@@ -46,4 +46,4 @@ def test_a_delegation_token(secured_kafka: Secured, tmp_path: Path) -> None:
     assert identity(settings, "b").name == f"delegation token {token_id}"
     without = {**options, "sasl.jaas.config": options["sasl.jaas.config"].replace(" tokenauth=true", "")}
     with Cluster(ClientSettings.from_options(without)) as cluster, pytest.raises(AuthenticationError):
-        cluster.brokers()
+        cluster.metadata.brokers()

@@ -64,3 +64,11 @@ def test_a_code_newer_than_the_table_is_fatal_and_reported_as_unknown() -> None:
     error = broker_error(4242)
     assert (error.code, error.name, error.retriable, error.info.action) == (4242, "UNKNOWN_4242", False, Action.FATAL)
     assert "does not know the error code" in str(error)
+
+
+def test_what_is_retried_is_one_set_of_codes() -> None:
+    """REBOOTSTRAP_REQUIRED is answered with a new bootstrap, not with the same request."""
+    retried = {Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATOR}
+    assert {code for code, info in ERRORS.items() if info.retriable} == {
+        code for code, info in ERRORS.items() if info.action in retried
+    } - {129}

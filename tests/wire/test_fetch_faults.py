@@ -262,7 +262,7 @@ def test_a_broker_that_does_not_finish_a_handshake_delays_no_other_one(
     other.on[FetchRequest] = serve
     options = {"socket_connection_setup_timeout_ms": "3000"}
     with client(other, **options) as cluster:
-        cluster.topics(["t"])
+        cluster.metadata.topics(["t"])
         stopped.silent = True
         chunks = fetch_ranges(cluster, [range_of(0), range_of(1, end_offset)], columns=VALUES)
         began = time.monotonic()

@@ -44,7 +44,7 @@ def test_groups_of_both_protocols_are_listed_and_described(cluster: Cluster, kaf
                 assert time.monotonic() < deadline, "no assignment"
                 consumer.poll(0.1)
         listed = {group.name: group for group in list_groups(cluster) if group.name.endswith(suffix)}
-        (node,) = cluster.brokers()
+        (node,) = cluster.metadata.brokers()
         assert listed == {
             f"{kind.lower()}-{suffix}": ListedGroup(
                 name=f"{kind.lower()}-{suffix}", protocol_type="consumer", state="Stable", kind=kind, coordinator=node

@@ -112,16 +112,16 @@ def test_a_ticket_of_kinits(connect: Connect, realm: Realm, tmp_path: Path) -> N
 
 def test_a_ticket_cache_that_the_line_names(connect: Connect, realm: Realm, tmp_path: Path) -> None:
     realm.kdc.kinit("alice", realm.user, tmp_path / "elsewhere")
-    assert connect(f'useTicketCache=true ticketCache="{tmp_path / "elsewhere"}"').brokers()
+    assert connect(f'useTicketCache=true ticketCache="{tmp_path / "elsewhere"}"').metadata.brokers()
 
 
 def test_an_empty_cache_leaves_it_to_the_keytab(connect: Connect, realm: Realm) -> None:
-    assert connect(f"useTicketCache=true {by_keytab(realm.user)}").brokers()
+    assert connect(f"useTicketCache=true {by_keytab(realm.user)}").metadata.brokers()
 
 
 def test_a_keytab_of_the_environments(connect: Connect, realm: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KRB5_CLIENT_KTNAME", str(realm.user))
-    assert connect().brokers()
+    assert connect().metadata.brokers()
 
 
 def test_a_session_is_renewed_before_it_ends(connect: Connect, realm: Realm, tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_a_session_is_renewed_before_it_ends(connect: Connect, realm: Realm, tmp
     cluster = connect(by_keytab(realm.user))
     trace = tmp_path / "trace"
     deadline = time.monotonic() + 60
-    cluster.brokers()
+    cluster.metadata.brokers()
     while trace.read_text().count("-> SaslHandshake") < 3:
-        cluster.topics(None)
+        cluster.metadata.topics(None)
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert "closed" not in trace.read_text(), "the broker ended a session"
@@ -144,7 +144,7 @@ def test_no_ticket(connect: Connect, tmp_path: Path) -> None:
 
 def test_a_keytab_that_is_not_there(connect: Connect, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"names the keytab .*nowhere\.keytab, which cannot be read"):
-        connect(by_keytab(tmp_path / "nowhere.keytab")).brokers()
+        connect(by_keytab(tmp_path / "nowhere.keytab")).metadata.brokers()
 
 
 def test_a_key_that_has_been_replaced(connect: Connect, realm: Realm, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.process_clients import shared_cluster
 
 cluster = shared_cluster(ClientSettings.from_options({"bootstrap.servers": sys.argv[1]}))
-print(sorted(cluster.topics(["t"])))
+print(sorted(cluster.metadata.topics(["t"])))
 """
 
 

@@ -67,12 +67,12 @@ def test_a_metadata_look_up_does_not_wait_behind_a_slow_acknowledgement(
     fake.on[ProduceRequest] = slow
     options = {"bootstrap.servers": fake.address, "enable.idempotence": "false", "request.timeout.ms": "2000"}
     with Cluster(ClientSettings.from_options(options)) as cluster:
-        cluster.topics(["t"])
+        cluster.metadata.topics(["t"])
         producer = Producer(cluster, ClientSettings.from_options({**options, "request.timeout.ms": "60000"}))
         write(producer, 0, 10)
         with pytest.raises(DeadlineExceededError):
             producer.flush(Deadline.after_ms(50))
-        assert cluster.topics(["t"], deadline=Deadline.after_ms(2_000))["t"].partitions
+        assert cluster.metadata.topics(["t"], deadline=Deadline.after_ms(2_000))["t"].partitions
         held.set()
         producer.flush()
     assert fake.count(ProduceRequest) == 1
@@ -214,7 +214,7 @@ def test_a_request_whose_sending_was_interrupted_is_sent_again(
     with two_brokers(fake) as cluster:
         producer = Producer(cluster)
         producer.append("t", 0, encode(numbered(0, 10)))
-        cluster.topics(["t"])
+        cluster.metadata.topics(["t"])
         with monkeypatch.context() as patched:
             patched.setattr(Cluster, "send", interrupted)
             with pytest.raises(KeyboardInterrupt):

@@ -224,7 +224,7 @@ def test_leaders_that_die_while_batches_are_in_flight_cost_none_and_double_none(
     producer = Producer(cluster)
     n = write_rounds(producer, "killed-produce", 4, at_half=two_brokers.nodes[0].kill)
     # Whether a request was on its way at that moment is chance; that the other broker leads is not.
-    leaders = cluster.leaders(TopicPartition("killed-produce", partition) for partition in range(4)).leaders
+    leaders = cluster.metadata.leaders(TopicPartition("killed-produce", partition) for partition in range(4)).leaders
     assert {node for node, _ in leaders.values()} == {2}
     for partition in range(4):
         assert read(cluster, "killed-produce", partition) == numbered(0, n * 200)

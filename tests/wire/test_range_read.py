@@ -247,7 +247,7 @@ def test_a_recreated_topic_is_known_by_its_id(kafka: Any, topic: Any, cluster: C
         with pytest.raises(TopicRecreatedError) as caught:
             read(reader, [range_])
         assert caught.value.expected_id == topic_id_text(range_.topic_id)
-    cluster.invalidate(name)
+    cluster.metadata.invalidate(name)
     assert read(cluster, whole(cluster, name)) == {0: expected(10)}
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.backoff import Backoff
-from pykafka_wire.wire.cluster.retries import Graces, tries
+from pykafka_wire.wire.cluster.retries import GracePeriods, Retry
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,
@@ -30,16 +31,15 @@ QUICK = Backoff(ClientSettings(bootstrap_servers=(("h", 1),), retry_backoff_ms=1
 def run(error: Exception, within_ms: float = 200) -> tuple[int, WireError]:
     """How often a block that always fails is tried, and the error in the end."""
     n_tries = 0
-    attempt = None
-    try:
-        for attempt in tries(QUICK, Deadline.after_ms(within_ms)):
-            with attempt:
-                n_tries += 1
-                raise error
-    except WireError as raised:
-        return n_tries, raised
-    assert attempt is not None
-    return n_tries, attempt.gave_up("Metadata")
+
+    def fail() -> None:
+        nonlocal n_tries
+        n_tries += 1
+        raise error
+
+    with pytest.raises(WireError) as raised:
+        Retry(QUICK, Deadline.after_ms(within_ms)).run(fail, "Metadata")
+    return n_tries, raised.value
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_what_no_try_can_mend_comes_out_at_once(error: WireError) -> None:
 
 def test_an_error_of_our_own_making_comes_out_at_once() -> None:
     with pytest.raises(ZeroDivisionError):
-        run(ZeroDivisionError())
+        Retry(QUICK, Deadline.after_ms(200)).run(lambda: 1 // 0, "Metadata")
 
 
 def test_a_code_with_a_grace_is_given_up_before_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=20))
+    monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=150))
     started = time.monotonic()
     n_tries, raised = run(broker_error(3, topic="nope"), within_ms=20_000)
     assert n_tries > 2
@@ -96,7 +96,7 @@ def test_a_code_with_a_grace_is_given_up_before_the_deadline(monkeypatch: pytest
 
 def test_each_code_has_a_grace_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(error_codes.ERRORS, 3, error_codes.ERRORS[3]._replace(grace_ms=0))
-    graces = Graces()
+    graces = GracePeriods()
     assert not graces.allow(3)
     assert graces.allow(100)
     assert graces.allow(6)
@@ -108,9 +108,34 @@ def test_a_passed_deadline_still_gets_one_try() -> None:
 
 def test_the_reason_of_an_earlier_try_outlives_a_last_one_that_ran_out_of_time() -> None:
     failures: list[WireError] = [broker_error(15, broker=1), DeadlineExceededError("no answer in time")]
-    attempt = None
-    for attempt in tries(QUICK, Deadline.after_ms(30)):
-        with attempt:
-            raise failures[0] if len(failures) == 1 else failures.pop(0)
-    assert attempt is not None
-    assert "COORDINATOR_NOT_AVAILABLE" in str(attempt.gave_up("FindCoordinator"))
+
+    def fail() -> None:
+        raise failures[0] if len(failures) == 1 else failures.pop(0)
+
+    with pytest.raises(DeadlineExceededError, match="COORDINATOR_NOT_AVAILABLE"):
+        Retry(QUICK, Deadline.after_ms(30)).run(fail, "FindCoordinator")
+
+
+def test_what_brokers_said_outlives_that_none_is_there_at_the_end() -> None:
+    for first, raised in ((broker_error(15), DeadlineExceededError), (TransportError("reset"), NoBrokerAvailableError)):
+        retry = Retry(QUICK, Deadline.after_ms(0))
+        retry.keep(first)
+
+        def fail() -> None:
+            raise NoBrokerAvailableError
+
+        with pytest.raises(raised):
+            retry.run(fail, "FindCoordinator")
+
+
+def test_a_try_that_succeeds_ends_the_tries() -> None:
+    failures = [TransportError("reset"), broker_error(14)]
+
+    def fail_twice() -> int:
+        if failures:
+            raise failures.pop()
+        return 7
+
+    counters = ClientCounters()
+    assert Retry(QUICK, Deadline.after_ms(60_000), counters).run(fail_twice, "Metadata") == 7
+    assert counters.totals().retries == 2

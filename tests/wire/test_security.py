@@ -96,7 +96,7 @@ def refusal(cluster: Cluster, trace: Path, *, attempts: str, most: int = 1) -> A
     """The one error of a client that is refused at once; ``attempts`` is what in its trace stands for one attempt."""
     started = time.monotonic()
     with pytest.raises(AuthenticationError) as caught:
-        cluster.brokers()
+        cluster.metadata.brokers()
     assert time.monotonic() - started < AT_ONCE_S
     lines = trace.read_text().splitlines() if trace.exists() else []
     assert sum(attempts in line for line in lines) <= most, lines
@@ -399,7 +399,7 @@ def test_a_session_is_renewed_before_it_ends(connect: Connect, secured_kafka: Se
         end = time.monotonic() + 2.5 * REAUTH_MS / 1000
         while time.monotonic() < end:
             for cluster in clusters:
-                cluster.topics(None)
+                cluster.metadata.topics(None)
             written += [b"%d" % len(written), b"%d" % (len(written) + 1)]
             for partition in (0, 1):
                 producer.send(name, written[partition - 2], partition=partition)
@@ -424,7 +424,7 @@ def test_a_token_is_renewed_with_the_session_that_it_opened(connect: Connect, se
             cluster = connect("OAUTHJ", **CLIENT, sasl_oauthbearer_token_endpoint_url=issuer.url)
             end = time.monotonic() + 5.0
             while time.monotonic() < end:
-                cluster.topics(None)
+                cluster.metadata.topics(None)
                 time.sleep(0.05)
         finally:
             issuer.lifetime_s = 3600.0

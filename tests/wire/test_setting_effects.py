@@ -171,10 +171,10 @@ def _(rig: Rig, silent: str) -> None:
 def _(rig: Rig, silent: str) -> None:
     def connections(idle_ms: str) -> int:
         cluster = rig.cluster({"connections.max.idle.ms": idle_ms})
-        cluster.brokers()
+        cluster.metadata.brokers()
         before = len(rig.trace("== connected"))
         time.sleep(0.01)  # idle for longer than 1 ms
-        cluster.topics(None)
+        cluster.metadata.topics(None)
         return len(rig.trace("== connected")) - before
 
     assert connections("-1") == 0
@@ -187,9 +187,9 @@ def _(rig: Rig, silent: str) -> None:
 
     def asked(age_ms: str) -> int:
         cluster = rig.cluster({"metadata.max.age.ms": age_ms})
-        cluster.leader(tp)
+        cluster.metadata.leader(tp)
         before = len(rig.trace("-> Metadata"))
-        cluster.leader(tp)
+        cluster.metadata.leader(tp)
         return len(rig.trace("-> Metadata")) - before
 
     assert asked("300000") == 0

@@ -129,7 +129,7 @@ def test_the_environment_turns_it_on_for_a_whole_session(path: Path, monkeypatch
     with FakeBroker(1) as broker:
         broker.topics = {"t": {0: (1, 0)}}
         with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", broker.port),))) as cluster:
-            cluster.topics(["t"])
+            cluster.metadata.topics(["t"])
     steps = [line.split(" ", 1)[1].split(" ")[-0:3] for line in path.read_text().splitlines()]
     kinds = [" ".join(step[1:3]) for step in steps]
     assert kinds == ["-> ApiVersions", "<- ApiVersions", "== connected", "-> Metadata", "<- Metadata"]
@@ -153,10 +153,10 @@ def test_no_secret_is_in_it(path: Path, accepted: bool) -> None:
         )
         with Cluster(settings) as cluster:
             if accepted:
-                cluster.brokers()
+                cluster.metadata.brokers()
             else:
                 with pytest.raises(AuthenticationError):
-                    cluster.brokers()
+                    cluster.metadata.brokers()
     text = path.read_text()
     assert "-> SaslHandshake v1 #1" in text
     assert "mechanism=PLAIN" in text
@@ -170,9 +170,9 @@ def test_a_real_exchange_can_be_read(kafka: Any, topic: Any, path: Path) -> None
     name = topic()
     options = {"bootstrap.servers": kafka.bootstrap_servers, "trace": str(path)}
     with Cluster(ClientSettings.from_options(options)) as cluster:
-        cluster.topics([name])
+        cluster.metadata.topics([name])
         with pytest.raises(UnknownTopicError):
-            cluster.topics(["never-was"])
+            cluster.metadata.topics(["never-was"])
     lines = path.read_text().splitlines()
     assert any(re.search(rf"<- Metadata v\d+ #\d+ \d+ B [\d.]+ ms brokers=.*name={name}", line) for line in lines)
     assert any("UNKNOWN_TOPIC_OR_PARTITION" in line for line in lines)

@@ -180,9 +180,9 @@ def test_a_real_broker_takes_the_next_epoch_in_each_partition_at_its_time(
 def epochs_written(cluster: Cluster, topic: str, partition: int) -> tuple[int, ...]:
     """The epochs of the batches in a partition, in their order, repetitions left out."""
     tp = TopicPartition(topic, partition)
-    node, epoch = cluster.leader(tp)
+    node, epoch = cluster.metadata.leader(tp)
     asked = FetchPartition(partition=partition, current_leader_epoch=epoch, fetch_offset=0, partition_max_bytes=1 << 20)
-    wanted = FetchTopic(topic=topic, topic_id=cluster.topic_id(topic), partitions=[asked])
+    wanted = FetchTopic(topic=topic, topic_id=cluster.metadata.topic_id(topic), partitions=[asked])
     answer = cluster.request(node, FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=[wanted]))
     records = memoryview(answer.responses[0].partitions[0].records)
     found: list[int] = []

@@ -83,7 +83,7 @@ def list_offsets(
     def build(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
         for special in {timestamps[tp] for tp in partitions} & _SINCE.keys():
             version, release = _SINCE[special]
-            node = cluster.leader(partitions[0])[0]
+            node = cluster.metadata.leader(partitions[0])[0]
             if not cluster.supports(node, ListOffsetsRequest, version):
                 what = "the highest timestamp" if special == MAX_TIMESTAMP else "which offsets are in tiered storage"
                 raise UnsupportedVersionError(
@@ -99,7 +99,7 @@ def list_offsets(
                     partitions=[
                         ListOffsetsPartition(
                             partition_index=p,
-                            current_leader_epoch=cluster.leader(TopicPartition(topic, p))[1],
+                            current_leader_epoch=cluster.metadata.leader(TopicPartition(topic, p))[1],
                             timestamp=timestamps[TopicPartition(topic, p)],
                         )
                         for p in numbers
@@ -136,7 +136,7 @@ def offsets_for_leader_epoch(
                     partitions=[
                         OffsetForLeaderPartition(
                             partition=p,
-                            current_leader_epoch=cluster.leader(TopicPartition(topic, p))[1],
+                            current_leader_epoch=cluster.metadata.leader(TopicPartition(topic, p))[1],
                             leader_epoch=epochs[TopicPartition(topic, p)],
                         )
                         for p in numbers
@@ -158,7 +158,7 @@ def offsets_for_leader_epoch(
 
 def list_topics(cluster: Cluster, *, internal: bool = False, deadline: Deadline | None = None) -> list[str]:
     """The names of all topics that we may see, in order; with ``internal`` also those that Kafka keeps for itself."""
-    every = cluster.topics(None, deadline=deadline)
+    every = cluster.metadata.topics(None, deadline=deadline)
     return sorted(name for name, topic in every.items() if internal or not topic.is_internal)
 
 
@@ -200,7 +200,7 @@ def create_topics(
         # The number that was asked for; the brokers' own where they chose it; of a topic that existed one is enough to know it.
         n_partitions = 1 if topic.error_code else max(topics[topic.name][0], topic.num_partitions, 1)
         for partition in range(n_partitions):
-            cluster.leader(TopicPartition(topic.name, partition), deadline=deadline)
+            cluster.metadata.leader(TopicPartition(topic.name, partition), deadline=deadline)
 
 
 def delete_topics(
@@ -228,7 +228,7 @@ def delete_topics(
         if answer.error_code and not (missing_ok and answer.error_code == _UNKNOWN_TOPIC):
             raise broker_error(answer.error_code, topic=answer.name, api="DeleteTopics", detail=answer.error_message)
         if answer.name:
-            cluster.invalidate(answer.name)
+            cluster.metadata.invalidate(answer.name)
 
 
 def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, deadline: Deadline | None = None) -> None:
@@ -249,7 +249,7 @@ def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, deadline: 
             raise broker_error(
                 result.error_code, topic=result.name, api="CreatePartitions", detail=result.error_message
             )
-        cluster.invalidate(result.name)
+        cluster.metadata.invalidate(result.name)
 
 
 def describe_topic_configs(

@@ -7,6 +7,7 @@ https://kafka.apache.org/protocol#protocol_partitioning
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool
 from pykafka_wire.wire.cluster.metadata_view import Broker, brokers_of
-from pykafka_wire.wire.cluster.retries import tries
+from pykafka_wire.wire.cluster.retries import Retry
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError, NoBrokerAvailableError, ProtocolError, TransportError
@@ -80,12 +81,16 @@ class MetadataSource:
         started = time.monotonic()
         if self._silent_since is None:
             self._silent_since = started
-        for n_cycles, _ in enumerate(tries(self._backoff, limit)):
-            if nodes and n_cycles:
+        n_cycles = 0
+
+        def cycle() -> Answer:
+            nonlocal attempt_ms, n_cycles
+            n_cycles += 1
+            if nodes and n_cycles > 1:
                 attempt_ms *= 2  # they are more likely slow than dead
             for node, (host, port) in self._candidates(nodes):
                 # In the first cycle each is asked, so that the error names the reason for each.
-                if limit.expired and (n_cycles or deadline.expired) and reasons:
+                if limit.expired and (n_cycles > 1 or deadline.expired) and reasons:
                     break
                 address = f"{host}:{port}"
                 try:
@@ -104,6 +109,10 @@ class MetadataSource:
                     self.forget_silence()
                     return answer
                 reasons[address] = "it does not know any broker yet"
+            raise TransportError("no broker answered")
+
+        with contextlib.suppress(DeadlineExceededError):
+            return Retry(self._backoff, limit).run(cycle, "Metadata")
         raise NoBrokerAvailableError(
             f"no broker is available after {limit.spent(started)}", attempts=tuple(reasons.items())
         )

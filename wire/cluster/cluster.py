@@ -1,8 +1,8 @@
 """A Kafka cluster as one client sees it: how to reach it, who leads what, and what to do when a broker says no.
 
-Owns routing and retries: every retry of a whole request happens here, driven by the table in
-:mod:`~pykafka_wire.wire.error_codes`. (The fetcher and the producer retry what only they can: positions and sequences.) What
-is known of topics and brokers is :mod:`~pykafka_wire.wire.cluster.metadata_refresh`'s.
+Owns routing: to a given broker, to a partition's leader, to a coordinator, to any broker. A whole request is repeated here only, by
+the one loop of :mod:`~pykafka_wire.wire.cluster.retries` and the table of :mod:`~pykafka_wire.wire.error_codes`. (The fetcher and
+the producer retry what only they can: positions and sequences.) A cluster has its metadata, :class:`Metadata`, and its connections.
 
 In the order of Kafka's guide to clients: try the bootstrap servers in turn, each name's every address too, until
 one answers; ask it for metadata; route each request to the leader or coordinator that it concerns; on an error refresh the
@@ -12,37 +12,31 @@ metadata and try again, with growing pauses, until a deadline. https://kafka.apa
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
+from pykafka_wire.wire import forks
 from pykafka_wire.wire.backoff import Backoff
-from pykafka_wire.wire.cluster.connection_pool import GENERAL
-from pykafka_wire.wire.cluster.metadata_refresh import MetadataRefresher
+from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool
+from pykafka_wire.wire.cluster.metadata import Metadata
 from pykafka_wire.wire.cluster.metadata_view import Broker
-from pykafka_wire.wire.cluster.retries import Graces, gave_up, tries
+from pykafka_wire.wire.cluster.retries import Retry
 from pykafka_wire.wire.connection.connection import Connection
+from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.response_future import ResponseFuture
+from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import Action, error_info
-from pykafka_wire.wire.errors import (
-    BrokerError,
-    DeadlineExceededError,
-    NoBrokerAvailableError,
-    ProtocolError,
-    TransportError,
-    WireError,
-    broker_error,
-)
+from pykafka_wire.wire.errors import DeadlineExceededError, ProtocolError, TransportError, broker_error
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.find_coordinator import Coordinator as FoundCoordinator
 from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
-__all__ = ["ANY", "CONTROLLER", "Backoff", "Cluster", "CoordinatorKind", "Deadline", "ResponseFuture"]
+__all__ = ["ANY", "CONTROLLER", "Cluster", "CoordinatorKind", "Deadline", "ResponseFuture"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +49,12 @@ CONTROLLER: Final = -2
 COORDINATION: Final = "coordination"
 _FIRST_BATCHED_FIND: Final = 4
 #: Of one request: some 50 bytes each, there and back.
-_MOST_FOUND: Final = 1_000
-_RETRIED: Final = (Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATOR)
+_MAX_FOUND: Final = 1_000
+#: Connections to one coordinator for requests in bulk: a broker serves a connection's requests one after the other, and EndTxn
+#: waits for replicas.
+_BULK_CONNECTIONS: Final = 4
+#: Bulk requests in flight on one connection: their bytes fit its buffers, so that sending never waits for a response to be read.
+_BULK_IN_FLIGHT: Final = 32
 
 
 class CoordinatorKind(IntEnum):
@@ -66,20 +64,26 @@ class CoordinatorKind(IntEnum):
     TRANSACTION = 1
 
 
-class Cluster(MetadataRefresher):
+class Cluster:
     """One client of one cluster. Opens connections when they are first needed; threads may share it.
 
     After a fork the child keeps what is known of the cluster and opens connections of its own.
+
+    Attributes:
+        metadata: brokers, topics and leaders.
+        counters: what this client has sent, received and waited for.
     """
 
     def __init__(self, settings: ClientSettings, *, log_warnings: bool = True) -> None:
-        super().__init__(settings, log_warnings=log_warnings)
-        self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
-
-    def _forget(self) -> None:
-        with self._lock:
-            super()._forget()
-            self._coordinators.clear()
+        self.settings = settings
+        for warning in settings.warnings if log_warnings else ():
+            logger.warning("%s", warning)
+        self.counters = ClientCounters()
+        self._trace = Trace(settings.trace)
+        self._backoff = Backoff(settings)
+        self._connections = ConnectionPool(settings, self._trace, self.counters)
+        self.metadata = Metadata(settings, self._connections, self.counters)
+        forks.call_in_child(self)
 
     def __enter__(self) -> Cluster:
         return self
@@ -89,16 +93,29 @@ class Cluster(MetadataRefresher):
     ) -> None:
         self.close()
 
+    def close(self) -> None:
+        """Close every connection; the next request opens what it needs."""
+        self._connections.close()
+        self._trace.close()
+        self.metadata.forget()
+
     def close_connections(self, purpose: str) -> None:
-        """Close the connections of one purpose; threads that wait for an answer on them fail."""
-        self._check_fork()
+        """Close the connections of one purpose; threads that wait for a response on them fail."""
         self._connections.close(purpose)
 
-    def controller(self) -> int:
-        """Broker id of the controller, or of a broker that stands in for it (KRaft brokers forward what is for it)."""
-        return self._resolve(CONTROLLER, self._total()).node_id
+    def at_exit(self) -> None:
+        """Close what is open, without waiting for a thread that uses it: the process ends."""
+        self._connections.abandon()
+        self._trace.close()
 
-    # --- requests -----------------------------------------------------------------------------------------------------
+    def after_fork(self) -> None:
+        """In a forked child: the sockets are the parent's, and a thread that the child lacks may have held a lock."""
+        self.metadata.after_fork()
+        self._trace.after_fork()
+        self.counters.after_fork()
+        self._connections.abandon()
+
+    # --- one request to one broker, once ------------------------------------------------------------------------------
 
     def send(
         self,
@@ -109,7 +126,7 @@ class Cluster(MetadataRefresher):
         version_cap: int | None = None,
         deadline: Deadline | None = None,
     ) -> ResponseFuture[ResponseT]:
-        """Send one request to one broker and do not wait for the answer; nothing is retried.
+        """Send one request to one broker and do not wait for the response; nothing is retried.
 
         Args:
             purpose: the connection to that broker to use. A broker answers the requests of one connection in order, so
@@ -120,14 +137,51 @@ class Cluster(MetadataRefresher):
             TransportError: the broker cannot be reached; it does not have the request, or not all of it, and will not act on it.
             UnsupportedVersionError, ProtocolError: the request cannot be expressed for it.
         """
-        deadline = deadline or self._total()
-        connection = self._connection(self._node(node_id, deadline), purpose, deadline)
-        # Produce with acks=0 is the one request without an answer.
+        deadline = deadline or Deadline.of_call(self.settings)
+        connection = self._connection(self.metadata.broker(node_id, deadline=deadline), purpose, deadline)
+        # Produce with acks=0 is the one request without a response.
         answered = getattr(request, "acks", None) != 0
         pending: ResponseFuture[ResponseT] = connection.send(
             request, cap=version_cap, answered=answered, deadline=deadline
         )
         return pending
+
+    def supports(
+        self,
+        node_id: int,
+        request: type[Request[Any]],
+        version: int,
+        *,
+        purpose: str = GENERAL,
+        deadline: Deadline | None = None,
+    ) -> bool:
+        """Whether a broker and this client both speak a version of an API."""
+        deadline = deadline or Deadline.of_call(self.settings)
+        connection = self._connection(self._resolve(node_id, deadline), purpose, deadline)
+        return connection.state_machine.supports(request, version)
+
+    def is_connected(self, node_id: int, *, purpose: str = GENERAL) -> bool:
+        """Whether a request to a broker need not wait for a connection. Never waits itself."""
+        broker = self.metadata.known_broker(node_id)
+        return broker is not None and self._connections.is_open(broker, purpose)
+
+    def connect(self, node_id: int, *, purpose: str = GENERAL, deadline: Deadline | None = None) -> None:
+        """Open a connection to a broker, where there is none; waits for the end of ``reconnect.backoff.ms`` before.
+
+        Raises:
+            TransportError: the broker cannot be reached.
+            AuthenticationError: it refused us.
+        """
+        deadline = deadline or Deadline.of_call(self.settings)
+        broker = self.metadata.broker(node_id, deadline=deadline)
+        self._connections.wait_until_due(broker, deadline)
+        self._connection(broker, purpose, deadline)
+
+    # --- requests with retries ----------------------------------------------------------------------------------------
+
+    def retry(self, deadline: Deadline | None = None) -> Retry:
+        """For an operation of several requests that is repeated as a whole, until ``deadline`` (``default.api.timeout.ms``)."""
+        return Retry(self._backoff, deadline or Deadline.of_call(self.settings), self.counters)
 
     def request(
         self,
@@ -139,7 +193,7 @@ class Cluster(MetadataRefresher):
         version_cap: int | None = None,
         error_codes: Callable[[ResponseT], Iterable[int]] | None = None,
     ) -> ResponseT:
-        """The response of one broker, of :data:`ANY`, or of the :data:`CONTROLLER`. The request must bear repetition.
+        """The response of one broker, of :data:`ANY`, or of the :data:`CONTROLLER`. The request may be sent several times.
 
         Broken connections and retriable error codes are retried until ``deadline`` (``default.api.timeout.ms``), with
         :data:`ANY` on another broker; any other error code is left in the response for the caller.
@@ -150,22 +204,92 @@ class Cluster(MetadataRefresher):
         Raises:
             DeadlineExceededError: chained to the last failure.
         """
-        deadline = deadline or self._total()
-        attempt = None
-        for attempt in tries(self._backoff, deadline, self.counters):
-            with attempt:
-                node = self._resolve(node_id, deadline)
-                pending = self.send(node.node_id, request, purpose=purpose, version_cap=version_cap, deadline=deadline)
-                response = self._result(pending, deadline)
-                codes = error_codes(response) if error_codes else [getattr(response, "error_code", 0)]
-                for code in codes:
-                    if code and error_info(code).action in _RETRIED:
-                        if node_id == CONTROLLER:
-                            with self._lock:
-                                self._view.controller = -1
-                        raise broker_error(code, broker=node.node_id, api=type(request).name, version=pending.version)
-                return response
-        raise gave_up(attempt, type(request).name)
+        return self._repeat(
+            type(request).name,
+            lambda until: self._resolve(node_id, until).node_id,
+            lambda _: request,
+            error_codes or (lambda response: [getattr(response, "error_code", 0)]),
+            deadline,
+            moved_by=Action.REFRESH_METADATA,
+            on_move=self.metadata.forget_controller if node_id == CONTROLLER else None,
+            purpose=purpose,
+            version_cap=version_cap,
+        )
+
+    def coordinator_request(
+        self,
+        kind: CoordinatorKind,
+        key: str,
+        build: Callable[[int], Request[ResponseT]],
+        error_codes: Callable[[ResponseT], Iterable[int]],
+        *,
+        deadline: Deadline | None = None,
+        version_cap: int | None = None,
+        purpose: str = COORDINATION,
+        request_timeout_ms: int | None = None,
+    ) -> ResponseT:
+        """The response of a coordinator, on a connection of its own. Retried while it moves or loads (fault 3).
+
+        Args:
+            build: makes the request for a coordinator's node id (what it can say may depend on the broker's versions).
+            error_codes: the codes in a response; retriable ones are retried, others left to the caller.
+            request_timeout_ms: for one response, where it may take longer than others (``request.timeout.ms``).
+        """
+        return self._repeat(
+            f"a request to the coordinator of {key!r}",
+            lambda until: self.coordinator(kind, key, deadline=until),
+            build,
+            error_codes,
+            deadline,
+            moved_by=Action.FIND_COORDINATOR,
+            on_move=lambda: self.metadata.forget_coordinator(kind, key),
+            purpose=purpose,
+            version_cap=version_cap,
+            request_timeout_ms=request_timeout_ms,
+        )
+
+    def _repeat(
+        self,
+        what: str,
+        find: Callable[[Deadline], int],
+        build: Callable[[int], Request[ResponseT]],
+        error_codes: Callable[[ResponseT], Iterable[int]],
+        deadline: Deadline | None,
+        *,
+        moved_by: Action,
+        on_move: Callable[[], None] | None,
+        purpose: str,
+        version_cap: int | None,
+        request_timeout_ms: int | None = None,
+    ) -> ResponseT:
+        """The response of the broker that ``find`` names, which is found anew with each try.
+
+        Args:
+            moved_by: what an error code asks for that says that another broker is meant now.
+            on_move: called for such a code, and if the broker cannot be reached.
+        """
+        retry = self.retry(deadline)
+
+        def ask() -> ResponseT:
+            node_id = find(retry.deadline)
+            try:
+                pending = self.send(
+                    node_id, build(node_id), purpose=purpose, version_cap=version_cap, deadline=retry.deadline
+                )
+                response = self._result(pending, retry.deadline, request_timeout_ms)
+            except TransportError:
+                if on_move is not None:
+                    on_move()
+                raise
+            for code in error_codes(response):
+                if on_move is not None and error_info(code).action is moved_by:
+                    on_move()
+                if retry.allows(code):
+                    api = type(pending.sent.request).name
+                    raise broker_error(code, broker=node_id, api=api, version=pending.version)
+            return response
+
+        return retry.run(ask, what)
 
     def by_leader(
         self,
@@ -186,62 +310,134 @@ class Cluster(MetadataRefresher):
             BrokerError: a partition failed for good, or until the deadline.
             DeadlineExceededError: a broker did not answer until then.
         """
-        deadline = deadline or self._total()
+        retry = self.retry(deadline)
         remaining = dict.fromkeys(partitions)
         found: dict[TopicPartition, ValueT] = {}
-        graces = Graces()
-        last: WireError | None = None
-        started = time.monotonic()
-        for _ in tries(self._backoff, deadline, self.counters):
-            flights: list[tuple[int, list[TopicPartition], ResponseFuture[ResponseT]]] = []
-            lookup = self.leaders(remaining, deadline=deadline)
+
+        def ask() -> dict[TopicPartition, ValueT]:
+            lookup = self.metadata.leaders(remaining, deadline=retry.deadline)
             for error in lookup.errors.values():
-                if isinstance(error, NoBrokerAvailableError) and last is not None and deadline.expired:
-                    continue  # brokers answered before: the earlier error says more
-                if (
-                    not error.retriable
-                    or isinstance(error, NoBrokerAvailableError)
-                    or (isinstance(error, BrokerError) and not graces.allow(error.code))
-                ):
-                    raise error
-                last = error
+                retry.keep(error)
             by_node: dict[int, list[TopicPartition]] = {}
             for tp, (node, _) in lookup.leaders.items():
                 by_node.setdefault(node, []).append(tp)
+            flights: list[tuple[int, list[TopicPartition], ResponseFuture[ResponseT]]] = []
             for node, group in by_node.items():
                 try:
-                    pending = self.send(node, build(group), version_cap=version_cap, deadline=deadline)
+                    pending = self.send(node, build(group), version_cap=version_cap, deadline=retry.deadline)
                     flights.append((node, group, pending))
                 except TransportError as error:
-                    self._unreachable(group)
-                    last = error
+                    self._unreachable(group, error, retry)
             for node, group, pending in flights:
                 try:
-                    answers = list(results(self._result(pending, deadline)))
+                    values = list(results(self._result(pending, retry.deadline)))
                 except TransportError as error:
-                    self._unreachable(group)
-                    if last is None or not deadline.expired:  # a broker's own error says more than a timeout
-                        last = error
+                    self._unreachable(group, error, retry)
                     continue
-                for tp, code, value in answers:
+                for tp, code, value in values:
                     if tp not in remaining:
                         continue
-                    if error_info(code).action is Action.SUCCESS:
+                    action = error_info(code).action
+                    if action is Action.SUCCESS:
                         found[tp] = value
                         del remaining[tp]
                         continue
-                    last = self._retriable(tp, code, node, pending, graces)
-            if not remaining:
-                return found
-        tp = next(iter(remaining))
-        raise DeadlineExceededError(
-            f"{len(remaining)} topic-partitions did not answer in {deadline.spent(started)}"
-            + (f": {last.message}" if last else ""),
-            topic=tp.topic,
-            partition=tp.partition,
-            broker=last.broker if last else None,
-            remedy=last.remedy if last else "",
-        ) from last
+                    if action is Action.REFRESH_METADATA:
+                        self.metadata.invalidate(tp)
+                    api = type(pending.sent.request).name
+                    retry.keep(
+                        broker_error(
+                            code, topic=tp.topic, partition=tp.partition, broker=node, api=api, version=pending.version
+                        )
+                    )
+            if remaining:
+                raise retry.last or TransportError("a response leaves topic-partitions out")
+            return found
+
+        try:
+            return retry.run(ask, f"a request to the leaders of {len(remaining)} topic-partitions")
+        except DeadlineExceededError as error:
+            if error.topic is None:
+                error.topic, error.partition = next(iter(remaining))
+            raise
+
+    def _unreachable(self, group: Sequence[TopicPartition], error: TransportError, retry: Retry) -> None:
+        for tp in group:
+            self.metadata.invalidate(tp)
+        retry.keep(error)
+
+    def by_coordinator(
+        self,
+        kind: CoordinatorKind,
+        keys: Sequence[str],
+        build: Callable[[str, int], Request[ResponseT]],
+        error_code: Callable[[ResponseT], int],
+        *,
+        deadline: Deadline | None = None,
+        version_cap: int | None = None,
+    ) -> dict[str, ResponseT]:
+        """The response to a request for each key, of its coordinator: many requests at a time, on a few connections to each
+        coordinator.
+
+        Args:
+            build: makes the request for a key and its coordinator's node id.
+            error_code: the code in a response; retriable ones are retried, others left to the caller.
+
+        Raises:
+            DeadlineExceededError: chained to the last failure.
+        """
+        retry = self.retry(deadline)
+        responses: dict[str, ResponseT] = {}
+
+        def ask() -> dict[str, ResponseT]:
+            is_complete = True
+            for portion in self._portions(kind, [key for key in keys if key not in responses], retry.deadline):
+                flights: list[tuple[str, int, ResponseFuture[ResponseT]]] = []
+                for i, (key, node) in enumerate(portion):
+                    try:
+                        purpose = f"{COORDINATION} {i % _BULK_CONNECTIONS}"
+                        pending = self.send(
+                            node, build(key, node), purpose=purpose, version_cap=version_cap, deadline=retry.deadline
+                        )
+                        flights.append((key, node, pending))
+                    except TransportError as error:
+                        self.metadata.forget_coordinator(kind, key)
+                        retry.keep(error)
+                        is_complete = False
+                for key, node, pending in flights:
+                    try:
+                        response = self._result(pending, retry.deadline)
+                    except TransportError as error:
+                        self.metadata.forget_coordinator(kind, key)
+                        retry.keep(error)
+                        is_complete = False
+                        continue
+                    code = error_code(response)
+                    if error_info(code).action is Action.FIND_COORDINATOR:
+                        self.metadata.forget_coordinator(kind, key)
+                    if retry.allows(code):
+                        api = type(pending.sent.request).name
+                        retry.keep(broker_error(code, broker=node, api=api, detail=f"(for {key!r})"))
+                        is_complete = False
+                    else:
+                        responses[key] = response
+            if not is_complete and retry.last is not None:
+                raise retry.last
+            return responses
+
+        return retry.run(ask, f"requests to the coordinators of {len(keys)} keys, one is {next(iter(keys), '')!r},")
+
+    def _portions(
+        self, kind: CoordinatorKind, keys: Sequence[str], deadline: Deadline
+    ) -> Iterator[list[tuple[str, int]]]:
+        """Keys with their coordinators, so many at a time that the connections' buffers hold their requests."""
+        coordinators = self.coordinators(kind, keys, deadline=deadline)
+        by_node: dict[int, list[tuple[str, int]]] = {}
+        for key in keys:
+            by_node.setdefault(coordinators[key], []).append((key, coordinators[key]))
+        size = _BULK_CONNECTIONS * _BULK_IN_FLIGHT
+        for start in range(0, max(map(len, by_node.values()), default=0), size):
+            yield [each for own in by_node.values() for each in own[start : start + size]]
 
     def coordinator(self, kind: CoordinatorKind, key: str, *, deadline: Deadline | None = None) -> int:
         """Broker id of the broker that coordinates a group or a transactional id; remembered until it is forgotten.
@@ -256,141 +452,70 @@ class Cluster(MetadataRefresher):
         self, kind: CoordinatorKind, keys: Sequence[str], *, deadline: Deadline | None = None
     ) -> dict[str, int]:
         """As :meth:`coordinator`, for many: unknown ones are asked for together, where brokers can (KIP-699)."""
-        deadline = deadline or self._total()
-        self._check_fork()
-        with self._lock:
-            found = {key: self._coordinators[kind, key] for key in keys if (kind, key) in self._coordinators}
-        if len(found) == len(keys):
+        known = ((key, self.metadata.coordinator(kind, key)) for key in keys)
+        found = {key: node_id for key, node_id in known if node_id is not None}
+        unknown = [key for key in keys if key not in found]
+        if not unknown:
             return found
-        attempt = None
-        for attempt in tries(self._backoff, deadline, self.counters):
-            with attempt:
-                asked = self._resolve(ANY, deadline).node_id
-                batched = self.supports(asked, FindCoordinatorRequest, _FIRST_BATCHED_FIND, deadline=deadline)
-                while unknown := [key for key in keys if key not in found][: _MOST_FOUND if batched else 1]:
-                    if batched:
-                        request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=unknown)
-                    else:
-                        request = FindCoordinatorRequest(key=unknown[0], key_type=int(kind))
-                    pending = self.send(asked, request, deadline=deadline)
-                    response = self._result(pending, deadline)
-                    answers: Sequence[FoundCoordinator | FindCoordinatorResponse] = (
-                        response.coordinators if batched else [response]
-                    )
-                    for answer in answers:
-                        key = answer.key if isinstance(answer, FoundCoordinator) else unknown[0]
-                        if key not in unknown:
-                            continue
-                        if answer.error_code:
-                            raise broker_error(
-                                answer.error_code,
-                                broker=asked,
-                                api="FindCoordinator",
-                                version=pending.version,
-                                detail=f"(for {key!r})",
-                            )
-                        with self._lock:
-                            node = self._view.update_node(answer.node_id, answer.host, answer.port)
-                            found[key] = self._coordinators[kind, key] = node.node_id
-                        logger.debug("broker %s coordinates %s %r", node, kind.name.lower(), key)
-                    left_out = [key for key in unknown if key not in found]
-                    if left_out:
-                        raise ProtocolError(
-                            f"the response names no coordinator of {left_out[0]!r}",
-                            broker=asked,
-                            api="FindCoordinator",
-                            version=pending.version,
-                        )
-                return found
-        raise gave_up(attempt, f"finding the coordinator of {next(key for key in keys if key not in found)!r}")
+        retry = self.retry(deadline)
 
-    def coordinator_request(
-        self,
-        kind: CoordinatorKind,
-        key: str,
-        build: Callable[[int], Request[ResponseT]],
-        error_codes: Callable[[ResponseT], Iterable[int]],
-        *,
-        deadline: Deadline | None = None,
-        version_cap: int | None = None,
-        purpose: str = COORDINATION,
-        request_timeout_ms: int | None = None,
-    ) -> ResponseT:
-        """The response of a coordinator, on a connection of its own. Retried while it moves or loads (fault 3).
+        def find() -> dict[str, int]:
+            asked = self._resolve(ANY, retry.deadline).node_id
+            batched = self.supports(asked, FindCoordinatorRequest, _FIRST_BATCHED_FIND, deadline=retry.deadline)
+            while wanted := [key for key in keys if key not in found][: _MAX_FOUND if batched else 1]:
+                found.update(self._find_coordinators(asked, kind, wanted, batched, retry.deadline))
+            return found
 
-        Args:
-            build: makes the request for a coordinator's node id (what it can say may depend on the broker's versions).
-            error_codes: the codes in a response; retriable ones are retried, others left to the caller.
-            request_timeout_ms: for one answer, where it may take longer than others (``request.timeout.ms``).
-        """
-        deadline = deadline or self._total()
-        attempt = None
-        for attempt in tries(self._backoff, deadline, self.counters):
-            with attempt:
-                node = self.coordinator(kind, key, deadline=deadline)
-                try:
-                    request = build(node)
-                    pending = self.send(node, request, purpose=purpose, version_cap=version_cap, deadline=deadline)
-                    response = self._result(pending, deadline, request_timeout_ms)
-                except TransportError:
-                    self.forget_coordinator(kind, key)
-                    raise
-                for code in error_codes(response):
-                    info = error_info(code)
-                    if code and info.action is Action.FIND_COORDINATOR:
-                        self.forget_coordinator(kind, key)
-                    if code and info.action in _RETRIED and attempt.may_retry(code):
-                        raise broker_error(code, broker=node, api=type(request).name, version=pending.version)
-                return response
-        raise gave_up(attempt, f"a request to the coordinator of {key!r}")
+        return retry.run(find, f"finding the coordinator of {unknown[0]!r}")
 
-    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
-        """A coordinator has moved: find it anew before the next use."""
-        with self._lock:
-            self._coordinators.pop((kind, key), None)
-
-    def supports(
-        self,
-        node_id: int,
-        request: type[Request[Any]],
-        version: int,
-        *,
-        purpose: str = GENERAL,
-        deadline: Deadline | None = None,
-    ) -> bool:
-        """Whether a broker and this client both speak a version of an API."""
-        deadline = deadline or self._total()
-        return self._connection(self._resolve(node_id, deadline), purpose, deadline).state_machine.supports(
-            request, version
-        )
-
-    def is_connected(self, node_id: int, *, purpose: str = GENERAL) -> bool:
-        """Whether a request to a broker need not wait for a connection. Never waits itself."""
-        with self._lock:
-            node = self._view.nodes.get(node_id)
-        return node is not None and self._connections.is_open(node, purpose)
-
-    def connect(self, node_id: int, *, purpose: str = GENERAL, deadline: Deadline | None = None) -> None:
-        """Open a connection to a broker, where there is none; waits for the end of ``reconnect.backoff.ms`` before.
-
-        Raises:
-            TransportError: the broker cannot be reached.
-            AuthenticationError: it refused us.
-        """
-        deadline = deadline or self._total()
-        node = self._node(node_id, deadline)
-        self._connections.wait_until_due(node, deadline)
-        self._connection(node, purpose, deadline)
+    def _find_coordinators(
+        self, asked: int, kind: CoordinatorKind, keys: Sequence[str], batched: bool, deadline: Deadline
+    ) -> dict[str, int]:
+        """The coordinators of all these keys, by one request to one broker."""
+        if batched:
+            request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=list(keys))
+        else:
+            request = FindCoordinatorRequest(key=keys[0], key_type=int(kind))
+        pending = self.send(asked, request, deadline=deadline)
+        response = self._result(pending, deadline)
+        entries: Sequence[FoundCoordinator | FindCoordinatorResponse] = response.coordinators if batched else [response]
+        found: dict[str, int] = {}
+        for entry in entries:
+            key = entry.key if isinstance(entry, FoundCoordinator) else keys[0]
+            if key not in keys:
+                continue
+            if entry.error_code:
+                raise broker_error(
+                    entry.error_code,
+                    broker=asked,
+                    api="FindCoordinator",
+                    version=pending.version,
+                    detail=f"(for {key!r})",
+                )
+            self.metadata.keep_coordinator(kind, key, entry.node_id, entry.host, entry.port)
+            found[key] = entry.node_id
+            logger.debug(
+                "broker %d (%s:%d) coordinates %s %r", found[key], entry.host, entry.port, kind.name.lower(), key
+            )
+        left_out = [key for key in keys if key not in found]
+        if left_out:
+            raise ProtocolError(
+                f"the response names no coordinator of {left_out[0]!r}",
+                broker=asked,
+                api="FindCoordinator",
+                version=pending.version,
+            )
+        return found
 
     def finalized_feature(self, name: str) -> int:
         """The level at which the cluster has finalized a feature (KIP-584), 0 where it has not."""
-        deadline = self._total()
-        attempt = None
-        for attempt in tries(self._backoff, deadline, self.counters):
-            with attempt:
-                connection = self._connection(self._resolve(ANY, deadline), GENERAL, deadline)
-                return connection.state_machine.finalized_features.get(name, 0)
-        raise gave_up(attempt, f"asking for the feature {name}")
+        retry = self.retry()
+
+        def look() -> int:
+            connection = self._connection(self._resolve(ANY, retry.deadline), GENERAL, retry.deadline)
+            return connection.state_machine.finalized_features.get(name, 0)
+
+        return retry.run(look, f"asking for the feature {name}")
 
     # --- routing ------------------------------------------------------------------------------------------------------
 
@@ -402,57 +527,24 @@ class Cluster(MetadataRefresher):
     def _resolve(self, node_id: int, deadline: Deadline) -> Broker:
         """The broker of a node id, of :data:`ANY` or of the :data:`CONTROLLER`."""
         if node_id >= 0:
-            return self._node(node_id, deadline)
-        nodes = self._nodes(deadline)
-        if node_id == CONTROLLER:
-            with self._lock:
-                controller = self._view.controller
-            if controller not in nodes:
-                self._refresh([], deadline)
-                nodes = self._nodes(deadline)
-                with self._lock:
-                    controller = self._view.controller
-            if controller in nodes:
-                return nodes[controller]
-        first = self._connections.in_order(nodes.values())[0]
+            return self.metadata.broker(node_id, deadline=deadline)
+        if node_id == CONTROLLER and (controller := self.metadata.controller(deadline=deadline)) is not None:
+            return controller
+        first = self._connections.in_order(self.metadata.brokers(deadline=deadline).values())[0]
         if self._connections.is_out_of_reach(first):
             # So are all others: the brokers may have moved, and the bootstrap servers may know where they are now.
-            self._refresh([], deadline)
-            first = self._connections.in_order(self._nodes(deadline).values())[0]
+            first = self._connections.in_order(self.metadata.brokers(refresh=True, deadline=deadline).values())[0]
         return first
 
-    def _connection(self, node: Broker, purpose: str, deadline: Deadline) -> Connection:
+    def _connection(self, broker: Broker, purpose: str, deadline: Deadline) -> Connection:
         try:
-            return self._connections.get(node, purpose, deadline.at_most_ms(self.settings.request_timeout_ms))
+            return self._connections.get(broker, purpose, deadline.at_most_ms(self.settings.request_timeout_ms))
         except TransportError as error:
-            with self._lock:
-                self._view.invalidate_node(node.node_id)
+            self.metadata.invalidate_broker(broker.node_id)
             error.remedy = error.remedy or (
                 "The broker advertises this address: check its advertised.listeners, and the network between this machine and it."
             )
             raise
-
-    def _retriable(
-        self, tp: TopicPartition, code: int, node_id: int, pending: ResponseFuture[Any], graces: Graces
-    ) -> BrokerError:
-        """The error for a partition if another try may succeed; raises it otherwise."""
-        failure = broker_error(
-            code,
-            topic=tp.topic,
-            partition=tp.partition,
-            broker=node_id,
-            api=type(pending.sent.request).name,
-            version=pending.version,
-        )
-        if failure.info.action not in _RETRIED or not graces.allow(code):
-            raise failure
-        if failure.info.action is Action.REFRESH_METADATA:
-            self.invalidate(tp)
-        return failure
-
-    def _unreachable(self, group: Sequence[TopicPartition]) -> None:
-        for tp in group:
-            self.invalidate(tp)
 
 
 def partitions_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:

@@ -188,7 +188,7 @@ def list_transactions(
         UnsupportedVersionError: the brokers are older than Kafka 3.0.
     """
     names: set[str] = set()
-    for node in cluster.brokers():
+    for node in cluster.metadata.brokers():
         request = ListTransactionsRequest(producer_id_filters=list(producer_ids))
         response = cluster.request(node, request, deadline=deadline)
         if response.error_code:

@@ -9,10 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.describe import Operation, operations_of
-from pykafka_wire.wire.cluster.retries import gave_up, tries
 from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.errors import broker_error
 from pykafka_wire.wire.protocol.messages.consumer_group import (
@@ -65,15 +63,15 @@ def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[L
         BrokerError: a broker refuses the list.
         TransportError: a broker of the cluster does not answer: its groups would be missing.
     """
-    deadline = deadline or Deadline.of_call(cluster.settings)
-    attempt = None
-    for attempt in tries(Backoff(cluster.settings), deadline, cluster.counters):
-        with attempt:
-            # Those of now: other brokers take over the groups of one that leaves the cluster, and give some to a new one.
-            nodes = cluster.brokers(refresh=True, deadline=deadline)
-            pending = {node: cluster.send(node, ListGroupsRequest(), deadline=deadline) for node in nodes}
-            return _listed(cluster, pending, deadline)
-    raise gave_up(attempt, "ListGroups of all brokers")
+    retry = cluster.retry(deadline)
+
+    def ask() -> list[ListedGroup]:
+        # Those of now: other brokers take over the groups of one that leaves the cluster, and give some to a new one.
+        nodes = cluster.metadata.brokers(refresh=True, deadline=retry.deadline)
+        pending = {node: cluster.send(node, ListGroupsRequest(), deadline=retry.deadline) for node in nodes}
+        return _listed(cluster, pending, retry.deadline)
+
+    return retry.run(ask, "ListGroups of all brokers")
 
 
 def _listed(

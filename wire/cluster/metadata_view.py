@@ -89,6 +89,8 @@ class MetadataView:
         self.controller = -1
         self.cluster_id: str | None = None
         self.topics: dict[str, TopicMetadata] = {}
+        #: Node ids by what a coordinator coordinates (FindCoordinator's ``key_type``) and its key.
+        self.coordinators: dict[tuple[int, str], int] = {}
         #: When a response last came, whatever it was about.
         self.refreshed_at = _NEVER
         self._topic_refreshed_at: dict[str, float] = {}

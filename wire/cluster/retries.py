@@ -1,14 +1,16 @@
-"""Retries until a deadline, with growing pauses: which errors are retried, and the error when time is over.
+"""Repeats an operation until a deadline, with growing pauses: which errors are repeated, and the error when time is over.
 
-Owns the loop that every repeated request of :mod:`~pykafka_wire.wire.cluster.cluster` runs in, and the grace times of error codes
-(an unknown topic is retriable, yet one that never was must fail within seconds). It knows no broker.
+Owns the one loop in which requests are repeated, to a given broker, a leader, a coordinator or any broker, and the grace periods
+of error codes (an unknown topic is retriable, yet one that never was must fail within seconds). Batches that are sent again
+(:mod:`~pykafka_wire.wire.produce.producer`) and ranges that are fetched again are not whole requests, and have loops of their
+own. It knows no broker.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from typing import TypeVar
 
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.connection.counters import ClientCounters
@@ -22,45 +24,10 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 
-
-class Attempt(AbstractContextManager["Attempt"]):
-    """One try, as a ``with`` block: swallows retriable errors, and keeps the last one as the cause of the final error."""
-
-    def __init__(self, graces: Graces, started: float, deadline: Deadline, error: WireError | None = None) -> None:
-        #: The last failure worth reporting, this try's or an earlier one's.
-        self.error = error
-        self._graces = graces
-        self._started = started
-        self._deadline = deadline
-
-    def may_retry(self, code: int) -> bool:
-        """Whether another try is due for an error code."""
-        return self._graces.allow(code)
-
-    def gave_up(self, what: str) -> DeadlineExceededError:
-        """The error for a deadline that passed, with the last failure as its cause."""
-        last = self.error
-        why = f": {last.message}" if last is not None else ""
-        error = DeadlineExceededError(f"{what} did not succeed in {self._deadline.spent(self._started)}{why}")
-        if last is not None:
-            error.topic, error.partition, error.broker = last.topic, last.partition, last.broker
-            error.api, error.version, error.remedy = last.api, last.version, last.remedy
-        error.__cause__ = last
-        return error
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        # NoBrokerAvailableError comes after its own retries.
-        if not isinstance(error, TransportError | BrokerError) or isinstance(error, NoBrokerAvailableError):
-            return False
-        if isinstance(error, BrokerError) and not (error.retriable and self.may_retry(error.code)):
-            return False
-        # That time ran out in the last try says less than what went wrong before.
-        if self.error is None or not isinstance(error, DeadlineExceededError):
-            self.error = error
-        return True
+ValueT = TypeVar("ValueT")
 
 
-class Graces:
+class GracePeriods:
     """How long each error code may go on to be retried, counted from when it was first met. Used for whole requests here,
     for ranges in fetch and for batches in produce."""
 
@@ -81,26 +48,63 @@ class Graces:
         self._until.clear()
 
 
-def tries(backoff: Backoff, deadline: Deadline, counters: ClientCounters | None = None) -> Iterator[Attempt]:
-    """Attempts with growing pauses until the deadline; at least one. ``counters`` count all but the first."""
-    graces = Graces()
-    started = time.monotonic()
-    n_failures = 0
-    error: WireError | None = None
-    while True:
-        attempt = Attempt(graces, started, deadline, error)
-        yield attempt
-        error = attempt.error
-        n_failures += 1
-        pause_ms = backoff.delay_ms(n_failures)
-        if deadline.remaining_ms() <= pause_ms:
-            return
-        time.sleep(pause_ms / 1000)
-        if counters is not None:
-            counters.count_retries()
+class Retry:
+    """One operation, repeated until its deadline; tried once at least. ``counters`` count all tries but the first.
 
+    Attributes:
+        last: the last failure that is worth reporting.
+    """
 
-def gave_up(attempt: Attempt | None, what: str) -> DeadlineExceededError:
-    """The error after the last of some tries; see :meth:`Attempt.gave_up`."""
-    assert attempt is not None  # there is always a first one
-    return attempt.gave_up(what)
+    def __init__(self, backoff: Backoff, deadline: Deadline, counters: ClientCounters | None = None) -> None:
+        self.deadline = deadline
+        self.last: WireError | None = None
+        self._backoff = backoff
+        self._counters = counters
+        self._grace_periods = GracePeriods()
+
+    def run(self, operation: Callable[[], ValueT], what: str) -> ValueT:
+        """What ``operation`` returns; called again after errors that :meth:`keep` keeps. ``what`` names it in an error.
+
+        Raises:
+            DeadlineExceededError: chained to the last failure.
+        """
+        started = time.monotonic()
+        n_failures = 0
+        while True:
+            try:
+                return operation()
+            except (TransportError, BrokerError) as error:
+                self.keep(error)
+            n_failures += 1
+            pause_ms = self._backoff.delay_ms(n_failures)
+            if self.deadline.remaining_ms() <= pause_ms:
+                raise self._gave_up(what, started) from self.last
+            time.sleep(pause_ms / 1000)
+            if self._counters is not None:
+                self._counters.count_retries()
+
+    def allows(self, code: int) -> bool:
+        """Whether another try is due for an error code: it is retriable, and its grace period is not over."""
+        return error_info(code).retriable and self._grace_periods.allow(code)
+
+    def keep(self, error: WireError) -> None:
+        """Keep a failure that another try may mend as the reason for the next one; raise any other."""
+        if isinstance(error, NoBrokerAvailableError):  # it comes after its own retries
+            if isinstance(self.last, BrokerError) and self.deadline.expired:
+                return  # brokers did answer before: what they said says more
+            raise error
+        if not (self.allows(error.code) if isinstance(error, BrokerError) else isinstance(error, TransportError)):
+            raise error
+        # That time ran out in the last try says less than what went wrong before.
+        if self.last is None or not isinstance(error, DeadlineExceededError):
+            self.last = error
+
+    def _gave_up(self, what: str, started: float) -> DeadlineExceededError:
+        last = self.last
+        error = DeadlineExceededError(
+            f"{what} did not succeed in {self.deadline.spent(started)}{f': {last.message}' if last else ''}"
+        )
+        if last is not None:
+            error.topic, error.partition, error.broker = last.topic, last.partition, last.broker
+            error.api, error.version, error.remedy = last.api, last.version, last.remedy
+        return error

@@ -264,7 +264,7 @@ class AssignedRead:
     def _ids_of(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, uuid.UUID]:
         for tp in partitions:
             if tp not in self._assigned_ids and tp not in self._found_ids:
-                self._found_ids[tp] = self._cluster.topic_id(tp.topic)
+                self._found_ids[tp] = self._cluster.metadata.topic_id(tp.topic)
         return self._found_ids | self._assigned_ids
 
     def _is_new_end(self, tp: TopicPartition) -> bool:

@@ -58,7 +58,7 @@ class LiveRead(RangeRead):
                     partition=tp.partition,
                     start_offset=position.offset,
                     end_offset=_NO_END,
-                    topic_id=cluster.topic_id(tp.topic) if topic_ids is None else topic_ids[tp],
+                    topic_id=cluster.metadata.topic_id(tp.topic) if topic_ids is None else topic_ids[tp],
                 )
                 for tp, position in positions.items()
             ],

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster.retries import Graces
+from pykafka_wire.wire.cluster.retries import GracePeriods
 from pykafka_wire.wire.records.batches import LOG_OVERHEAD, MAGIC, complete_batches, min_length
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
@@ -179,7 +179,7 @@ class RangeProgress:
     not_before: float = 0.0
     stalled_since: float | None = None
     end_missing_since: float | None = None
-    graces: Graces = field(default_factory=Graces)
+    graces: GracePeriods = field(default_factory=GracePeriods)
     failures: int = 0
     retried_offset: int = -1
     n_bytes: int = 0

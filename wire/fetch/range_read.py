@@ -183,7 +183,9 @@ class RangeRead:
             key=lambda progress: progress.last_served,
         )
         # All at once: a partition without a leader delays no other one.
-        lookup = self._cluster.leaders((each.topic_partition for each in due), deadline=self._leader_deadline())
+        lookup = self._cluster.metadata.leaders(
+            (each.topic_partition for each in due), deadline=self._leader_deadline()
+        )
         for progress in due:
             try:
                 if progress.topic_partition in lookup.errors:
@@ -225,11 +227,11 @@ class RangeRead:
         expected = progress.range.topic_id
         found = self._handler.topic_ids.get(topic)
         if found is None:
-            found = self._cluster.topic_id(topic)
+            found = self._cluster.metadata.topic_id(topic)
             if found != expected != ZERO_UUID:
                 # What the cluster remembers may be older than the range.
-                self._cluster.invalidate(topic)
-                found = self._cluster.topic_id(topic)
+                self._cluster.metadata.invalidate(topic)
+                found = self._cluster.metadata.topic_id(topic)
             self._handler.topic_ids[topic] = found
         if found != expected and ZERO_UUID not in (found, expected):
             raise recreated_error(progress.range, progress.position, found)

@@ -244,7 +244,7 @@ class ResponseHandler:
         elif now - progress.end_missing_since > self._end_wait_s:
             tp = progress.topic_partition
             end = log_end_offset(self._cluster, tp, requested.leader[1], self._request_deadline())
-            if self._cluster.leader(tp) != requested.leader:
+            if self._cluster.metadata.leader(tp) != requested.leader:
                 self._back_off(progress)  # the new one has the whole wait to come level
                 return
             raise log_end_error(
@@ -297,7 +297,7 @@ class ResponseHandler:
             raise error
         if error.info.action is Action.REFRESH_METADATA:
             hint = data.current_leader
-            if self._cluster.redirect(
+            if self._cluster.metadata.redirect(
                 tp,
                 sent.node,
                 epoch=requested.leader[1],
@@ -314,7 +314,7 @@ class ResponseHandler:
         for requested in batch:
             if node != requested.leader[0]:
                 self._leave_follower(requested.progress, "cannot be reached")
-            self._cluster.invalidate(requested.progress.topic_partition)
+            self._cluster.metadata.invalidate(requested.progress.topic_partition)
             self.retry_later(requested.progress, error)
 
     def wait_for_connection(self, node: int, batch: Sequence[RequestedPartition]) -> None:

@@ -40,7 +40,7 @@ def sample_batches(
         WireError: as :meth:`Cluster.by_leader`.
     """
     starts = {range_.topic_partition: range_.start_offset for range_ in ranges if range_.n_offsets}
-    ids = {tp.topic: cluster.topic_id(tp.topic) for tp in starts}
+    ids = {tp.topic: cluster.metadata.topic_id(tp.topic) for tp in starts}
     names = {topic_id: topic for topic, topic_id in ids.items()}
 
     def build(partitions: Sequence[TopicPartition]) -> FetchRequest:
@@ -50,7 +50,7 @@ def sample_batches(
             topic.partitions.append(
                 FetchPartition(
                     partition=tp.partition,
-                    current_leader_epoch=cluster.leader(tp)[1],
+                    current_leader_epoch=cluster.metadata.leader(tp)[1],
                     fetch_offset=starts[tp],
                     partition_max_bytes=_SAMPLE_BYTES,
                 )

@@ -111,7 +111,9 @@ class ConsumerGroupMember:
         """Subscribe to the topics that match the pattern now, if metadata are due. Raises TransportError."""
         machine = self.state_machine
         if machine.subscription.pattern is not None and time.monotonic() - self._refreshed_at > self._refresh_s:
-            topics = machine.subscription.matches(self._cluster.topics(None, deadline=self._deadline(_METADATA_MS)))
+            topics = machine.subscription.matches(
+                self._cluster.metadata.topics(None, deadline=self._deadline(_METADATA_MS))
+            )
             self._refreshed_at = time.monotonic()
             with self._lock:
                 machine.topics = topics
@@ -145,7 +147,7 @@ class ConsumerGroupMember:
         ids = {place.topic_id for place in target}
         names = {place.topic_id: tp.topic for tp, place in known.items()} | self._known_names(ids)
         if ids - names.keys():
-            self._cluster.topics(None, deadline=self._deadline(_METADATA_MS))
+            self._cluster.metadata.topics(None, deadline=self._deadline(_METADATA_MS))
             names |= self._known_names(ids)
         return {
             TopicPartition(names[place.topic_id], place.partition): place for place in target if place.topic_id in names
@@ -159,9 +161,9 @@ class ConsumerGroupMember:
         of_given_up = {tp: place for tp, place in owned.items() if place.topic_id in given_up}
         if of_given_up:
             with contextlib.suppress(WireError):  # a topic does not exist, or no broker answers
-                self._cluster.topics({tp.topic for tp in of_given_up}, deadline=self._deadline(_CHECK_MS))
+                self._cluster.metadata.topics({tp.topic for tp in of_given_up}, deadline=self._deadline(_CHECK_MS))
         return frozenset(
-            tp for tp, place in of_given_up.items() if self._cluster.topic_name(place.topic_id) != tp.topic
+            tp for tp, place in of_given_up.items() if self._cluster.metadata.topic_name(place.topic_id) != tp.topic
         )
 
     def close(self) -> None:
@@ -189,7 +191,7 @@ class ConsumerGroupMember:
             )
 
     def _known_names(self, ids: set[uuid.UUID]) -> dict[uuid.UUID, str]:
-        found = {topic_id: self._cluster.topic_name(topic_id) for topic_id in ids}
+        found = {topic_id: self._cluster.metadata.topic_name(topic_id) for topic_id in ids}
         return {topic_id: name for topic_id, name in found.items() if name is not None}
 
     def _deadline(self, most_ms: int | None = None) -> Deadline:

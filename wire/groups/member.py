@@ -140,7 +140,7 @@ class GroupMember:
             self.state_machine.topics = self._matching()
 
     def _matching(self, timeout_ms: int | None = None) -> tuple[str, ...]:
-        return self._subscription.matches(self._cluster.topics(None, deadline=self._deadline(timeout_ms)))
+        return self._subscription.matches(self._cluster.metadata.topics(None, deadline=self._deadline(timeout_ms)))
 
     def leave(self) -> None:
         """Leave the group, so that the others need not wait for the session timeout. A failure is logged, never raised."""
@@ -194,5 +194,5 @@ class GroupMember:
 
     def _n_partitions(self, topics: frozenset[str], timeout_ms: int | None = None) -> dict[str, int]:
         # Metadata of all topics: a request for one that does not exist (yet) would wait for it.
-        known = self._cluster.topics(None, deadline=self._deadline(timeout_ms))
+        known = self._cluster.metadata.topics(None, deadline=self._deadline(timeout_ms))
         return {topic: len(known[topic].partitions) for topic in topics if topic in known}

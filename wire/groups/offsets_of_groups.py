@@ -12,7 +12,7 @@ from typing import Final
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.groups import ListedGroup
-from pykafka_wire.wire.error_codes import Action, error_info
+from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.committed_offsets import (
     FIRST_BATCHED_VERSION,
@@ -33,8 +33,6 @@ logger = logging.getLogger(__name__)
 
 #: Groups of one request: their offsets are in one response. At 1,000 partitions a group it has some 50 MB.
 _MOST_GROUPS: Final = 1_000
-#: What a broker answers that is not, or not yet, a group's coordinator: it is looked for again.
-_MOVED: Final = frozenset({Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATOR})
 
 Offsets = dict[TopicPartition, CommittedOffset]
 
@@ -61,7 +59,7 @@ def fetch_offsets_of_groups(
             continue
         for first in range(0, len(names), _MOST_GROUPS):
             for answer in _ask(cluster, node, names[first : first + _MOST_GROUPS], deadline):
-                if answer.error_code and error_info(answer.error_code).action in _MOVED:
+                if error_info(answer.error_code).retriable:  # its broker is not, or not yet, the coordinator
                     alone.append(answer.group_id)
                 elif (offsets := _offsets(answer)) is not None:
                     found[answer.group_id] = offsets

@@ -26,7 +26,7 @@ from typing import Final, NoReturn
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.cluster.retries import Graces
+from pykafka_wire.wire.cluster.retries import GracePeriods
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -94,7 +94,7 @@ class Producer:
         self._unsent = UnsentBytes(self._settings)
         self._error: WireError | None = None
         self._topic_ids: dict[str, uuid.UUID] = {}
-        self._graces: dict[TopicPartition, Graces] = {}
+        self._graces: dict[TopicPartition, GracePeriods] = {}
         self._results = WriteResults()
         self._rejected: list[RejectedRecords] = []
         self._batch_limits = BatchLimits(self._cluster, self._settings)
@@ -125,7 +125,7 @@ class Producer:
 
     def partitions_for(self, topic: str) -> int:
         """How many partitions `topic` has, from metadata not older than ``metadata.max.age.ms``."""
-        metadata = self._cluster.topics([topic], max_age_ms=self._settings.metadata_max_age_ms)[topic]
+        metadata = self._cluster.metadata.topics([topic], max_age_ms=self._settings.metadata_max_age_ms)[topic]
         return len(metadata.partitions)
 
     def max_batch_bytes(self, topic: str) -> int | None:
@@ -255,7 +255,7 @@ class Producer:
         by_node: dict[int, list[PartitionQueue]] = {}
         deadline = Deadline.after_ms(_LEADER_WAIT_MS) if self.counters.n_requests else None
         # All at once: a partition without a leader delays no other one.
-        lookup = self._cluster.leaders((queue.topic_partition for queue in ready), deadline=deadline)
+        lookup = self._cluster.metadata.leaders((queue.topic_partition for queue in ready), deadline=deadline)
         self._topic_ids.update(lookup.topic_ids)
         for queue in ready:
             tp = queue.topic_partition
@@ -296,7 +296,7 @@ class Producer:
         tp = queue.topic_partition
         if not error.retriable or (isinstance(error, NoBrokerAvailableError) and not self.counters.n_requests):
             self._fail(Failed(error))
-        graces = self._graces.setdefault(tp, Graces())
+        graces = self._graces.setdefault(tp, GracePeriods())
         if isinstance(error, BrokerError) and not graces.allow(error.code, self._clock.now()):
             self._fail(Failed(error))
         queue.waiting[0].last_error = error
@@ -374,7 +374,9 @@ class Producer:
                 hint = answer.current_leader.leader_id, answer.current_leader.leader_epoch
                 endpoint = endpoints.get(hint[0])
                 # Where another leader is known by now, the retry leaves without a pause (KIP-951).
-                pause = not self._cluster.redirect(batch.topic_partition, sent.node, hint=hint, endpoint=endpoint)
+                pause = not self._cluster.metadata.redirect(
+                    batch.topic_partition, sent.node, hint=hint, endpoint=endpoint
+                )
             self._act(batch, outcome, pause=pause)
         if unanswered:
             missing = ProtocolError("the response leaves out a partition", broker=sent.node, api="Produce")
@@ -387,7 +389,7 @@ class Producer:
         self._in_flight.has_lost_answers |= was_sent
         for batch in batches:
             if batch in self._queues[batch.topic_partition].in_flight:
-                self._cluster.invalidate(batch.topic_partition)
+                self._cluster.metadata.invalidate(batch.topic_partition)
                 self._act(batch, self._rules.on_no_answer(batch, error, now=self._clock.now(), was_sent=was_sent))
 
     def _act(self, batch: QueuedBatch, outcome: Outcome, *, pause: bool = True) -> None:

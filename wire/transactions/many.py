@@ -6,19 +6,15 @@ is asked again, for what is left. KIP-98 (EndTxn), KIP-664 (ListTransactions, De
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final
 
-from pykafka_wire.wire.backoff import Backoff
-from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline
+from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.describe import DescribedTransaction
-from pykafka_wire.wire.cluster.retries import Attempt, gave_up, tries
-from pykafka_wire.wire.connection.response_future import ResponseFuture
-from pykafka_wire.wire.error_codes import Action, error_info
-from pykafka_wire.wire.errors import ProtocolError, TransportError, UnsupportedVersionError, WireError, broker_error
-from pykafka_wire.wire.protocol.message import Message, Request
+from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError, broker_error
+from pykafka_wire.wire.protocol.message import Request
 from pykafka_wire.wire.protocol.messages.transaction_admin import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -28,14 +24,6 @@ from pykafka_wire.wire.protocol.messages.transactions import EndTxnRequest, EndT
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
 
-ResponseT = TypeVar("ResponseT", bound=Message)
-RequestT = TypeVar("RequestT")
-
-#: Connections to one coordinator: a broker serves a connection's requests one after the other, and EndTxn waits for replicas.
-_CONNECTIONS: Final = 4
-#: Requests in flight on one connection: their bytes fit its buffers, so that sending never waits for an answer to be read.
-_IN_FLIGHT: Final = 32
-_RETRIED: Final = (Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATOR)
 #: States of a transaction that has not ended.
 _OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 _FIRST_PATTERN: Final = 2
@@ -133,11 +121,13 @@ def describe_all(
         return response.transaction_states[0].error_code
 
     try:
-        answers = _ask_each(cluster, {name: name for name in transactional_ids}, build, code, deadline=deadline)
+        responses = cluster.by_coordinator(
+            CoordinatorKind.TRANSACTION, transactional_ids, build, code, deadline=deadline
+        )
     except UnsupportedVersionError:  # brokers older than Kafka 3.0
         return {}
     found = {}
-    for name, response in answers.items():
+    for name, response in responses.items():
         state = response.transaction_states[0]
         if state.error_code == 0:
             found[name] = DescribedTransaction(
@@ -166,7 +156,7 @@ def list_in_states(
 ) -> list[ListedTransaction]:
     """As :func:`list_open`, of ids whose last transaction is in one of `states`."""
     found = {}
-    for node in cluster.brokers(deadline=deadline):
+    for node in cluster.metadata.brokers(deadline=deadline):
         pattern = None
         if cluster.supports(node, ListTransactionsRequest, _FIRST_PATTERN, deadline=deadline):
             # Only ASCII is escaped: kfake's regular expressions, which are Go's, allow no backslash before other characters.
@@ -193,8 +183,11 @@ def _end_all(
         return {}
     lowest, cap = handles[0].version.request_versions(EndTxnRequest)
 
-    def build(handle: TransactionHandle, node: int) -> Request[EndTxnResponse]:
-        if not cluster.supports(node, EndTxnRequest, lowest, purpose=_purpose(0)):
+    by_id = {handle.transactional_id: handle for handle in handles}
+
+    def build(transactional_id: str, node: int) -> Request[EndTxnResponse]:
+        handle = by_id[transactional_id]
+        if not cluster.supports(node, EndTxnRequest, lowest):
             raise UnsupportedVersionError(
                 f"broker {node} does not support EndTxn v{lowest}, which {handle.version.name} needs",
                 broker=node,
@@ -208,82 +201,12 @@ def _end_all(
             committed=committed,
         )
 
-    answers = _ask_each(
-        cluster,
-        {handle.transactional_id: handle for handle in handles},
+    responses = cluster.by_coordinator(
+        CoordinatorKind.TRANSACTION,
+        list(by_id),
         build,
         lambda response: response.error_code,
         deadline=deadline,
         version_cap=cap,
     )
-    return {handle: answers[handle.transactional_id].error_code for handle in handles}
-
-
-def _ask_each(
-    cluster: Cluster,
-    asked: Mapping[str, RequestT],
-    build: Callable[[RequestT, int], Request[ResponseT]],
-    code: Callable[[ResponseT], int],
-    *,
-    deadline: Deadline | None,
-    version_cap: int | None = None,
-) -> dict[str, ResponseT]:
-    """The answer of each transactional id's coordinator, whose error code, if any, is not worth another try.
-
-    Raises:
-        DeadlineExceededError: chained to the last failure.
-    """
-    deadline = deadline or Deadline.of_call(cluster.settings)
-    answers: dict[str, ResponseT] = {}
-    attempt: Attempt | None = None
-    for attempt in tries(Backoff(cluster.settings), deadline, cluster.counters):
-        with attempt:
-            failure: WireError | None = None
-            for portion in _portions(cluster, [name for name in asked if name not in answers], deadline):
-                flights: list[tuple[str, int, ResponseFuture[ResponseT]]] = []
-                for i, (name, node) in enumerate(portion):
-                    try:
-                        request = build(asked[name], node)
-                        purpose = _purpose(i % _CONNECTIONS)
-                        pending = cluster.send(
-                            node, request, purpose=purpose, version_cap=version_cap, deadline=deadline
-                        )
-                        flights.append((name, node, pending))
-                    except TransportError as error:
-                        cluster.forget_coordinator(CoordinatorKind.TRANSACTION, name)
-                        failure = error
-                for name, node, pending in flights:
-                    try:
-                        response = pending.result(deadline.at_most_ms(cluster.settings.request_timeout_ms), deadline)
-                    except TransportError as error:
-                        cluster.forget_coordinator(CoordinatorKind.TRANSACTION, name)
-                        failure = error
-                        continue
-                    info = error_info(code(response))
-                    if info.action is Action.FIND_COORDINATOR:
-                        cluster.forget_coordinator(CoordinatorKind.TRANSACTION, name)
-                    if info.action in _RETRIED and attempt.may_retry(info.code):
-                        api = type(pending.sent.request).name
-                        failure = broker_error(info.code, broker=node, api=api, detail=f"(transactional id {name!r})")
-                    else:
-                        answers[name] = response
-            if failure is not None:
-                raise failure
-            return answers
-    missing = [name for name in asked if name not in answers]
-    raise gave_up(attempt, f"requests to the coordinators of {len(missing)} transactional ids, one is {missing[0]!r},")
-
-
-def _portions(cluster: Cluster, names: Sequence[str], deadline: Deadline) -> Iterable[list[tuple[str, int]]]:
-    """Transactional ids with their coordinators, so many at a time that the connections' buffers hold their requests."""
-    found = cluster.coordinators(CoordinatorKind.TRANSACTION, names, deadline=deadline)
-    by_node: dict[int, list[tuple[str, int]]] = {}
-    for name in names:
-        by_node.setdefault(found[name], []).append((name, found[name]))
-    size = _CONNECTIONS * _IN_FLIGHT
-    for start in range(0, max(map(len, by_node.values()), default=0), size):
-        yield [each for own in by_node.values() for each in own[start : start + size]]
-
-
-def _purpose(number: int) -> str:
-    return f"{COORDINATION} {number}"
+    return {handle: responses[handle.transactional_id].error_code for handle in handles}

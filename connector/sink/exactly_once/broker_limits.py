@@ -26,7 +26,7 @@ _DEFAULT_RETENTION_MINUTES: Final = 7 * 24 * 60
 def max_timeout_ms(cluster: Cluster) -> int | None:
     """The largest ``transaction.timeout.ms`` that the brokers allow; None where their settings may not be read."""
     try:
-        found = describe_broker_configs(cluster, next(iter(cluster.brokers())), [MAX_TIMEOUT]).get(MAX_TIMEOUT)
+        found = describe_broker_configs(cluster, next(iter(cluster.metadata.brokers())), [MAX_TIMEOUT]).get(MAX_TIMEOUT)
         return int(found) if found else None
     except WireError:
         return None
@@ -52,7 +52,9 @@ def warn_of_expiry(cluster: Cluster, transactional_id: str) -> None:
     if not is_first(transactional_id, "marker"):
         return
     try:
-        minutes = int(describe_broker_configs(cluster, next(iter(cluster.brokers())), [_RETENTION])[_RETENTION] or 0)
+        minutes = int(
+            describe_broker_configs(cluster, next(iter(cluster.metadata.brokers())), [_RETENTION])[_RETENTION] or 0
+        )
     except (WireError, KeyError):
         _log.info("%s is unknown: a query that is idle for longer loses its marker, and fails", _RETENTION)
         return

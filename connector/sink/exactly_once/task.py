@@ -89,7 +89,7 @@ class CollectedBatches:
 
     def partitions_for(self, topic: str) -> int:
         max_age_ms = self._cluster.settings.metadata_max_age_ms
-        return len(self._cluster.topics([topic], max_age_ms=max_age_ms)[topic].partitions)
+        return len(self._cluster.metadata.topics([topic], max_age_ms=max_age_ms)[topic].partitions)
 
     def max_batch_bytes(self, topic: str) -> int | None:
         return _batch_limits(self._cluster).limit(topic)

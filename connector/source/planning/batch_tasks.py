@@ -55,7 +55,7 @@ def plan_input_partitions(
 
         def leader(tp: TopicPartition) -> int:
             try:
-                return cluster.leader(tp, deadline=soon)[0]
+                return cluster.metadata.leader(tp, deadline=soon)[0]
             except WireError:
                 return -1  # the task that reads it waits for a leader, or reports the error
 

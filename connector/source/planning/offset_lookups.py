@@ -34,15 +34,15 @@ def find_topics(
         UnknownTopicError: a topic named by the user does not exist, and ``may_be_missing`` is false.
     """
     if subscription.pattern:
-        every = cluster.topics(None, max_age_ms=max_age_ms)
+        every = cluster.metadata.topics(None, max_age_ms=max_age_ms)
         found = {name: topic for name, topic in every.items() if not topic.is_internal and subscription.matches(name)}
         _warn_of_no_match(subscription.pattern, bool(found))
         return found
     names = subscription.topics or tuple(dict.fromkeys(tp.topic for tp in subscription.assigned))
     if may_be_missing:
-        every = cluster.topics(None, max_age_ms=max_age_ms)
+        every = cluster.metadata.topics(None, max_age_ms=max_age_ms)
         return {name: every[name] for name in names if name in every}
-    return cluster.topics(names, max_age_ms=max_age_ms)
+    return cluster.metadata.topics(names, max_age_ms=max_age_ms)
 
 
 @lru_cache(maxsize=64)

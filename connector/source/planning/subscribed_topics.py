@@ -181,7 +181,7 @@ class SubscribedTopics:
         agreement, silence = Deadline.after_ms(_AGREEMENT_MS), Deadline.after_ms(_SILENCE_MS)
         patience = Deadline.of_call(self._cluster.settings)
         while True:
-            node_ids = list(self._cluster.brokers())
+            node_ids = list(self._cluster.metadata.brokers())
             asked = random.sample(node_ids, min(_N_BROKERS, len(node_ids)))
             try:
                 responses = list(topics_by_broker(self._cluster, asked, doubtful, broker_ms=_BROKER_MS).values())

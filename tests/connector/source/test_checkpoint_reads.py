@@ -33,7 +33,7 @@ def topic_id(kafka: Any) -> Callable[[str], str]:
 
     def find(name: str) -> str:
         with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
-            return topic_id_text(cluster.topics([name])[name].topic_id)
+            return topic_id_text(cluster.metadata.topics([name])[name].topic_id)
 
     return find
 

@@ -256,7 +256,7 @@ def test_a_new_topic_that_is_gone_before_it_was_looked_at(
     brave = process(subscribePattern=f"^{prefix}", startingOffsets="earliest", dataLossLedger=str(tmp_path), **BRAVE)
     start = brave.latest(brave.initial())
     outside.create(f"{prefix}-new", 1)
-    shared_cluster(brave.reader._options.client).topics(None)
+    shared_cluster(brave.reader._options.client).metadata.topics(None)
     outside.delete(f"{prefix}-new")
     outside.fill(stays, [1])
     assert brave.rows(start, brave.latest(start)) == [(0, 2)]

@@ -61,7 +61,7 @@ def test_a_query_continues_from_an_old_checkpoint(
         topic(len(partitions), name=name)
         outside.fill(name, [N_RECORDS] * len(partitions))
     with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
-        ids = {name: topic_id_text(found.topic_id) for name, found in cluster.topics(sorted(ends)).items()}
+        ids = {name: topic_id_text(found.topic_id) for name, found in cluster.metadata.topics(sorted(ends)).items()}
     for file in (queries.checkpoint / "offsets").glob("[0-9]*"):
         text = file.read_text(encoding="utf-8")
         for name, old in last["topic_ids"].items():

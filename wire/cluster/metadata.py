@@ -1,14 +1,13 @@
 """What is known of a cluster: its brokers, topics and leaders, learnt when first needed and again when out of date.
 
 Owns the Metadata requests (https://kafka.apache.org/protocol#The_Messages_Metadata), when to make one, what to do when no broker
-answers, and the state that threads share and forks part. Whom to ask first is :mod:`~pykafka_wire.wire.cluster.bootstrap`'s,
-what an answer says :mod:`~pykafka_wire.wire.cluster.metadata_view`'s; it makes no other request.
+answers, and what threads share of it. Whom to ask first is :mod:`~pykafka_wire.wire.cluster.bootstrap`'s, what a response
+says :mod:`~pykafka_wire.wire.cluster.metadata_view`'s; it makes no other request.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 import uuid
@@ -19,14 +18,12 @@ from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.bootstrap import MetadataSource
 from pykafka_wire.wire.cluster.connection_pool import ConnectionPool
 from pykafka_wire.wire.cluster.metadata_view import Broker, MetadataView, TopicMetadata
-from pykafka_wire.wire.cluster.retries import gave_up, tries
+from pykafka_wire.wire.cluster.retries import Retry
 from pykafka_wire.wire.connection.counters import ClientCounters
-from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
-    NoBrokerAvailableError,
     TransportError,
     UnknownTopicError,
     WireError,
@@ -60,43 +57,27 @@ class LeaderLookup(NamedTuple):
     errors: dict[TopicPartition, WireError]
 
 
-class MetadataRefresher:
-    """The part of a :class:`~pykafka_wire.wire.cluster.cluster.Cluster` that knows topics and brokers. Threads may share it.
+class Metadata:
+    """What a client knows of its cluster. Threads may share it; a forked child keeps what is known."""
 
-    After a fork the child keeps what is known, and opens connections of its own.
-    """
-
-    def __init__(self, settings: ClientSettings, *, log_warnings: bool = True) -> None:
-        self.settings = settings
-        for warning in settings.warnings if log_warnings else ():
-            logger.warning("%s", warning)
-        self._trace = Trace(settings.trace)
-        #: What this client has sent, received and waited for.
-        self.counters = ClientCounters()
+    def __init__(self, settings: ClientSettings, connections: ConnectionPool, counters: ClientCounters) -> None:
+        self._settings = settings
+        self._connections = connections
+        self._counters = counters
         self._backoff = Backoff(settings)
-        self._pid = os.getpid()
-        #: Guards what is known, never a wait.
-        self._lock = threading.RLock()
+        self._source = MetadataSource(settings, connections, self._backoff)
+        #: Guards the view, never a wait.
+        self._lock = threading.Lock()
         self._view = MetadataView()
-        self._connections = ConnectionPool(settings, self._trace, self.counters)
-        self._source = MetadataSource(settings, self._connections, self._backoff)
 
-    def close(self) -> None:
-        """Close every connection; the next request opens what it needs."""
-        self._check_fork()
-        self._connections.close()
-        self._trace.close()
-        self._forget()
-
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Nothing is known of the cluster any more."""
         with self._lock:
             self._view = MetadataView()
 
-    def at_exit(self) -> None:
-        """Close what is open, without waiting for a thread that uses it: the process ends."""
-        self._connections.abandon()
-        self._trace.close()
+    def after_fork(self) -> None:
+        """In a forked child: a thread that it does not have may have held the lock."""
+        self._lock = threading.Lock()
 
     def topics(
         self, names: Iterable[str] | None, *, max_age_ms: float = 0, deadline: Deadline | None = None
@@ -111,7 +92,6 @@ class MetadataRefresher:
             BrokerError: a topic may not be described, or its name is impossible.
             NoBrokerAvailableError: no broker answers.
         """
-        self._check_fork()
         oldest = time.monotonic() - max_age_ms / 1000
         wanted = None if names is None else list(dict.fromkeys(names))
         with self._lock:
@@ -123,7 +103,7 @@ class MetadataRefresher:
         for _ in range(2):  # a new bootstrap forgets what was fresh
             if missing != []:
                 try:
-                    view = self._refresh(missing, deadline or self._total())
+                    view = self._refresh(missing, deadline or Deadline.of_call(self._settings))
                 except UnknownTopicError as error:
                     self._suggest_topics(error)
                     raise
@@ -148,11 +128,45 @@ class MetadataRefresher:
             error.remedy = f"Did you mean {' or '.join(near)}? {error.remedy}"
 
     def brokers(self, *, refresh: bool = False, deadline: Deadline | None = None) -> dict[int, Broker]:
-        """The brokers that the last metadata named, by node id; asks where none is known yet, or to ``refresh`` them."""
-        deadline = deadline or self._total()
-        if refresh:
-            self._refresh([], deadline)
-        return self._nodes(deadline)
+        """The brokers of the last metadata by node id, never none; asks where none is known yet, or to ``refresh`` them."""
+        with self._lock:
+            brokers = {} if refresh else dict(self._view.nodes)
+        if not brokers:
+            view = self._refresh([], deadline or Deadline.of_call(self._settings))
+            with self._lock:
+                brokers = dict(view.nodes)
+        return brokers
+
+    def broker(self, node_id: int, *, deadline: Deadline | None = None) -> Broker:
+        """A broker; asks where it is not known yet.
+
+        Raises:
+            TransportError: the cluster has no such broker.
+        """
+        found = self.known_broker(node_id) or self.brokers(refresh=True, deadline=deadline).get(node_id)
+        if found is None:
+            raise TransportError(f"the cluster has no broker {node_id} now", broker=node_id)
+        return found
+
+    def known_broker(self, node_id: int) -> Broker | None:
+        """A broker, None where it is not known. Never asks."""
+        with self._lock:
+            return self._view.nodes.get(node_id)
+
+    def controller(self, *, deadline: Deadline | None = None) -> Broker | None:
+        """The controller, or the broker that stands in for it (KRaft brokers forward what is for it); None while there is none."""
+        for is_last in (False, True):
+            with self._lock:
+                found = self._view.nodes.get(self._view.controller)
+            if found is not None or is_last:
+                break
+            self._refresh([], deadline or Deadline.of_call(self._settings))
+        return found
+
+    def forget_controller(self) -> None:
+        """A broker is not the controller any more: ask before the next use."""
+        with self._lock:
+            self._view.controller = -1
 
     def leader(self, tp: TopicPartition, *, deadline: Deadline | None = None) -> tuple[int, int]:
         """Broker id and leader epoch (-1 if unknown) of a topic-partition's leader; waits for one to be elected.
@@ -161,32 +175,27 @@ class MetadataRefresher:
             UnknownTopicError: there is no such topic or partition (said so for some seconds).
             DeadlineExceededError: it has no leader.
         """
-        self._check_fork()
         with self._lock:
-            found = self._view.leader(tp, time.monotonic() - self.settings.metadata_max_age_ms / 1000)
+            found = self._view.leader(tp, time.monotonic() - self._settings.metadata_max_age_ms / 1000)
         if found is not None:
             return found
-        deadline = deadline or self._total()
-        started = time.monotonic()
-        attempt = None
-        for attempt in tries(self._backoff, deadline, self.counters):
+        deadline = deadline or Deadline.of_call(self._settings)
+        retry = Retry(self._backoff, deadline, self._counters)
+
+        def look_up() -> tuple[int, int]:
             lookup = self.leaders([tp], deadline=deadline)
-            if tp in lookup.leaders:
-                return lookup.leaders[tp]
-            error = lookup.errors[tp]
-            if isinstance(error, NoBrokerAvailableError) and attempt.error is not None and deadline.expired:
-                break  # brokers did answer: what is missing is a leader
-            with attempt:
-                raise error
-        last = attempt.error if attempt is not None else None
-        if isinstance(last, UnknownTopicError):
-            raise last
-        raise DeadlineExceededError(
-            f"the partition had no leader for {deadline.spent(started)}",
-            topic=tp.topic,
-            partition=tp.partition,
-            remedy="Its replicas are offline: check the brokers.",
-        ) from last
+            if tp in lookup.errors:
+                raise lookup.errors[tp]
+            return lookup.leaders[tp]
+
+        try:
+            return retry.run(look_up, f"finding the leader of {tp}")
+        except DeadlineExceededError as error:
+            if isinstance(retry.last, UnknownTopicError):
+                raise retry.last from None
+            if isinstance(retry.last, BrokerError):  # brokers did answer: what is missing is a leader
+                error.remedy = "Its replicas are offline: check the brokers."
+            raise
 
     def leaders(self, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None) -> LeaderLookup:
         """The leaders of topic-partitions, after at most one Metadata request for all that are unknown (two if a new bootstrap
@@ -201,10 +210,9 @@ class MetadataRefresher:
         Raises:
             AuthenticationError, SettingsError: no request can succeed.
         """
-        self._check_fork()
         partitions = list(partitions)
         now = time.monotonic()
-        oldest = now - self.settings.metadata_max_age_ms / 1000
+        oldest = now - self._settings.metadata_max_age_ms / 1000
         unanswered: WireError | None = None
         for is_last in (
             False,
@@ -223,7 +231,7 @@ class MetadataRefresher:
                     topic_ids = {tp.topic: self._view.topics[tp.topic].topic_id for tp in found}
                     break
             try:
-                self._refresh_once(due, deadline or self._total())
+                self._refresh_once(due, deadline or Deadline.of_call(self._settings))
             except TransportError as error:
                 unanswered = error
         return LeaderLookup(found, topic_ids, errors)
@@ -235,6 +243,26 @@ class MetadataRefresher:
                 self._view.invalidate(where.topic, where.partition)
             else:
                 self._view.invalidate(where)
+
+    def invalidate_broker(self, node_id: int) -> None:
+        """A broker cannot be reached: whatever it leads may have another leader by now."""
+        with self._lock:
+            self._view.invalidate_node(node_id)
+
+    def coordinator(self, kind: int, key: str) -> int | None:
+        """Node id of a coordinator as it was found, None where none was. Never asks."""
+        with self._lock:
+            return self._view.coordinators.get((kind, key))
+
+    def keep_coordinator(self, kind: int, key: str, node_id: int, host: str, port: int) -> None:
+        """Keep where a coordinator was found: it may have moved since the last metadata."""
+        with self._lock:
+            self._view.coordinators[kind, key] = self._view.update_node(node_id, host, port).node_id
+
+    def forget_coordinator(self, kind: int, key: str) -> None:
+        """A coordinator has moved: find it anew before the next use."""
+        with self._lock:
+            self._view.coordinators.pop((kind, key), None)
 
     def redirect(
         self,
@@ -268,7 +296,7 @@ class MetadataRefresher:
 
     def topic_id(self, topic: str) -> uuid.UUID:
         """The id of a topic, :data:`~pykafka_wire.wire.topic_partitions.ZERO_UUID` where brokers have none."""
-        return self.topics([topic], max_age_ms=self.settings.metadata_max_age_ms)[topic].topic_id
+        return self.topics([topic], max_age_ms=self._settings.metadata_max_age_ms)[topic].topic_id
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         """The name of a topic whose id is known from metadata."""
@@ -277,55 +305,26 @@ class MetadataRefresher:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _total(self) -> Deadline:
-        return Deadline.of_call(self.settings)
-
-    def _check_fork(self) -> None:
-        if self._pid != os.getpid():
-            self.after_fork()
-
-    def after_fork(self) -> None:
-        """In a forked child: the sockets are the parent's, and a thread that the child lacks may have held a lock."""
-        self._pid = os.getpid()
-        self._lock = threading.RLock()
-        self._trace.after_fork()
-        self.counters.after_fork()
-        self._connections.abandon()
-
-    def _nodes(self, deadline: Deadline, having: int | None = None) -> dict[int, Broker]:
-        """The brokers, never none; asks where none is known yet, or not the one that is needed."""
-        self._check_fork()
-        with self._lock:
-            nodes = dict(self._view.nodes)
-        if not nodes or (having is not None and having not in nodes):
-            view = self._refresh([], deadline)
-            with self._lock:
-                nodes = dict(view.nodes)
-        return nodes
-
-    def _node(self, node_id: int, deadline: Deadline) -> Broker:
-        node = self._nodes(deadline, node_id).get(node_id)
-        if node is None:
-            raise TransportError(f"the cluster has no broker {node_id} now", broker=node_id)
-        return node
-
     def _refresh(self, names: Sequence[str] | None, deadline: Deadline) -> MetadataView:
         """Ask for metadata until every named topic is there, or known not to be; the view that has the response."""
-        attempt = None
-        for attempt in tries(self._backoff, deadline, self.counters):
-            with attempt:
-                view, failures = self._refresh_once(names, deadline)
-                for name in names or ():
-                    if name in failures:
-                        raise broker_error(failures[name], topic=name, api="Metadata")
-                return view
-        if attempt is not None and isinstance(attempt.error, BrokerError):
-            raise attempt.error
-        raise gave_up(attempt, "Metadata")
+        retry = Retry(self._backoff, deadline, self._counters)
+
+        def ask() -> MetadataView:
+            view, failures = self._refresh_once(names, deadline)
+            for name in names or ():
+                if name in failures:
+                    raise broker_error(failures[name], topic=name, api="Metadata")
+            return view
+
+        try:
+            return retry.run(ask, "Metadata")
+        except DeadlineExceededError:
+            if isinstance(retry.last, BrokerError):
+                raise retry.last from None
+            raise
 
     def _refresh_once(self, names: Sequence[str] | None, deadline: Deadline) -> tuple[MetadataView, dict[str, int]]:
         """One Metadata request; the view that has its response, and the topics that it has an error code for."""
-        self._check_fork()
         self._rebootstrap_if_due()
         with self._lock:
             nodes = list(self._view.nodes.values())
@@ -336,7 +335,7 @@ class MetadataRefresher:
             allow_auto_topic_creation=False,
         )
         response, version = self._source.ask(request, nodes, deadline)
-        if response.error_code and self.settings.metadata_recovery_strategy != "none":
+        if response.error_code and self._settings.metadata_recovery_strategy != "none":
             # REBOOTSTRAP_REQUIRED (KIP-1102): the brokers we know are no longer the cluster's.
             self._rebootstrap(f"a broker asked for it (error {response.error_code})")
             raise TransportError("the cluster asks for a new bootstrap", api="Metadata", version=version)
@@ -347,14 +346,14 @@ class MetadataRefresher:
         """Forget brokers that have given no metadata for long: they may be another cluster's by now (KIP-1102)."""
         silent_ms = self._source.silent_s() * 1000
         if (
-            self.settings.metadata_recovery_strategy != "none"
+            self._settings.metadata_recovery_strategy != "none"
             and self._view.nodes
-            and silent_ms > self.settings.metadata_recovery_rebootstrap_trigger_ms
+            and silent_ms > self._settings.metadata_recovery_rebootstrap_trigger_ms
         ):
             self._rebootstrap(f"no metadata for {silent_ms / 1000:.0f} s")
 
     def _rebootstrap(self, why: str) -> None:
         logger.info("starting over from the bootstrap servers: %s", why)
-        self._forget()
+        self.forget()
         self._source.forget_silence()
         self._connections.close()
