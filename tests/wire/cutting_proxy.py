@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pykafka_wire.wire.connection.connection import Connection
+from pykafka_wire.wire.connection.transport import Sockets
 
 
 class _Fault(NamedTuple):
@@ -63,7 +63,7 @@ class CuttingProxy:
     def stand_between(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Sends every connection that is opened from now on through the proxy."""
         address = self._listener.getsockname()
-        monkeypatch.setattr(Connection, "_addresses", lambda _connection: [(int(socket.AF_INET), address)])
+        monkeypatch.setattr(Sockets, "addresses", lambda *_: [(int(socket.AF_INET), address)])
 
     def cut_answer_after(self, n_bytes: int) -> None:
         """Of the broker's next bytes, on whatever connection, let `n_bytes` through, then cut."""

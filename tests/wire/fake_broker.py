@@ -1,12 +1,13 @@
 """A broker that says what a test tells it to: for what no real broker can be made to do.
 
-It speaks Kafka's framing on a loopback socket and answers each request by a function of the test's. Requests are decoded by
-our own messages, whose bytes are held to Kafka's own serializers elsewhere.
+It speaks Kafka's framing, on a loopback socket or in memory (:mod:`tests.wire.memory_network`), and answers each request by a
+function of the test's. Requests are decoded by our own messages, whose bytes are held to Kafka's own serializers elsewhere.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import struct
 import threading
@@ -46,6 +47,10 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
 }
 
 
+#: Of brokers in memory.
+_PORTS: Final = itertools.count(1)
+
+
 class Close:
     """Instead of an answer: close the connection."""
 
@@ -79,7 +84,7 @@ def versions_response(versions: Mapping[int, tuple[int, int]] = VERSIONS, **fiel
 
 
 class FakeBroker:
-    """Listens on a free port of 127.0.0.1 while it is open.
+    """Listens on a free port of 127.0.0.1 while it is open; with ``in_memory`` it only has a port's number.
 
     Attributes:
         on: request class -> function of (request, version) that returns the answer.
@@ -89,7 +94,7 @@ class FakeBroker:
         silent: accept connections and answer nothing, as a stopped process does.
     """
 
-    def __init__(self, node_id: int = 1) -> None:
+    def __init__(self, node_id: int = 1, *, in_memory: bool = False) -> None:
         self.node_id = node_id
         self.on: dict[type[Request[Any]], Handler] = {
             ApiVersionsRequest: lambda request, version: versions_response(),
@@ -102,10 +107,14 @@ class FakeBroker:
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.silent = False
         self._connections: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
+        self._threads: list[threading.Thread] = []
+        self._listener: socket.socket | None = None
+        self.port: int = next(_PORTS)
+        if not in_memory:
+            self._listener = socket.create_server(("127.0.0.1", 0))
+            self.port = self._listener.getsockname()[1]
+            self._threads = [threading.Thread(target=self._accept, args=(self._listener,), daemon=True)]
+            self._threads[0].start()
 
     @property
     def address(self) -> str:
@@ -117,9 +126,10 @@ class FakeBroker:
 
     def close(self) -> None:
         """Close the port and every connection."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        if self._listener is not None:
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
         self.drop()
         for thread in self._threads:
             thread.join(5)
@@ -168,10 +178,10 @@ class FakeBroker:
             ],
         )
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                connection, _ = self._listener.accept()
+                connection, _ = listener.accept()
             except OSError:
                 return
             self.n_connections += 1
@@ -180,6 +190,23 @@ class FakeBroker:
             self._threads.append(thread)
             thread.start()
 
+    def reply(self, frame: bytes) -> bytes | Close | None:
+        """What the broker does with a request, whose length is stripped: the bytes that it sends, or None for nothing."""
+        key, version, correlation_id = struct.unpack_from(">hhi", frame)
+        request_class = api(key)
+        _, position = RequestHeader.read(frame, request_header_version(request_class, version))
+        request, _ = request_class.read(frame, version, position)
+        if key not in (17, 18, 36):
+            self.requests.append(request)
+        reply = None if self.silent else self.on[request_class](request, version)
+        if isinstance(reply, Mangled):
+            return reply.mangle(frame_of(request_class, version, correlation_id, reply.response))
+        if isinstance(reply, Message):
+            # KIP-511: a version that the broker does not have is answered in version 0.
+            unknown = key == 18 and getattr(reply, "error_code", 0) == 35
+            return frame_of(request_class, 0 if unknown else version, correlation_id, reply)
+        return reply
+
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
             while (head := self._read(connection, 4)) is not None:
@@ -187,21 +214,9 @@ class FakeBroker:
                 frame = self._read(connection, size)
                 if frame is None:
                     return
-                key, version, correlation_id = struct.unpack_from(">hhi", frame)
-                request_class = api(key)
-                _, position = RequestHeader.read(frame, request_header_version(request_class, version))
-                request, _ = request_class.read(frame, version, position)
-                if key not in (17, 18, 36):
-                    self.requests.append(request)
-                reply = None if self.silent else self.on[request_class](request, version)
+                reply = self.reply(frame)
                 if isinstance(reply, Close):
                     return
-                if isinstance(reply, Mangled):
-                    reply = reply.mangle(frame_of(request_class, version, correlation_id, reply.response))
-                if isinstance(reply, Message):
-                    # KIP-511: a version that the broker does not have is answered in version 0.
-                    unknown = key == 18 and getattr(reply, "error_code", 0) == 35
-                    reply = frame_of(request_class, 0 if unknown else version, correlation_id, reply)
                 if reply is not None:
                     connection.sendall(reply)
 

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire import Consumer, RecordProducer, TopicPartition
-from pykafka_wire.wire.backoff import Backoff
-from pykafka_wire.wire.cluster.retries import tries
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.counters import ClientCounters, ClientTotals
 from pykafka_wire.wire.connection.response_future import first_to_arrive
@@ -61,17 +59,6 @@ def test_an_address_that_refuses_is_no_connection() -> None:
         connection.open(Deadline.after_ms(20_000))
     totals = connection.counters.totals()
     assert totals.connections_opened == 0 and totals.wait_s > 0
-
-
-def test_every_attempt_but_the_first_is_a_retry() -> None:
-    quick = Backoff(ClientSettings(bootstrap_servers=(("h", 1),), retry_backoff_ms=1, retry_backoff_max_ms=1))
-    counters = ClientCounters()
-    for n_tries, attempt in enumerate(tries(quick, Deadline.after_ms(60_000), counters), 1):
-        with attempt:
-            if n_tries < 4:
-                raise TransportError("gone")
-            break
-    assert counters.totals() == ClientTotals(retries=3)
 
 
 @pytest.mark.broker

@@ -1,15 +1,15 @@
 """One connection to one broker: requests out, answers in, with a deadline on everything that can take time.
 
-Owns the exchange: the handshake, who reads whose answer where threads share the connection, throttling, and what breaks it.
-Bytes go between :mod:`~pykafka_wire.wire.connection.transport` and :mod:`~pykafka_wire.wire.connection.state_machine`. It knows
-no API and retries nothing: a failure ends the connection, and :mod:`~pykafka_wire.wire.cluster.cluster` decides what is next.
+Owns the exchange: the handshake, who reads whose response where threads share the connection, throttling, and what breaks it. It
+has a :class:`~pykafka_wire.wire.connection.transport.Transport` for the bytes, and a
+:class:`~pykafka_wire.wire.connection.state_machine.StateMachine` for their meaning. It knows no API and retries nothing: a failure
+ends the connection, and :mod:`~pykafka_wire.wire.cluster.cluster` decides what is next.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import ssl
 import threading
 import time
 from collections import deque
@@ -21,7 +21,7 @@ from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.connection.state_machine import Received, State, StateMachine
 from pykafka_wire.wire.connection.trace import Trace
-from pykafka_wire.wire.connection.transport import Transport, reason_of, timeout_s
+from pykafka_wire.wire.connection.transport import Address, Network, Sockets, Transport, reason_of, timeout_s
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import (
     AuthenticationError,
@@ -50,8 +50,13 @@ except PackageNotFoundError:  # unpacked on sys.path, as with --py-files
     _SOFTWARE_VERSION = "0"
 
 
-class Connection(Transport):
-    """One open connection: requests out, answers in, in order. Threads may share it."""
+class Connection:
+    """One connection, not open at first: requests out, responses in, in order. Threads may share it.
+
+    Args:
+        label: how the broker is called in errors, logs and the trace.
+        network: opens the byte stream, by default a socket.
+    """
 
     def __init__(
         self,
@@ -61,8 +66,15 @@ class Connection(Transport):
         trace: Trace,
         label: str,
         counters: ClientCounters | None = None,
+        network: Network | None = None,
     ) -> None:
-        super().__init__(host, port, settings, label)
+        self.address = f"{host}:{port}"
+        self.label = label
+        self._host = host
+        self._port = port
+        self._settings = settings
+        self._network: Network = network or Sockets(settings)
+        self._transport: Transport | None = None
         self._trace = trace
         self.counters = counters if counters is not None else ClientCounters()
         self._lock = threading.RLock()
@@ -94,18 +106,22 @@ class Connection(Transport):
         # A token endpoint's time is not the broker's.
         deadline = Deadline(deadline.at + time.monotonic() - started)
         started = time.monotonic()
-        addresses = self._addresses()
-        for n_tried, (family, address) in enumerate(addresses):
+        try:
+            addresses = self._network.addresses(self._host, self._port)
+        except TransportError as error:
+            error.broker = self.label
+            raise
+        for n_tried, address in enumerate(addresses):
             # An address that swallows packets leaves the others their share of a short deadline.
             share_ms = deadline.remaining_ms() / (len(addresses) - n_tried)
             attempt = deadline.at_most_ms(min(share_ms, self._settings.socket_connection_setup_timeout_ms))
             try:
-                self._open_address(family, address, attempt, mechanism)
+                self._open_address(address, attempt, mechanism)
             except (TransportError, ProtocolError, OSError) as error:
                 self.close()
                 reason = error.message if isinstance(error, WireError) else reason_of(error)
                 remedy = getattr(error, "remedy", "")
-                failures.append(f"{address[0]}: {reason}" + (f". {remedy}" if remedy else ""))
+                failures.append(f"{address[1][0]}: {reason}" + (f". {remedy}" if remedy else ""))
                 if deadline.expired:
                     break
             except AuthenticationError as error:
@@ -124,10 +140,10 @@ class Connection(Transport):
         self.counters.count_wait(self.failed_at - started)
         raise TransportError("; ".join(failures) or "no address", broker=self.label)
 
-    def _open_address(self, family: int, address: Any, deadline: Deadline, mechanism: SaslMechanism | None) -> None:
+    def _open_address(self, address: Address, deadline: Deadline, mechanism: SaslMechanism | None) -> None:
         for is_last in (False, True):
             self.state_machine = self._new_state_machine(mechanism)
-            self._connect(family, address, deadline)
+            self._transport = self._network.connect(self._host, self._port, address, deadline)
             try:
                 self._handshake(deadline)
                 return
@@ -153,10 +169,11 @@ class Connection(Transport):
         if not self._lock.acquire(blocking=False):
             self._closed_by = error
             self._closing.set()
-            self._wake_up()
+            if (transport := self._transport) is not None:
+                transport.wake_up()
             self._lock.acquire()
         try:
-            self._close_socket()
+            self._close_transport()
             self.state_machine.state = State.CLOSED
             waiting, self._pending = self._pending, deque()
             for pending in waiting:
@@ -174,14 +191,14 @@ class Connection(Transport):
         if not self._lock.acquire(blocking=False):
             return self.state_machine.state is State.READY  # another thread is at it
         try:
-            if self._socket is None or self.state_machine.state is not State.READY:
+            if self._transport is None or self.state_machine.state is not State.READY:
                 return False
             if self._pending:
                 return True
             idle_ms = self._settings.connections_max_idle_ms
             if 0 <= idle_ms < (time.monotonic() - self._last_used) * 1000:
                 return False
-            return not self.session_ends and not self._peer_closed()
+            return not self.session_ends and not self._transport.peer_closed()
         finally:
             self._lock.release()
 
@@ -190,6 +207,18 @@ class Connection(Transport):
         """Whether the SASL session has run most of its life."""
         lifetime_ms = self.state_machine.session_lifetime_ms
         return lifetime_ms > 0 and (time.monotonic() - self._opened_at) * 1000 > lifetime_ms * _SESSION_SHARE
+
+    def abandon(self) -> None:
+        """Give up a copy that a forked child has: the connection stays the parent's, and not a byte goes out on it.
+
+        Takes no lock, for a thread that the child does not have may have held it.
+        """
+        self._close_transport()
+
+    @property
+    def readable_at(self) -> int | None:
+        """The descriptor that becomes readable with the next bytes; None if there are some, or there is no stream to give any."""
+        return None if (transport := self._transport) is None else transport.readable_at
 
     def drain(self, deadline: Deadline) -> None:
         """Wait for every answer that is due."""
@@ -215,16 +244,10 @@ class Connection(Transport):
                 pieces = self.state_machine.outgoing()
                 self._trace.handshake(self.label, self.state_machine)
                 if pieces:
-                    self._write(pieces, deadline)
+                    self._open_transport().write(pieces, deadline)
                 if self.state_machine.state is State.READY:
                     break
                 self._fill(deadline)
-        except ssl.SSLError as error:
-            # With TLS 1.3 a client learns only now that its certificate was refused.
-            refused = self._refused_by_alert(error)
-            if refused is None:
-                raise
-            raise refused from error
         finally:
             self._trace.handshake(self.label, self.state_machine)
         self._opened_at = self._last_used = time.monotonic()
@@ -254,7 +277,8 @@ class Connection(Transport):
                 if answered:
                     self._pending.append(pending)
                 self._trace.sent(self.label, sent)
-                self._write(self.state_machine.outgoing(), Deadline.after_ms(self._settings.request_timeout_ms))
+                request_deadline = Deadline.after_ms(self._settings.request_timeout_ms)
+                self._open_transport().write(self.state_machine.outgoing(), request_deadline)
                 self.counters.count_request(sent.size)
             except (TransportError, OSError) as error:
                 raise self._broke(error) from error
@@ -285,7 +309,7 @@ class Connection(Transport):
         """Read until one answer is complete, and resolve its future."""
         try:
             received = None
-            self._gather(1)
+            self._open_transport().set_low_water_mark(1)
             while received is None:
                 received = self._fill(deadline)
         except (WireError, OSError) as error:
@@ -299,7 +323,7 @@ class Connection(Transport):
         """Read what has arrived, without waiting: ``pending`` is done if that completes its answer.
 
         While the answer is incomplete, the socket then becomes readable only once many more bytes have arrived, until
-        :meth:`stop_gathering`.
+        :meth:`clear_low_water_mark`.
         """
         if not self._lock.acquire(blocking=False):
             return  # another thread reads
@@ -308,9 +332,9 @@ class Connection(Transport):
                 received = self._fill(Deadline(0.0))
                 if received is not None:
                     self._deliver(received)
-            self._gather(1)
+            self._set_low_water_mark(1)
         except DeadlineExceededError:
-            self._gather(self.state_machine.n_missing)  # that was all
+            self._set_low_water_mark(self.state_machine.n_missing)  # that was all
         except (WireError, OSError) as error:
             broken = self._broke(error)
             if not pending.done:
@@ -321,12 +345,12 @@ class Connection(Transport):
         finally:
             self._lock.release()
 
-    def stop_gathering(self) -> None:
-        """Have the socket become readable with the next byte again."""
+    def clear_low_water_mark(self) -> None:
+        """Have the descriptor become readable with the next byte again."""
         if not self._lock.acquire(blocking=False):
             return  # another thread reads
         try:
-            self._gather(1)
+            self._set_low_water_mark(1)
         finally:  # Ctrl-C may come in between
             self._lock.release()
 
@@ -382,9 +406,23 @@ class Connection(Transport):
         finally:
             self._lock.release()
 
+    def _open_transport(self) -> Transport:
+        if self._transport is None:
+            raise TransportError("the connection is closed", broker=self.label)
+        return self._transport
+
+    def _close_transport(self) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+
+    def _set_low_water_mark(self, n_bytes: int) -> None:
+        if self._transport is not None:
+            self._transport.set_low_water_mark(n_bytes)
+
     def _fill(self, deadline: Deadline) -> Received | None:
         """Read what is there; the answer that it completes."""
-        n_bytes = self._read_into(self.state_machine.buffer(), deadline)
+        n_bytes = self._open_transport().read_into(self.state_machine.buffer(), deadline)
         if n_bytes == 0:
             raise self.state_machine.closed()
         return self.state_machine.received(n_bytes)

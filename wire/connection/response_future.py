@@ -40,7 +40,7 @@ class ResponseReader(Protocol):
         """Read what has arrived, without waiting. While an answer is incomplete, the descriptor then becomes readable only once
         many more bytes have arrived."""
 
-    def stop_gathering(self) -> None:
+    def clear_low_water_mark(self) -> None:
         """Have the descriptor become readable with the next byte again."""
 
 
@@ -111,9 +111,9 @@ class ResponseFuture(Generic[ResponseT_co]):
             self._reader.read_arrived(self)
         return self.done
 
-    def stop_gathering(self) -> None:
+    def clear_low_water_mark(self) -> None:
         """Have the descriptor become readable with the next byte again: :meth:`read_arrived` has it wait for many."""
-        self._reader.stop_gathering()
+        self._reader.clear_low_water_mark()
 
     def count_wait(self, seconds: float) -> None:
         """Count time that was spent waiting for this answer and others of the same client."""
@@ -159,6 +159,6 @@ def _first_to_arrive(
         if ready:
             return waiting[ready[0][0]]
         for each in waiting.values():  # bytes arrive slowly: those that are there are read now
-            each.stop_gathering()
+            each.clear_low_water_mark()
         if deadline.expired:
             return pending[0]

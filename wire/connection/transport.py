@@ -1,6 +1,7 @@
-"""A socket to one broker: names resolved, TCP and TLS connected, bytes out and in, with a deadline on all of it.
+"""Byte streams to brokers: names resolved, TCP and TLS connected, bytes out and in, with a deadline on all of it.
 
-Owns the socket and what its failures mean. It knows no message; :mod:`~pykafka_wire.wire.connection.connection` builds on it.
+Owns sockets and what their failures mean. It knows no message: a :mod:`~pykafka_wire.wire.connection.connection` has a transport,
+which its :class:`Network` has opened. Tests replace the network by one in memory.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import select
 import socket
 import ssl
 import sys
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, DeadlineExceededError, TransportError
@@ -22,103 +23,135 @@ _MAX_SEGMENTS: Final = 1024
 #: Idle time before TCP asks whether the peer is still there, so that a half-open connection is found out while it idles.
 #: The kernel's default is two hours.
 _KEEPALIVE_S: Final = 60
-#: The socket becomes readable once so many bytes of a large answer have arrived. 100-byte records are then read with 20 ns less of
-#: CPU each than if every packet wakes the reader (155 before). 2 MiB gain nothing more, 256 KiB half as much.
-_GATHERED_BYTES: Final = 1024 * 1024
+#: The largest receive low-water mark: the socket becomes readable once so many bytes of a large response have arrived. 100-byte
+#: records are then read with 20 ns less of CPU each than if every packet wakes the reader (155 before). 2 MiB gain nothing more,
+#: 256 KiB half as much.
+_MAX_LOW_WATER_BYTES: Final = 1024 * 1024
 #: Where SO_RCVLOWAT has the kernel enlarge the receive buffer too, and where a full buffer makes a socket readable.
-CAN_GATHER: Final = sys.platform == "linux"
+HAS_LOW_WATER_MARK: Final = sys.platform == "linux"
 
 
-class Transport:
-    """The socket of a connection; not open at first."""
-
-    def __init__(self, host: str, port: int, settings: ClientSettings, label: str) -> None:
-        self.address = f"{host}:{port}"
-        #: How the broker is called in errors, logs and the trace.
-        self.label = label
-        self._host = host
-        self._port = port
-        self._settings = settings
-        self._socket: socket.socket | None = None
-        #: How many bytes make the socket readable.
-        self._readable_from = 1
-
-    def abandon(self) -> None:
-        """Give up a copy that a forked child has: the connection stays the parent's, and not a byte goes out on it.
-
-        Takes no lock, for a thread that the child does not have may have held it.
-        """
-        self._close_socket()
+class Transport(Protocol):
+    """An open byte stream to one broker. One thread reads or writes at a time; others may wake it up or close the stream."""
 
     @property
     def readable_at(self) -> int | None:
-        """The socket's descriptor; None if there are bytes already, or there is no socket to give any."""
-        sock = self._socket
-        if sock is None or (isinstance(sock, ssl.SSLSocket) and sock.pending()):
-            return None
-        return sock.fileno()
+        """The descriptor that becomes readable with the next bytes; None if there are bytes already."""
 
-    def _addresses(self) -> list[tuple[int, Any]]:
+    def write(self, pieces: list[Piece], deadline: Deadline) -> None:
+        """Send all bytes. Raises DeadlineExceededError and OSError; then it is unknown how many have left."""
+
+    def read_into(self, buffer: memoryview, deadline: Deadline) -> int:
+        """Read what is there, at least a byte; the number of bytes, 0 if the peer has closed the stream.
+
+        After the deadline this reads what has arrived by now, without waiting: a response that is here is not lost.
+
+        Raises:
+            DeadlineExceededError: nothing came in time.
+            AuthenticationError: the peer refuses us.
+            OSError: the stream broke.
+        """
+
+    def set_low_water_mark(self, n_bytes: int) -> None:
+        """Have the descriptor become readable once ``n_bytes`` have arrived, or fewer; 0 and 1 are the next byte.
+
+        ``n_bytes`` must not exceed what the broker still sends, or a wait would not end.
+        """
+
+    def peer_closed(self) -> bool:
+        """Whether the broker has closed a stream on which nothing is due."""
+
+    def wake_up(self) -> None:
+        """End the wait of a thread that reads or writes."""
+
+    def close(self) -> None:
+        """Close the stream; not a byte goes out for it, since it may be a forked child's copy of its parent's."""
+
+
+class Network(Protocol):
+    """Opens byte streams."""
+
+    def addresses(self, host: str, port: int) -> list[Address]:
+        """The addresses of a name. Raises TransportError where it has none."""
+
+    def connect(self, host: str, port: int, address: Address, deadline: Deadline) -> Transport:
+        """A stream to one address of a host, TLS included. Raises TransportError, AuthenticationError and OSError."""
+
+
+#: An address family, and an address of it as sockets have it.
+Address = tuple[int, Any]
+
+
+class Sockets:
+    """The network of this machine, as a client's settings have it."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+
+    def addresses(self, host: str, port: int) -> list[Address]:
         try:
-            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:  # a name with an empty label, or with one that is too long
-            raise TransportError(
-                f"the name {self._host} cannot be resolved ({reason_of(error)})", broker=self.label
-            ) from error
+            raise TransportError(f"the name {host} cannot be resolved ({reason_of(error)})") from error
         return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
 
-    def _connect(self, family: int, address: Any, deadline: Deadline) -> None:
-        """Open the socket to one address, TLS included."""
+    def connect(self, host: str, port: int, address: Address, deadline: Deadline) -> SocketTransport:
+        family, where = address
         sock = socket.socket(family, socket.SOCK_STREAM)
-        self._socket = sock
-        self._readable_from = 1
-        for size, option in (
-            (self._settings.receive_buffer_bytes, socket.SO_RCVBUF),
-            (self._settings.send_buffer_bytes, socket.SO_SNDBUF),
-        ):
-            if size is not None and size > 0:
-                sock.setsockopt(socket.SOL_SOCKET, option, size)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_KEEPIDLE"):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
-        sock.settimeout(timeout_s(deadline))
-        sock.connect(address)
-        if self._settings.uses_tls:
+        try:
+            for size, option in (
+                (self._settings.receive_buffer_bytes, socket.SO_RCVBUF),
+                (self._settings.send_buffer_bytes, socket.SO_SNDBUF),
+            ):
+                if size is not None and size > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, option, size)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if hasattr(socket, "TCP_KEEPIDLE"):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
             sock.settimeout(timeout_s(deadline))
-            self._socket = self._wrap(sock)
+            sock.connect(where)
+            if self._settings.uses_tls:
+                sock.settimeout(timeout_s(deadline))
+                sock = self._wrap(sock, host, f"{host}:{port}")
+        except BaseException:
+            sock.close()
+            raise
+        return SocketTransport(sock, f"{host}:{port}")
 
-    def _wrap(self, sock: socket.socket) -> ssl.SSLSocket:
+    def _wrap(self, sock: socket.socket, host: str, address: str) -> ssl.SSLSocket:
         from pykafka_wire.wire.security import tls
 
         try:
-            return tls.context(self._settings).wrap_socket(sock, server_hostname=self._host)
+            return tls.context(self._settings).wrap_socket(sock, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
             raise AuthenticationError(
-                f"the certificate of {self.address} was not accepted: {error.verify_message}",
-                broker=self.label,
+                f"the certificate of {address} was not accepted: {error.verify_message}",
                 remedy="Check ssl.truststore.certificates (or .location), the certificate's expiry, and that it names this host.",
             ) from error
         except (ssl.SSLError, ConnectionError) as error:
-            raise self._refused_by_alert(error) or TransportError(
+            raise _refused_by_alert(error, address) or TransportError(
                 f"the TLS handshake failed ({tls_failure(error)})",
-                broker=self.label,
                 remedy="Use the port of a TLS listener, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT for this one.",
             ) from error
 
-    def _refused_by_alert(self, error: OSError) -> AuthenticationError | None:
-        """The error for a TLS alert by which the peer refuses us; None for any other failure."""
-        reason = error.reason if isinstance(error, ssl.SSLError) else None
-        if not reason or "ALERT" not in reason:
-            return None
-        return AuthenticationError(
-            f"{self.address} refused the TLS handshake: {reason.replace('_', ' ').lower()}",
-            broker=self.label,
-            remedy="Check the client's certificate and key (ssl.keystore.*), which this listener may demand.",
-        )
 
-    def _write(self, pieces: list[Piece], deadline: Deadline) -> None:
-        sock = self._open_socket()
+class SocketTransport:
+    """A socket as a byte stream."""
+
+    def __init__(self, sock: socket.socket, address: str) -> None:
+        self._socket = sock
+        self._address = address
+        self._low_water_bytes = 1
+        self._has_read = False
+
+    @property
+    def readable_at(self) -> int | None:
+        sock = self._socket
+        return None if isinstance(sock, ssl.SSLSocket) and sock.pending() else sock.fileno()
+
+    def write(self, pieces: list[Piece], deadline: Deadline) -> None:
+        sock = self._socket
         try:
             if isinstance(sock, ssl.SSLSocket):
                 for piece in pieces:
@@ -135,54 +168,36 @@ class Transport:
                 if n_bytes:
                     views[0] = views[0][n_bytes:]
         except TimeoutError as error:
-            raise DeadlineExceededError("the broker did not accept the request in time", broker=self.label) from error
+            raise DeadlineExceededError("the broker did not accept the request in time") from error
 
-    def _read_into(self, buffer: memoryview, deadline: Deadline) -> int:
-        """Read what is there, at least a byte; the number of bytes, 0 if the peer has closed the connection."""
-        sock = self._open_socket()
-        # After the deadline this reads what has arrived by now, without waiting: an answer that is here is not lost.
+    def read_into(self, buffer: memoryview, deadline: Deadline) -> int:
+        sock = self._socket
         sock.settimeout(deadline.remaining_ms() / 1000)
         try:
-            return sock.recv_into(buffer)
+            n_bytes = sock.recv_into(buffer)
         except (TimeoutError, BlockingIOError, ssl.SSLWantReadError) as error:
-            raise DeadlineExceededError("the broker did not answer in time", broker=self.label) from error
+            raise DeadlineExceededError("the broker did not answer in time") from error
+        except ssl.SSLError as error:
+            # With TLS 1.3 a client learns only now that its certificate was refused.
+            refused = None if self._has_read else _refused_by_alert(error, self._address)
+            if refused is None:
+                raise
+            raise refused from error
+        self._has_read = True
+        return n_bytes
 
-    def _gather(self, n_bytes: int) -> None:
-        """Have the socket become readable once `n_bytes`, at most `_GATHERED_BYTES`, have arrived; 0 and 1 are the next byte.
-
-        `n_bytes` must not exceed what the broker still sends, or a wait would not end.
-        """
+    def set_low_water_mark(self, n_bytes: int) -> None:
         sock = self._socket
-        readable_from = max(1, min(n_bytes, _GATHERED_BYTES))
+        n_bytes = max(1, min(n_bytes, _MAX_LOW_WATER_BYTES))
         # With TLS the kernel counts encrypted bytes, and a part of them may be in OpenSSL's buffer.
-        if readable_from == self._readable_from or not CAN_GATHER or sock is None or isinstance(sock, ssl.SSLSocket):
+        if n_bytes == self._low_water_bytes or not HAS_LOW_WATER_MARK or isinstance(sock, ssl.SSLSocket):
             return
         with contextlib.suppress(OSError):  # a sandbox may not have the option: then each packet wakes the reader
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, readable_from)
-            self._readable_from = readable_from
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, n_bytes)
+            self._low_water_bytes = n_bytes
 
-    def _wake_up(self) -> None:
-        """End the wait of a thread that reads or writes."""
+    def peer_closed(self) -> bool:
         sock = self._socket
-        if sock is not None:
-            # An SSLSocket's own shutdown would take the TLS session away from the thread that reads.
-            with contextlib.suppress(OSError):
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
-
-    def _close_socket(self) -> None:
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                sock.close()
-
-    def _open_socket(self) -> socket.socket:
-        if self._socket is None:
-            raise TransportError("the connection is closed", broker=self.label)
-        return self._socket
-
-    def _peer_closed(self) -> bool:
-        """Whether the broker has closed a connection on which nothing is due."""
-        sock = self._open_socket()
         if isinstance(sock, ssl.SSLSocket):
             sock.settimeout(0)
             try:
@@ -195,6 +210,26 @@ class Transport:
         poll = select.poll()  # select() refuses descriptors above 1023
         poll.register(sock, select.POLLIN)
         return bool(poll.poll(0))
+
+    def wake_up(self) -> None:
+        # An SSLSocket's own shutdown would take the TLS session away from the thread that reads.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+
+def _refused_by_alert(error: OSError, address: str) -> AuthenticationError | None:
+    """The error for a TLS alert by which the peer refuses us; None for any other failure."""
+    reason = error.reason if isinstance(error, ssl.SSLError) else None
+    if not reason or "ALERT" not in reason:
+        return None
+    return AuthenticationError(
+        f"{address} refused the TLS handshake: {reason.replace('_', ' ').lower()}",
+        remedy="Check the client's certificate and key (ssl.keystore.*), which this listener may demand.",
+    )
 
 
 def timeout_s(deadline: Deadline) -> float:

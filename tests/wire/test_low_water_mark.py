@@ -17,7 +17,7 @@ import pytest
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.response_future import ResponseFuture, first_to_arrive
 from pykafka_wire.wire.connection.trace import Trace
-from pykafka_wire.wire.connection.transport import CAN_GATHER
+from pykafka_wire.wire.connection.transport import HAS_LOW_WATER_MARK
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.fetch import (
@@ -105,7 +105,7 @@ def test_a_large_answer_wakes_its_reader_when_much_of_it_is_there(peer: Peer, co
     assert not large.read_arrived()
     peer.send(LARGE[100_000:200_000])
     await_bytes(large, 100_000)
-    assert large.arrived is not CAN_GATHER
+    assert large.arrived is not HAS_LOW_WATER_MARK
     # A wait does not depend on more bytes than have come.
     assert first_to_arrive([large], soon()) is large
     assert large.arrived
@@ -142,9 +142,9 @@ def test_other_threads_can_read_after_an_interrupt(
 
     small = connection.send(ASK)
     with monkeypatch.context() as patched:
-        patched.setattr(connection, "_gather", interrupt)
+        patched.setattr(connection, "_set_low_water_mark", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            small.stop_gathering()
+            small.clear_low_water_mark()
     peer.send(frame_of(FetchRequest, 12, 1, FetchResponse()))
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(small.result, soon()).result().responses == []
