@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.response_future import ResponseFuture
+from pykafka_wire.wire.connection.transport import SocketTransport
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -271,7 +271,7 @@ def test_a_leader_hint_that_is_not_newer_is_followed_by_a_pause(fake: FakeBroker
 @pytest.mark.parametrize(
     ("where", "name"),
     [
-        (Connection, "_write"),
+        (SocketTransport, "write"),
         (ResponseFuture, "set_response"),
         (PartitionQueue, "take"),
         (PartitionQueue, "acknowledge"),
