@@ -118,18 +118,18 @@ def test_tls(connect: Connect) -> None:
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 def test_a_tls_version_of_ones_own_choice(connect: Connect, version: str) -> None:
-    assert connect("TLS", ssl_enabled_protocols=version).brokers()
+    assert connect("TLS", ssl_enabled_protocols=version).metadata.brokers()
 
 
 def test_a_cipher_suite_by_javas_name(connect: Connect) -> None:
     suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
-    assert connect("TLS", ssl_cipher_suites=suite).brokers()
+    assert connect("TLS", ssl_cipher_suites=suite).metadata.brokers()
 
 
 def test_an_authority_given_as_a_value(connect: Connect, secured_kafka: Secured) -> None:
     # On one line, as a properties file or SQL's OPTIONS have it.
     pem = secured_kafka.certificates.authority_path.read_text().replace("\n", " ")
-    assert connect("TLS", ssl_truststore_location="", ssl_truststore_certificates=pem).brokers()
+    assert connect("TLS", ssl_truststore_location="", ssl_truststore_certificates=pem).metadata.brokers()
 
 
 def test_an_authority_in_a_store_of_keytools(connect: Connect, secured_kafka: Secured, tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ def test_an_authority_in_a_store_of_keytools(connect: Connect, secured_kafka: Se
     )
     # PKCS12 under Java's old name and type, as keytool has made them since Java 9.
     options = {"ssl_truststore_location": str(store), "ssl_truststore_type": "JKS"}
-    assert connect("TLS", **options, ssl_truststore_password="changeit").brokers()
+    assert connect("TLS", **options, ssl_truststore_password="changeit").metadata.brokers()
     with pytest.raises(SettingsError, match=r"ssl\.truststore\.location .* cannot be read"):
-        connect("TLS", **options, ssl_truststore_password="wrong").brokers()
+        connect("TLS", **options, ssl_truststore_password="wrong").metadata.brokers()
 
 
 def test_a_store_in_javas_own_format_is_refused_with_the_command_that_converts_it(
@@ -151,11 +151,11 @@ def test_a_store_in_javas_own_format_is_refused_with_the_command_that_converts_i
     made = ["-importcert", "-noprompt", "-alias", "ca", "-file", authority, "-keystore", store]
     keytool([*made, "-storepass", "changeit", "-storetype", "JKS"])
     with pytest.raises(SettingsError) as caught:
-        connect("TLS", ssl_truststore_location=str(store), ssl_truststore_password="changeit").brokers()
+        connect("TLS", ssl_truststore_location=str(store), ssl_truststore_password="changeit").metadata.brokers()
     command = caught.value.remedy.split("keytool ")[1].split(";")[0].split()
     keytool([*command, "-srcstorepass", "changeit", "-deststorepass", "changeit"])
     converted = str(tmp_path / "trust.p12")
-    assert connect("TLS", ssl_truststore_location=converted, ssl_truststore_password="changeit").brokers()
+    assert connect("TLS", ssl_truststore_location=converted, ssl_truststore_password="changeit").metadata.brokers()
 
 
 @pytest.mark.parametrize(
@@ -199,12 +199,12 @@ def test_without_the_check_of_the_host_name_the_authority_still_counts(
 
 def test_a_plaintext_client_on_a_tls_listener_gets_a_clear_error(connect: Connect) -> None:
     with pytest.raises(WireError, match=r"a TLS listener answers .* Set security\.protocol to SSL or SASL_SSL"):
-        connect("TLS", security_protocol="PLAINTEXT", default_api_timeout_ms="1500").brokers()
+        connect("TLS", security_protocol="PLAINTEXT", default_api_timeout_ms="1500").metadata.brokers()
 
 
 def test_a_tls_client_on_a_plaintext_listener_gets_a_clear_error(connect: Connect) -> None:
     with pytest.raises(WireError, match=r"as a plaintext listener does.*set security\.protocol to PLAINTEXT or"):
-        connect("SASLPLAIN", security_protocol="SSL", default_api_timeout_ms="1500").brokers()
+        connect("SASLPLAIN", security_protocol="SSL", default_api_timeout_ms="1500").metadata.brokers()
 
 
 # --- mTLS -------------------------------------------------------------------------------------------------------------
@@ -226,11 +226,11 @@ def test_a_client_certificate_as_values_with_an_encrypted_key(connect: Connect, 
     ).decode()
     chain = "".join(blob.bytes().decode() for blob in issued.cert_chain_pems)
     options = {"ssl_keystore_key": encrypted.replace("\n", "\\n"), "ssl_keystore_certificate_chain": chain}
-    assert connect("MTLS", **options, ssl_key_password="key-secret").brokers()
+    assert connect("MTLS", **options, ssl_key_password="key-secret").metadata.brokers()
     with pytest.raises(SettingsError, match=r"ssl\.key\.password is missing"):
-        connect("MTLS", **options).brokers()
+        connect("MTLS", **options).metadata.brokers()
     with pytest.raises(SettingsError, match=r"ssl\.keystore.* cannot be read"):
-        connect("MTLS", **options, ssl_key_password="wrong").brokers()
+        connect("MTLS", **options, ssl_key_password="wrong").metadata.brokers()
 
 
 def test_a_client_certificate_from_pkcs12(connect: Connect, secured_kafka: Secured, tmp_path: Path) -> None:
@@ -245,9 +245,9 @@ def test_a_client_certificate_from_pkcs12(connect: Connect, secured_kafka: Secur
     encryption = serialization.BestAvailableEncryption(b"store-secret")
     store.write_bytes(pkcs12.serialize_key_and_certificates(b"client", key, certificate, None, encryption))
     options = {"ssl_keystore_location": str(store), "ssl_keystore_type": "PKCS12"}
-    assert connect("MTLS", **options, ssl_keystore_password="store-secret").brokers()
+    assert connect("MTLS", **options, ssl_keystore_password="store-secret").metadata.brokers()
     with pytest.raises(SettingsError, match=r"ssl\.keystore\.location .* cannot be read"):
-        connect("MTLS", **options, ssl_keystore_password="wrong").brokers()
+        connect("MTLS", **options, ssl_keystore_password="wrong").metadata.brokers()
 
 
 @pytest.mark.parametrize("identity", ["none", "impostor"])
@@ -273,12 +273,12 @@ def test_user_and_password(connect: Connect, listener: str, mechanism: str) -> N
 
 def test_a_jaas_line_of_javas(connect: Connect) -> None:
     line = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="bob" password="{PASSWORDS["bob"]}";'
-    assert connect("SASLPLAIN", sasl_mechanism="PLAIN", sasl_jaas_config=line).brokers()
+    assert connect("SASLPLAIN", sasl_mechanism="PLAIN", sasl_jaas_config=line).metadata.brokers()
 
 
 def test_a_password_that_saslprep_would_change(connect: Connect) -> None:
     options = {"sasl_username": "carol", "sasl_password": ODD_PASSWORD}
-    assert connect("SASLTLS", sasl_mechanism="SCRAM-SHA-256", **options).brokers()
+    assert connect("SASLTLS", sasl_mechanism="SCRAM-SHA-256", **options).metadata.brokers()
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -350,7 +350,7 @@ def test_client_credentials_in_a_jaas_line(connect: Connect, secured_kafka: Secu
             "sasl_oauthbearer_token_endpoint_url": issuer.url,
             "sasl_oauthbearer_allow_http_loopback": "true",
         }
-        assert connect("OAUTHJ", **options).brokers()
+        assert connect("OAUTHJ", **options).metadata.brokers()
         assert issuer.requests == [{"grant_type": ["client_credentials"], "scope": ["all"]}]
 
 
