@@ -22,6 +22,7 @@ from pykafka_wire.cli.top import top
 from pykafka_wire.cli.topics import topics
 from pykafka_wire.cli.transactions import transactions
 from pykafka_wire.errors import ConnectorError
+from pykafka_wire.ingest.command import ingest
 from pykafka_wire.wire.errors import AuthenticationError, BrokerError, SettingsError, TransportError, WireError
 
 FAILED: Final = 1
@@ -93,6 +94,7 @@ for each in (
     reset,
     marker,
     transactions,
+    ingest,
     cluster,
     walkthrough,
 ):

@@ -21,7 +21,7 @@ from tests.connector.shown_code import ORDER, ROOT, Shown, code, send_orders
 
 #: Every document with blocks of Python or SQL. The blocks of README and of the first page are those of guides. test_tutorial.py
 #: runs the tutorial, test_plain_session.py the tables in docs/read.md and docs/typed-topics.md, metrics/test_exporters.py
-#: docs/metrics.md, tests/connector/deployments what docs/deployment.md shows.
+#: docs/metrics.md, tests/connector/deployments what docs/deployment.md shows, tests/connector/ingest docs/ingest.md.
 WITH_CODE = {
     "README.md",
     "docs/checkpoints.md",
@@ -29,6 +29,7 @@ WITH_CODE = {
     "docs/columns.md",
     "docs/deployment.md",
     "docs/index.md",
+    "docs/ingest.md",
     "docs/install.md",
     "docs/metrics.md",
     "docs/migration.md",

@@ -1,0 +1,35 @@
+"""Topics become tables: one Spark query that lands any number of topics, each in a Delta table of its own.
+
+::
+
+    from pykafka_wire.ingest import Ingest, Table
+
+    ingest = Ingest(checkpoint="/lake/_checkpoints/shop", kafka={"bootstrap.servers": "broker:9092"}, topics=r"shop\\..*",
+                    registry="https://registry:8081", into="/lake/shop")
+    query = ingest.start(spark)  # Spark's StreamingQuery
+
+``pykafka-wire ingest`` and ``python -m pykafka_wire.ingest shop.toml`` do the same from a file. Spark plans, reads and writes, and
+Delta commits: this package decides which offsets of which topic go into which table, and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pykafka_wire.ingest.ingest import Ingest
+    from pykafka_wire.ingest.settings import IngestError, Table
+
+__all__ = ["Ingest", "IngestError", "Table"]
+
+
+def __getattr__(name: str) -> Any:  # Any: PEP 562 leaves no narrower type
+    if name == "Ingest":  # loads Spark
+        from pykafka_wire.ingest.ingest import Ingest
+
+        return Ingest
+    if name in __all__:
+        from pykafka_wire.ingest import settings
+
+        return getattr(settings, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,115 @@
+"""Records as changes of rows: ``upsert`` by key, and ``cdc`` for Debezium's envelopes.
+
+A row's changes are in one partition of its topic, in order, since the row's key is the record's. Of several changes the one with
+the highest offset counts, and the table keeps that offset beside the row: so a change that is applied twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+from pyspark.sql.types import DataType, StructType
+
+from pykafka_wire.ingest.settings import IngestError, Table
+from pykafka_wire.ingest.tables import quoted
+
+#: Why a record is no row of its table, null for one that is.
+REASON: Final = "_reason"
+DELETE: Final = "_delete"
+#: Debezium's envelope, in it where its converter adds the schema to each value.
+_PAYLOAD: Final = "payload"
+#: Debezium's operations that have a row: created, updated, read by a snapshot.
+_WITH_ROW: Final = ("c", "u", "r")
+
+
+def envelope_ddl(columns: str, column: str) -> str:
+    """The type of Debezium's JSON, with ``schemas.enable`` or without, of a row's columns, or of its primary key's."""
+    if column == "key":
+        return f"{columns}, {_PAYLOAD} STRUCT<{columns}>"
+    change = f"op STRING, after STRUCT<{columns}>"
+    return f"{change}, {_PAYLOAD} STRUCT<{change}>"
+
+
+def changes(rows: DataFrame, table: Table) -> DataFrame:
+    """``key`` and ``value`` of the row itself, :data:`DELETE`, and :data:`REASON`, also for a record that is no change of a row.
+
+    Args:
+        rows: typed ``key`` and ``value``, and :data:`REASON`.
+
+    Raises:
+        IngestError: the values of ``cdc`` are not Debezium's.
+    """
+    no_change: list[Column] = []
+    row, is_delete = F.col("value"), F.col("value").isNull()
+    if table.mode == "cdc":
+        value = rows.schema["value"].dataType
+        row, operation = _field("value", value, "after"), _field("value", value, "op")
+        is_delete = is_delete | operation.eqNullSafe("d")
+        is_row = operation.isin(*_WITH_ROW).eqNullSafe(True) & row.isNotNull()
+        text = F.concat(F.lit("no change of a row: its op is "), F.coalesce(operation, F.lit("missing")))
+        no_change = [F.when(~is_delete & ~is_row, text)]
+    key = _key(rows.schema["key"].dataType)
+    has_none = F.to_json(F.struct(key.alias("key"))).isin("{}", '{"key":{}}')
+    no_key = F.when(has_none, F.lit("the record has no key, which names its row"))
+    return (
+        rows.withColumn(DELETE, is_delete)
+        .withColumn(REASON, F.coalesce(F.col(REASON), no_key, *no_change))
+        .withColumn("key", key)
+        .withColumn("value", row)
+    )
+
+
+def _key(data_type: DataType) -> Column:
+    """The row's key, without Debezium's envelope."""
+    if isinstance(data_type, StructType) and _PAYLOAD in data_type.names:
+        payload = data_type[_PAYLOAD].dataType
+        if isinstance(payload, StructType):
+            fields = [_field("key", data_type, name).alias(name) for name in payload.names]
+            # Not a struct of nulls: a record without a key has none.
+            return F.when(F.coalesce(*(each.isNotNull() for each in fields)), F.struct(*fields))
+    return F.col("key")
+
+
+def _field(column: str, data_type: DataType, name: str) -> Column:
+    """A field of Debezium's, with its envelope or without."""
+    places = [("", data_type)]
+    if isinstance(data_type, StructType) and _PAYLOAD in data_type.names:
+        places.insert(0, (f".{_PAYLOAD}", data_type[_PAYLOAD].dataType))
+    found = [
+        F.col(f"{column}{path}.{quoted(name)}")
+        for path, each in places
+        if isinstance(each, StructType) and name in each.names
+    ]
+    if not found:
+        raise IngestError(
+            f"mode cdc reads Debezium's envelopes, and the {column} has no field {name}: it is {data_type.simpleString()[:200]}. "
+            "Use mode upsert or append for this topic."
+        )
+    return F.coalesce(*found)
+
+
+def newest(changed: DataFrame) -> DataFrame:
+    """Of each key the change with the highest offset. The task fails for a key that has changes in two partitions."""
+    moved: Any = F.raise_error(
+        F.concat(
+            F.lit(f"[{IngestError.code}] the changes of row "),
+            F.to_json(F.struct("key")),
+            F.lit(" are in two partitions of the topic, so that none is known to be newer: its number of partitions or its keys' "
+                  "bytes have changed. Write a new topic, and land that into a new table."),
+        )
+    )  # fmt: skip
+    by_key = changed.groupBy("key").agg(
+        F.max_by(F.struct(*changed.columns), "offset").alias("row"),
+        (F.min("partition") == F.max("partition")).alias("is_one"),
+    )
+    delete = F.when(F.col("is_one"), F.col(f"row.{DELETE}")).otherwise(moved.cast("boolean"))
+    return by_key.select("row.*", delete.alias("checked")).withColumn(DELETE, F.col("checked")).drop("checked")
+
+
+def key_columns(data_type: DataType, column: str) -> list[str]:
+    """The expressions of a key's column that name a row."""
+    if isinstance(data_type, StructType):
+        return [f"{quoted(column)}.{quoted(name)}" for name in data_type.names]
+    return [quoted(column)]

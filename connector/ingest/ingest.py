@@ -1,0 +1,223 @@
+"""An ingest as a Spark query: what is checked before it starts, and how its micro-batches get to the tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pykafka_wire.checkpoints.files import CheckpointFiles, StoredFiles
+from pykafka_wire.checkpoints.positions import position_at, ranges_of
+from pykafka_wire.checkpoints.query_log import QueryLog
+from pykafka_wire.checkpoints.reference import CheckpointReference
+from pykafka_wire.checkpoints.spark_files import SparkFiles
+from pykafka_wire.errors import ConnectorError, OffsetsError, OptionError
+from pykafka_wire.ingest.landing import Landing, TableStatus
+from pykafka_wire.ingest.settings import IngestError, Settings, Table
+from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.topic_partitions import OffsetRange, topic_id_text
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTable:
+    """What an ingest would do with one topic.
+
+    Attributes:
+        columns: the value's columns, as DDL, or where they will come from.
+        mistake: why it cannot be landed, None if it can.
+    """
+
+    topic: str
+    table: str
+    mode: str
+    format: str
+    schema_id: int | None
+    columns: str
+    mistake: str | None
+
+
+class Ingest:
+    """Lands topics in tables; see :class:`~pykafka_wire.ingest.settings.Settings` for the arguments.
+
+    ::
+
+        Ingest(checkpoint="…", kafka={"bootstrap.servers": "…"}, topics=r"shop\\..*", into="/lake/shop", registry="…",
+               tables=[Table(topic="shop.orders", mode="upsert")]).start(spark)
+    """
+
+    def __init__(self, settings: Settings | None = None, *, tables: Sequence[Table] = (), **given: Any) -> None:
+        """
+        Raises:
+            IngestError: a setting is wrong; the error lists all mistakes.
+        """
+        self.settings = settings if settings is not None else Settings(tables=tuple(tables), **given)
+        self.settings.check()
+        self._landing: Landing | None = None
+
+    @property
+    def statuses(self) -> Mapping[str, TableStatus]:
+        """Each table's state, by topic, of the run that :meth:`start` began in this process."""
+        return {} if self._landing is None else dict(self._landing.statuses)
+
+    def plan(self) -> list[PlannedTable]:
+        """What would be done with each topic that exists now. Needs brokers and the registry, and no Spark session."""
+        reader = TopicReader(self.settings)
+        names: dict[str, str] = {}
+        planned = []
+        for topic in self.topics():
+            table, name = self.settings.table_for(topic), self.settings.name_of(topic)
+            other = names.setdefault(name.lower(), topic)
+            found, columns, mistake = None, "", None
+            if other != topic:
+                mistake = f"table {name} is topic {other}'s, too: give one of them a name in [[table]]"
+            else:
+                try:
+                    found = reader.value_schema(topic, table)
+                    columns = reader.columns_text(topic, table, found)
+                except ConnectorError as error:
+                    mistake = error.message
+            planned.append(
+                PlannedTable(
+                    topic=topic, table=name, mode=table.mode, format=found.format if found else table.format,
+                    schema_id=found.schema_id if found else None, columns=columns, mistake=mistake,
+                )
+            )  # fmt: skip
+        return planned
+
+    def topics(self) -> list[str]:
+        """The topics that exist now and are to be landed."""
+        options = {name.removeprefix("kafka."): value for name, value in self.settings.kafka.items()}
+        with Cluster(ClientSettings.from_options(options)) as cluster:
+            every = cluster.topics(None)
+        return sorted(topic for topic, each in every.items() if not each.is_internal and self.settings.lands(topic))
+
+    def start(self, spark: SparkSession, *, once: bool = False, every: str = "10 seconds") -> StreamingQuery:
+        """Start the query, after everything is checked that can be.
+
+        Args:
+            once: end when all is landed that is there now.
+            every: the time between two micro-batches, as Spark's trigger.
+
+        Raises:
+            IngestError: a topic has no schema, two have one table, a table is another program's, or the checkpoint is another
+                query's.
+        """
+        mistakes = [f"topic {each.topic}: {each.mistake}" for each in self.plan() if each.mistake is not None]
+        log = self._open_log(spark)
+        if log is not None:
+            mistakes += self._checkpoint_mistakes(log)
+        else:
+            mistakes += self._taken_tables(spark)
+        if mistakes:
+            raise IngestError("\n".join(["this ingest cannot start", *(f"  {each}" for each in mistakes)]))
+        if log is not None and log.committed:
+            # Tables that were stopped, or that were repaired by hand, continue where they are.
+            last = log.committed[-1]
+            self._land(spark, log, last, is_again=False)
+        planned_before = log.planned[-1] if log is not None and log.planned else -1
+
+        def land(batch: DataFrame, micro_batch: int) -> None:
+            session = batch.sparkSession
+            found = self._open_log(session)
+            assert found is not None, "Spark has planned the micro-batch"
+            self._land(session, found, micro_batch, is_again=micro_batch <= planned_before)
+
+        trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
+        return (
+            spark.readStream.format("pykafka-wire")
+            .options(**self._stream_options())
+            .load()
+            .writeStream.foreachBatch(land)
+            .option("checkpointLocation", self.settings.checkpoint)
+            .queryName("pykafka-wire ingest")
+            .trigger(**trigger)
+            .start()
+        )
+
+    def _stream_options(self) -> dict[str, str]:
+        settings = self.settings
+        return {
+            **settings.kafka_options,
+            "subscribePattern": f"^(?:{settings.topics})$",
+            "startingOffsets": settings.starting_offsets,
+            "maxOffsetsPerTrigger": str(settings.max_rows),
+            "columns": "offset",
+            # Lost records stop the one table that misses them, when it is written.
+            "failOnDataLoss": "false",
+        }
+
+    def _land(self, session: SparkSession, log: QueryLog, micro_batch: int, *, is_again: bool) -> None:
+        if self._landing is None:
+            query = log.query_id()
+            if query is None:
+                raise IngestError(f"the checkpoint {log.shown} has no file metadata with the query's id: is it whole?")
+            self._landing = Landing(self.settings, query)
+        reference = CheckpointReference(path=self.settings.checkpoint, batch_id=micro_batch)
+        ranges = ranges_of(log, reference, lambda tp: self.settings.lands(tp.topic))
+        self._landing.land(session, _by_topic(ranges), micro_batch, is_again=is_again)
+
+    def _open_log(self, session: SparkSession) -> QueryLog | None:
+        """The checkpoint's log; None before the first start."""
+        try:
+            files: CheckpointFiles = StoredFiles(self.settings.checkpoint, "checkpoint")
+        except OptionError:  # a file system that pyarrow does not know
+            files = SparkFiles(session, self.settings.checkpoint)
+        try:
+            return QueryLog(files)
+        except OffsetsError:
+            if files.logged("offsets") or files.logged("commits"):
+                raise
+            return None
+
+    def _checkpoint_mistakes(self, log: QueryLog) -> list[str]:
+        if not log.planned:
+            return []
+        last = log.planned[-1]
+        try:
+            topics = position_at(
+                log, CheckpointReference(path=self.settings.checkpoint, batch_id=last), lambda _: True
+            ).topics
+        except OffsetsError as error:
+            return [error.message]
+        if topics and not any(map(self.settings.lands, topics)):
+            return [
+                f"the checkpoint {log.shown} is of other topics ({', '.join(sorted(topics)[:10])}): name a new folder, or "
+                "correct topics"
+            ]
+        return []
+
+    def _taken_tables(self, spark: SparkSession) -> list[str]:
+        """Tables that exist, though this ingest has never run."""
+        from pykafka_wire.ingest.tables import LandedTable
+
+        names = [self.settings.rejects, *(self.settings.name_of(topic) for topic in self.topics())]
+        return [
+            f"the table {table.identifier} exists, and this checkpoint is new: use the checkpoint of the ingest that made it, "
+            "another place for the tables, or drop it"
+            for name in dict.fromkeys(names)
+            if (table := LandedTable(spark, self.settings, name)).exists
+        ]
+
+
+def _by_topic(ranges: Iterable[OffsetRange]) -> list[TopicRange]:
+    by_topic: dict[str, list[OffsetRange]] = {}
+    for each in ranges:
+        by_topic.setdefault(each.topic, []).append(each)
+    return [
+        TopicRange(
+            topic=topic,
+            topic_id=topic_id_text(each[0].topic_id) if each[0].topic_id.int else "",
+            start={r.partition: r.start_offset for r in each},
+            end={r.partition: r.end_offset for r in each},
+        )
+        for topic, each in by_topic.items()
+        if any(r.n_offsets for r in each)
+    ]

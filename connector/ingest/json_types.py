@@ -1,0 +1,76 @@
+"""The type of JSON values that nobody has declared: found in the values themselves, and only widened.
+
+Spark's ``schema_of_variant_agg`` finds it. Owns what of it a table can store, and how it grows with what the table has already.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+from pykafka_wire.ingest.tables import quoted, type_ddl
+
+
+def inferred_type(found: str | None) -> DataType | None:
+    """The type that ``schema_of_variant_agg`` has found; None where the values have none, as nulls and empty objects."""
+    if found is None:
+        return None
+    # Names with other characters are in backticks, so that no name can hold this.
+    return _storable(DataType.fromDDL(re.sub(r"(`[^`]*`)|OBJECT<", lambda part: part[1] or "STRUCT<", found)))
+
+
+def _storable(found: DataType) -> DataType | None:
+    """A type that a table can have: exact whole numbers, doubles, and text for values of several kinds."""
+    if isinstance(found, StructType):
+        fields = [(each.name, _storable(each.dataType)) for each in found]
+        kept = [StructField(name, inner) for name, inner in fields if inner is not None]
+        return StructType(kept) if kept else None
+    if isinstance(found, ArrayType):
+        inner = _storable(found.elementType)
+        return None if inner is None else ArrayType(inner)
+    if isinstance(found, DecimalType):
+        return DecimalType(38, 0) if found.scale == 0 else DoubleType()
+    if isinstance(found, VariantType):
+        return StringType()
+    return None if isinstance(found, NullType) else found
+
+
+def widened(held: DataType | None, found: DataType | None) -> DataType | None:
+    """The type of a table that has ``held`` after values of ``found``: with new fields, and whole numbers as large as they are.
+
+    Where the two contradict each other the table's type stays, and values that do not fit it go to the rejects.
+    """
+    if held is None or found is None:
+        return found if held is None else held
+    if isinstance(held, StructType) and isinstance(found, StructType):
+        new = {each.name.lower(): each for each in found}
+        fields = []
+        for each in held:
+            other = new.pop(each.name.lower(), None)
+            inner = each.dataType if other is None else widened(each.dataType, other.dataType)
+            fields.append(StructField(each.name, inner or each.dataType))
+        return StructType([*fields, *new.values()])
+    if isinstance(held, ArrayType) and isinstance(found, ArrayType):
+        return ArrayType(widened(held.elementType, found.elementType) or held.elementType)
+    if isinstance(held, LongType) and isinstance(found, DecimalType):
+        return found
+    return held
+
+
+def column_ddl(found: DataType) -> str:
+    """A type as the options ``valueSchema`` and ``keySchema`` take it: the columns of a struct, or a type."""
+    if isinstance(found, StructType):
+        return ", ".join(f"{quoted(each.name)} {type_ddl(each.dataType)}" for each in found)
+    return type_ddl(found)

@@ -1,0 +1,353 @@
+"""One micro-batch into its tables.
+
+The stream only plans: its checkpoint says up to which offsets each topic is read. What a table gets starts where the table itself
+ends, by the metadata of its newest commit. So a table that was written before a crash is skipped, one that was not is written,
+and one that was stopped continues where it stopped. Rejects are written after the commit whose range they belong to, by the same
+schema;
+when Spark runs a micro-batch again, they are written again, and Delta skips them if they are there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+
+from pykafka_wire.ingest.changes import DELETE, REASON, changes, key_columns, newest
+from pykafka_wire.ingest.json_types import column_ddl
+from pykafka_wire.ingest.settings import IngestError, Settings, Table
+from pykafka_wire.ingest.tables import Landed, LandedTable, check_owner
+from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, ValueSchema
+
+_log = logging.getLogger(__name__)
+
+_REJECTS_COLUMNS: Final = (
+    "table STRING, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING, micro_batch BIGINT"
+)
+#: What a new session does not take from the one that it is made of.
+_SESSION_SETTINGS: Final = ("spark.sql.", "spark.databricks.")
+#: Errors that another attempt does not mend: they stop the one table. Ours by their codes, Delta's and Spark's by their conditions.
+_STOPPING: Final = (
+    "[PYKAFKA_WIRE_INGEST]",
+    "[PYKAFKA_WIRE_DATA_LOSS]",
+    "[PYKAFKA_WIRE_SCHEMA]",
+    "[PYKAFKA_WIRE_OPTION]",
+    "[PYKAFKA_WIRE_OFFSETS]",
+    "[PYKAFKA_WIRE_UNKNOWN_TOPIC]",
+    "[DELTA_FAILED_TO_MERGE_FIELDS]",
+    "[DELTA_MERGE_INCOMPATIBLE",
+    "[DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT]",
+    "[DELTA_UNSUPPORTED_TYPE",
+    "[DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME",
+    "[CANNOT_MERGE_INCOMPATIBLE_DATA_TYPE]",
+    "[INCOMPATIBLE_DATA_FOR_TABLE",
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class TableStatus:
+    """What is known of one table while the ingest runs.
+
+    Attributes:
+        position: next offset to land, by partition; None until the table was looked at.
+        schema_id: the registry's id of the newest schema that was used.
+        error: why the table is stopped, None while it is not.
+        landed_at: when rows were last landed, by the clock of :func:`time.monotonic`.
+    """
+
+    topic: str
+    name: str
+    position: dict[int, int] | None = None
+    topic_id: str = ""
+    micro_batch: int = -1
+    rows: int = 0
+    rejects: int = 0
+    commits: int = 0
+    schema_id: int | None = None
+    error: str | None = None
+    landed_at: float | None = None
+    seconds: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """A table's part of a micro-batch; ``is_again``: Spark may have run it before."""
+
+    status: TableStatus
+    part: TopicRange
+    micro_batch: int
+    is_again: bool
+
+
+class Landing:
+    """Lands micro-batches; one for each run of a query, in the process of its driver."""
+
+    def __init__(self, settings: Settings, query: str) -> None:
+        """``query`` is Spark's id of the query, in its checkpoint."""
+        self._settings = settings
+        self._query = query
+        self._reader = TopicReader(settings)
+        self._threads = ThreadPoolExecutor(settings.parallel, thread_name_prefix="pykafka-wire-ingest")
+        self._local = threading.local()
+        self.statuses: dict[str, TableStatus] = {}
+        self._names: dict[str, str] = {settings.rejects.lower(): ""}
+        self._has_rejects = False
+
+    def land(self, session: SparkSession, parts: Iterable[TopicRange], micro_batch: int, *, is_again: bool) -> None:
+        """Bring every table up to the ends of ``parts``, whose starts count for tables that are new.
+
+        Raises:
+            IngestError: an error that another attempt may mend has failed some tables; the others are done.
+        """
+        self._make_rejects(session)
+        wanted = [
+            _Work(status=self._status(part.topic), part=part, micro_batch=micro_batch, is_again=is_again)
+            for part in parts
+        ]
+        futures = {
+            work.status.topic: self._threads.submit(self._land_one, session, work)
+            for work in wanted
+            if work.status.error is None and (is_again or work.status.position is None or _is_behind(work))
+        }
+        failed = {topic: error for topic, each in futures.items() if (error := each.exception()) is not None}
+        if failed:
+            topic, error = next(iter(failed.items()))
+            raise IngestError(
+                f"micro-batch {micro_batch} could not be landed from {', '.join(sorted(failed))}; the other tables have it, and "
+                f"Spark repeats it when the query starts again. Topic {topic}: {error}"
+            ) from error
+
+    def _make_rejects(self, session: SparkSession) -> None:
+        if not self._has_rejects:
+            table = LandedTable(session, self._settings, self._settings.rejects)
+            if table.exists:
+                check_owner(table, self._query, topic=None)
+            else:
+                table.create(_REJECTS_COLUMNS, Table(topic=".*"), self._query, None)
+            self._has_rejects = True
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _status(self, topic: str) -> TableStatus:
+        if topic not in self.statuses:
+            name = self._settings.name_of(topic)
+            status = self.statuses[topic] = TableStatus(topic=topic, name=name)
+            other = self._names.setdefault(name.lower(), topic)
+            if other != topic:
+                status.error = f"table {name} holds topic {other}: give topic {topic} a name of its own in [[table]]"
+        return self.statuses[topic]
+
+    def _session(self, session: SparkSession) -> SparkSession:
+        """A session of the thread's own: the settings by which a commit gets its metadata belong to a session."""
+        found: SparkSession | None = getattr(self._local, "session", None)
+        if found is None:
+            found = self._local.session = session.newSession()
+            for name, value in session.conf.getAll.items():
+                is_new = found.conf.get(name, None) != value
+                if is_new and name.startswith(_SESSION_SETTINGS) and found.conf.isModifiable(name):
+                    found.conf.set(name, value)
+        return found
+
+    def _land_one(self, session: SparkSession, work: _Work) -> None:
+        status, started = work.status, time.monotonic()
+        try:
+            TableWriter(self._session(session), self._settings, self._reader, self._query, status).land(
+                work.part, work.micro_batch, is_again=work.is_again
+            )
+        except Exception as error:
+            text = _shown(error)
+            if not any(code in text for code in _STOPPING):
+                raise
+            status.error = text
+            _log.error("Table %s is stopped, the others go on. %s", status.name, text)
+        finally:
+            status.seconds += time.monotonic() - started
+
+
+def _is_behind(work: _Work) -> bool:
+    position = work.status.position or {}
+    return any(end > position.get(partition, work.part.start[partition]) for partition, end in work.part.end.items())
+
+
+def _shown(error: BaseException) -> str:
+    """The sentence of an error: Spark appends its own tracebacks and plans."""
+    text = str(error)
+    for code in _STOPPING:
+        if code in text:
+            return text[text.rindex(code) :].split("\n")[0][:2000]
+    return text.split("\n")[0][:2000]
+
+
+class TableWriter:
+    """Writes one topic's range into its table, and its rejects."""
+
+    def __init__(
+        self, session: SparkSession, settings: Settings, reader: TopicReader, query: str, status: TableStatus
+    ) -> None:
+        self._session = session
+        self._settings = settings
+        self._reader = reader
+        self._query = query
+        self._status = status
+        self._table = settings.table_for(status.topic)
+        self._target = LandedTable(session, settings, status.name)
+
+    def land(self, part: TopicRange, micro_batch: int, *, is_again: bool) -> None:
+        """Bring the table up to the range's end, from where it is, or from the range's start if it is new."""
+        status = self._status
+        if status.position is None:
+            landed = self._open(part)
+            status.position, status.topic_id, status.micro_batch = dict(landed.end), landed.topic_id, landed.micro_batch
+            if is_again and landed.micro_batch == micro_batch:
+                self._complete_rejects(landed)
+        if status.topic_id and part.topic_id and status.topic_id != part.topic_id:
+            raise IngestError(
+                f"topic {part.topic} was deleted and created again, and table {status.name} holds the old one's records, at "
+                "offsets that the new one uses again: give the topic another table by name in [[table]], or drop the table."
+            )
+        start = {partition: status.position.get(partition, part.start[partition]) for partition in part.end}
+        if status.micro_batch < micro_batch and any(start[partition] > end for partition, end in part.end.items()):
+            raise IngestError(
+                f"the log of topic {part.topic} ends before offsets that table {status.name} holds: it was truncated, and its new "
+                "records have offsets that the table has already. Compare them by pykafka-wire ingest --verify."
+            )
+        rest = replace(part, start=start, end={p: max(end, start[p]) for p, end in part.end.items()})
+        if rest.n_offsets:
+            self._write(rest, micro_batch)
+            status.position = {**status.position, **rest.end}
+            status.micro_batch = micro_batch
+            status.landed_at = time.monotonic()
+
+    def _open(self, part: TopicRange) -> Landed:
+        """What the table holds; a table that is new begins at the range's start."""
+        if not self._target.exists:
+            begins_at = Landed(
+                query=self._query,
+                micro_batch=-1,
+                topic=part.topic,
+                topic_id=part.topic_id,
+                start=part.start,
+                end=part.start,
+            )
+            self._target.create(self._first_columns(part), self._table, self._query, begins_at)
+            return begins_at
+        check_owner(self._target, self._query, part.topic)
+        landed = self._target.landed()
+        if landed is None:
+            raise IngestError(
+                f"no commit of table {self._target.identifier} says which offsets it holds: drop it, or give the topic "
+                "another table."
+            )
+        return landed
+
+    def _first_columns(self, part: TopicRange) -> str:
+        """The columns of a new table; those that are known in any case where the values' type is not, so that the table remembers
+        where its topic begins.
+        """
+        try:
+            schema = self._reader.value_schema(part.topic, self._table)
+            rows = self._reader.read(self._session, part, self._table, schema, None)
+            if self._table.mode != "append":
+                rows = changes(rows, self._table)
+            return column_ddl(self._reader.table_rows(rows).schema)
+        except Exception as error:
+            if not any(code in str(error) for code in _STOPPING):
+                raise
+            return self._reader.empty_table()
+
+    def _write(self, part: TopicRange, micro_batch: int) -> None:
+        schema = self._reader.value_schema(part.topic, self._table)
+        landed = Landed(
+            query=self._query, micro_batch=micro_batch, topic=part.topic, topic_id=part.topic_id,
+            start=part.start, end=part.end, schema_id=schema.schema_id,
+        )  # fmt: skip
+        try:
+            n_rows, n_rejects = self._write_rows(part, schema, landed)
+        except Exception as error:
+            if self._table.on_conflict != "divert" or "DELTA_" not in str(error) or schema.schema_id is None:
+                raise
+            schema = self._older_schema(error)
+            landed = replace(landed, schema_id=schema.schema_id)
+            n_rows, n_rejects = self._write_rows(part, schema, landed)
+        if n_rejects:
+            self._write_rejects(part, schema, micro_batch)
+        status = self._status
+        status.schema_id = schema.schema_id
+        status.rows += n_rows
+        status.rejects += n_rejects
+        status.commits += 1
+        if self._table.optimize_every and status.commits % self._table.optimize_every == 0:
+            self._target.optimize()
+
+    def _older_schema(self, error: Exception) -> ValueSchema:
+        """The schema that the table was last written with; values that it cannot read go to the rejects."""
+        last = self._target.landed()
+        if last is None or last.schema_id is None:
+            raise error
+        _log.warning(
+            "Table %s cannot take the newest schema and goes on with %d: %s",
+            self._status.name,
+            last.schema_id,
+            _shown(error),
+        )
+        return self._reader.value_schema(self._status.topic, self._table, last.schema_id)
+
+    def _read(self, part: TopicRange, schema: ValueSchema) -> DataFrame:
+        rows = self._reader.read(self._session, part, self._table, schema, self._target.schema)
+        return rows if self._table.mode == "append" else changes(rows, self._table)
+
+    def _write_rows(self, part: TopicRange, schema: ValueSchema, landed: Landed) -> tuple[int, int]:
+        """How many records were written, and how many could not be read."""
+        seen = Observation()
+        rows = self._read(part, schema).observe(seen, F.count(F.lit(1)).alias("n"), F.count(REASON).alias("n_rejects"))
+        good = rows.where(F.col(REASON).isNull())
+        if self._table.mode == "append":
+            self._target.append(self._reader.table_rows(good), landed)
+        else:
+            latest = newest(good)
+            of_table = self._reader.table_rows(latest, DELETE).persist()
+            try:
+                of_table.count()  # once from Kafka: MERGE reads its source twice
+                prefix = self._settings.prefix
+                key = prefix + "key"
+                self._target.merge(of_table, key_columns(of_table.schema[key].dataType, key), prefix + "offset", landed)
+            finally:
+                of_table.unpersist()
+        counted: dict[str, Any] = seen.get
+        return int(counted["n"]) - int(counted["n_rejects"]), int(counted["n_rejects"])
+
+    def _complete_rejects(self, landed: Landed) -> None:
+        """Write the rejects of the table's newest commit, unless they are there."""
+        part = TopicRange(topic=landed.topic, topic_id=landed.topic_id, start=landed.start, end=landed.end)
+        schema = self._reader.value_schema(landed.topic, self._table, landed.schema_id)
+        self._write_rejects(part, schema, landed.micro_batch)
+
+    def _write_rejects(self, part: TopicRange, schema: ValueSchema, micro_batch: int) -> None:
+        """Records that could not be read, as bytes with the reason, in one commit for this table and micro-batch."""
+        bad = self._read(part, schema).where(F.col(REASON).isNotNull()).select("partition", "offset", REASON)
+        raw = self._reader.raw(self._session, part)
+        rejected = raw.join(F.broadcast(bad), ["partition", "offset"]).select(
+            F.lit(self._status.name).alias("table"),
+            *("topic", "partition", "offset", "timestamp", "key", "value", "headers"),
+            F.col(REASON).alias("reason"),
+            F.lit(micro_batch).cast("bigint").alias("micro_batch"),
+        )
+        landed = Landed(
+            query=self._query,
+            micro_batch=micro_batch,
+            topic=part.topic,
+            topic_id=part.topic_id,
+            start=part.start,
+            end=part.end,
+        )
+        rejects = LandedTable(self._session, self._settings, self._settings.rejects)
+        rejects.append(rejected, landed, application=f":{self._status.name}")

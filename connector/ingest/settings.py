@@ -1,0 +1,385 @@
+"""What an ingest does, as its user writes it: in Python, or in one TOML file.
+
+Owns the names, the defaults and the checks that need neither brokers nor Spark: :func:`read_settings` finds all mistakes of a file
+at once, each with its line. A secret is given by reference (``env:NAME``, ``file:/path``, ``provider:module:function``) and stays
+one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pykafka_wire.errors import ConnectorError
+
+Mode = Literal["append", "upsert", "cdc"]
+MODES: Final = ("append", "upsert", "cdc")
+FORMATS: Final = ("registry", "avro", "protobuf", "json", "string", "binary")
+#: Formats of a key; None means the registry's subject of the key, and ``binary`` where it has none.
+KEY_FORMATS: Final = ("avro", "protobuf", "json", "string", "binary")
+CONFLICTS: Final = ("stop", "divert")
+_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
+_DURATION: Final = re.compile(r"[0-9]+\s*(ms|s|m|min|h|d)")
+
+
+class IngestError(ConnectorError):
+    """An ingest that cannot start, or a table that cannot go on; the text says what to do."""
+
+    code = "PYKAFKA_WIRE_INGEST"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """How the topics of a pattern become tables.
+
+    Attributes:
+        topic: a topic's name, or a regular expression that matches the whole name.
+        name: the table's name; None makes it of the topic's name. Only for a pattern that one topic matches.
+        mode: ``append``; ``upsert`` by key, where a record without a value deletes; ``cdc`` for Debezium's envelopes.
+        format: of the value: ``registry`` takes the format of the subject's newest schema.
+        schema: for ``json`` the columns as Spark DDL, None infers them; for ``avro`` and ``protobuf`` without a registry its text.
+        key_format, key_schema: the same for the key; None is the registry's subject of the key, else ``binary``.
+        on_conflict: what a schema that the table cannot take does: ``stop`` this table, or ``divert`` the values to the rejects.
+        min_rows: the topic waits until it has so many new records …
+        max_delay: … or until its oldest one has waited so long: a number with ms, s, m, h or d.
+        partition_by, cluster_by: columns of a table that is created.
+        optimize_every: run ``OPTIMIZE`` after so many micro-batches with rows; 0 never.
+        properties: table properties of Delta, such as ``delta.targetFileSize``, of a table that is created.
+        options: further options of the source, such as ``valueMessage`` or ``failOnDataLoss``.
+    """
+
+    topic: str
+    name: str | None = None
+    mode: Mode = "append"
+    format: str = "registry"
+    schema: str | None = None
+    key_format: str | None = None
+    key_schema: str | None = None
+    on_conflict: str = "stop"
+    min_rows: int = 0
+    max_delay: str = "1m"
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    optimize_every: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def matches(self, topic: str) -> bool:
+        return re.fullmatch(self.topic, topic) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All of an ingest.
+
+    Attributes:
+        checkpoint: the folder of Spark's checkpoint; every ingest has its own.
+        kafka: client settings under Kafka's names, ``bootstrap.servers`` among them.
+        topics: a regular expression that matches the whole name of each topic to land.
+        into: the folder of the tables (a path or URI), or ``schema`` or ``catalog.schema``.
+        registry: the schema registry's URL; ``registry_options`` are its further options, under Confluent's names.
+        prefix: before the names of Kafka's columns in each table.
+        headers: whether tables have the record's headers.
+        rejects: name of the table of values that could not be read.
+        starting_offsets: ``earliest`` or ``latest``, of the first start; topics that appear later are read from their beginning.
+        max_rows: the most records of a micro-batch, over all topics.
+        parallel: how many tables are written side by side.
+        defaults: what tables have that :attr:`tables` does not name.
+        tables: settings of single topics; the first one that matches counts.
+    """
+
+    checkpoint: str
+    kafka: Mapping[str, str]
+    topics: str
+    into: str
+    registry: str | None = None
+    registry_options: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = "_kafka_"
+    headers: bool = False
+    rejects: str = "_rejects"
+    starting_offsets: str = "earliest"
+    max_rows: int = 10_000_000
+    parallel: int = 4
+    defaults: Table = field(default_factory=lambda: Table(topic=".*"))
+    tables: tuple[Table, ...] = ()
+
+    def lands(self, topic: str) -> bool:
+        """Whether a topic is one of those to land."""
+        return re.fullmatch(self.topics, topic) is not None
+
+    def table_for(self, topic: str) -> Table:
+        """The settings of a topic's table."""
+        return next(
+            (each for each in self.tables if each.matches(topic)), replace(self.defaults, topic=re.escape(topic))
+        )
+
+    def name_of(self, topic: str) -> str:
+        """The name of a topic's table, without its schema or folder."""
+        return self.table_for(topic).name or re.sub(r"[^A-Za-z0-9_]", "_", topic)
+
+    def identifier(self, name: str) -> str:
+        """A table by its name, as SQL takes it."""
+        if self.is_folder:
+            return f"delta.`{self.into.rstrip('/')}/{name}`"
+        return ".".join(f"`{part}`" for part in (*self.into.split("."), name))
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the tables are folders, and not tables of a catalog."""
+        return "/" in self.into or ":" in self.into
+
+    @property
+    def kafka_options(self) -> dict[str, str]:
+        """What every read of the source needs: the brokers, and the registry."""
+        return {f"kafka.{name.removeprefix('kafka.')}": value for name, value in self.kafka.items()}
+
+    @property
+    def source_registry_options(self) -> dict[str, str]:
+        """The registry, as options of the source."""
+        return {"schema.registry.url": self.registry, **self.registry_options} if self.registry else {}
+
+    def check(self) -> None:
+        """Raises IngestError with all mistakes that show without a broker."""
+        mistakes = [text for _, text in _mistakes(self)]
+        if mistakes:
+            raise IngestError(_listed(mistakes, "the settings"))
+
+
+def _mistakes(settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
+    """What is wrong with settings: where, as names of the file, and the text."""
+    if not any(name.removeprefix("kafka.") == "bootstrap.servers" for name in settings.kafka):
+        yield ("kafka",), 'kafka has no bootstrap.servers: add "bootstrap.servers" = "host:9092" to [kafka]'
+    for name in ("checkpoint", "into", "topics"):
+        if not str(getattr(settings, name)).strip():
+            yield (name,), f"{name} is empty: {_NEEDED[name]}"
+    yield from _pattern_mistakes(("topics",), settings.topics)
+    if not settings.is_folder and not all(re.fullmatch(r"[^`.\s]+", part) for part in settings.into.split(".")):
+        yield ("into",), f"into is {settings.into!r}: give a folder with a slash in it, or schema, or catalog.schema"
+    if settings.starting_offsets not in ("earliest", "latest"):
+        yield ("starting_offsets",), f"starting_offsets is {settings.starting_offsets!r}: use earliest or latest"
+    for name in ("max_rows", "parallel"):
+        if getattr(settings, name) < 1:
+            yield (name,), f"{name} is {getattr(settings, name)}: it must be at least 1"
+    if not _NAME.fullmatch(settings.rejects):
+        yield ("rejects",), f"rejects is {settings.rejects!r}: use letters, digits and _"
+    yield from _table_mistakes(("defaults",), settings.defaults, settings)
+    named: dict[str, int] = {settings.rejects.lower(): -1}
+    for number, table in enumerate(settings.tables):
+        place = ("table", str(number))
+        yield from _pattern_mistakes((*place, "topic"), table.topic)
+        yield from _table_mistakes(place, table, settings)
+        if table.name is not None:
+            other = named.setdefault(table.name.lower(), number)
+            if other != number:
+                owner = "the table of rejects" if other < 0 else f"topic {settings.tables[other].topic}"
+                yield (*place, "name"), f"name {table.name!r} is that of {owner}, too: two topics cannot share a table"
+
+
+_NEEDED: Final = {
+    "checkpoint": "name a folder for Spark's checkpoint that only this ingest uses",
+    "into": "name the folder of the tables, or schema, or catalog.schema",
+    "topics": r"give a regular expression of topics, such as 'shop\..*'",
+}
+
+
+def _pattern_mistakes(place: tuple[str, ...], pattern: str) -> Iterable[tuple[tuple[str, ...], str]]:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        yield place, f"{pattern!r} is no regular expression ({error}); a dot in a topic's name is \\."
+
+
+def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) -> Iterable[tuple[tuple[str, ...], str]]:
+    for name, value, allowed in (
+        ("mode", table.mode, MODES),
+        ("format", table.format, FORMATS),
+        ("key_format", table.key_format, (None, *KEY_FORMATS)),
+        ("on_conflict", table.on_conflict, CONFLICTS),
+    ):
+        if value not in allowed:
+            yield (*place, name), f"{name} is {value!r}: use {', '.join(each for each in allowed if each)}"
+    if table.name is not None and not _NAME.fullmatch(table.name):
+        yield (*place, "name"), f"name is {table.name!r}: use letters, digits and _"
+    if table.format == "registry" and not settings.registry and place[0] == "table":
+        yield (
+            (*place, "format"),
+            f"topic {table.topic} has no format, and there is no registry: set registry, or format",
+        )
+    if table.format in ("avro", "protobuf") and not settings.registry and table.schema is None:
+        yield (*place, "schema"), f"format is {table.format} without a registry: set registry, or schema"
+    if table.mode == "cdc" and table.format in ("string", "binary"):
+        yield (
+            (*place, "format"),
+            f"mode is cdc and format {table.format}: Debezium's envelopes are avro, json or protobuf",
+        )
+    if table.partition_by and table.cluster_by:
+        yield (*place, "cluster_by"), "partition_by and cluster_by are both set: Delta takes one of them"
+    for name, number in (("min_rows", table.min_rows), ("optimize_every", table.optimize_every)):
+        if number < 0:
+            yield (*place, name), f"{name} is {number}: it must be 0 or more"
+    if not _DURATION.fullmatch(table.max_delay):
+        yield (
+            (*place, "max_delay"),
+            f"max_delay is {table.max_delay!r}: use a number with ms, s, m, h or d, such as 30s",
+        )
+
+
+def read_settings(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
+    """The settings in a TOML file.
+
+    Args:
+        given: what the command line gives; it replaces what the file has at its top level.
+
+    Raises:
+        IngestError: the file cannot be read, or has mistakes: all of them, each with its line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise IngestError(f"the settings {path} cannot be read ({error}): name a TOML file.") from error
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib  # type: ignore[import-not-found]
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise IngestError(f"the settings {path} are not TOML: {error}.") from error
+    mistakes, settings = _from_document({**found, **(given or {})})
+    if settings is not None:
+        mistakes += _mistakes(settings)
+    if mistakes:
+        lines = _lines(text)
+        with_lines = sorted((_line(lines, place), text) for place, text in mistakes)
+        raise IngestError(_listed([f"line {line}: {text}" for line, text in with_lines], str(path)))
+    assert settings is not None
+    return settings
+
+
+def make_settings(given: Mapping[str, Any]) -> Settings:
+    """Settings of what a command line or a program gives. Raises IngestError with all mistakes."""
+    mistakes, settings = _from_document(given)
+    if settings is not None:
+        mistakes += _mistakes(settings)
+    if mistakes or settings is None:
+        raise IngestError(_listed([text for _, text in mistakes], "the settings"))
+    return settings
+
+
+def _listed(mistakes: list[str], where: str) -> str:
+    return f"{where}: {len(mistakes)} mistake{'s' if len(mistakes) > 1 else ''}\n" + "\n".join(
+        f"  {each}" for each in mistakes
+    )
+
+
+_TABLES_OF_FILE: Final = {"defaults": Table, "kafka": dict, "registry_options": dict}
+
+
+def _from_document(found: Mapping[str, Any]) -> tuple[list[tuple[tuple[str, ...], str]], Settings | None]:
+    """Settings from a document; None where a mistake leaves none."""
+    mistakes: list[tuple[tuple[str, ...], str]] = []
+    given = dict(found)
+    arrays = given.pop("table", [])
+    defaults = given.pop("defaults", {})
+    values = _checked_fields((), given, Settings, mistakes, besides=("table", "defaults", "tables"))
+    if not isinstance(arrays, list) or not all(isinstance(each, dict) for each in arrays):
+        mistakes.append((("table",), "tables are written as [[table]], one for each topic"))
+        arrays = []
+    base = {"topic": ".*"} | _checked_fields(("defaults",), defaults, Table, mistakes, besides=("topic", "name"))
+    tables = []
+    for number, each in enumerate(arrays):
+        own = _checked_fields(("table", str(number)), each, Table, mistakes)
+        if "topic" not in own:
+            mistakes.append((("table", str(number)), "a [[table]] has no topic: name it, or give a regular expression"))
+        else:
+            tables.append(base | own)
+    missing = [name for name in ("checkpoint", "kafka", "topics", "into") if name not in found]
+    mistakes += [((), f"{name} is missing" + (f": {_NEEDED[name]}" if name in _NEEDED else "")) for name in missing]
+    if missing or any(text.startswith(_WRONG_TYPE) for _, text in mistakes):
+        return mistakes, None
+    settings = Settings(**values, defaults=Table(**base), tables=tuple(Table(**each) for each in tables))
+    return mistakes, settings
+
+
+_WRONG_TYPE: Final = "wrong type: "
+_TYPES: Final = {"str": str, "str | None": str, "int": int, "bool": bool, "Mode": str, "tuple[str, ...]": list}
+
+
+def _checked_fields(
+    place: tuple[str, ...],
+    given: Mapping[str, Any],
+    of: type,
+    mistakes: list[tuple[tuple[str, ...], str]],
+    besides: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """The known names of a table of the file, with values of their types; mistakes are added."""
+    known = {each.name: str(each.type) for each in fields(of) if each.name not in besides}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            import difflib
+
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+            mistakes.append(((*place, name), f"{name} is unknown: {hint}"))
+            continue
+        wanted: Any = _TYPES.get(known[name], dict)
+        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+            shown = {
+                str: "text",
+                int: "a whole number",
+                bool: "true or false",
+                list: "a list of texts",
+                dict: "a table",
+            }
+            mistakes.append(((*place, name), f"{_WRONG_TYPE}{name} must be {shown[wanted]}"))
+        elif wanted is list:
+            values[name] = tuple(map(str, value))
+        elif wanted is dict:
+            values[name] = {str(key): _text(each) for key, each in _flat(value)}
+        else:
+            values[name] = value
+    return values
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """``bootstrap.servers = "…"`` without quotes is a nested table in TOML: its names are joined again."""
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _lines(text: str) -> dict[tuple[str, ...], int]:
+    """The line of each name in a TOML file, by its place; of an array of tables, with the table's number."""
+    found: dict[tuple[str, ...], int] = {(): 1}
+    place: tuple[str, ...] = ()
+    numbers: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*(\[\[?)\s*([\w.\"-]+)\s*\]", line):
+            name = header[2].strip('"')
+            place = tuple(name.split("."))
+            if header[1] == "[[":
+                numbers[name] = numbers.get(name, -1) + 1
+                place = (name, str(numbers[name]))
+            elif place[0] in numbers:
+                place = (place[0], str(numbers[place[0]]), *place[1:])
+            found.setdefault(place, number)
+        elif key := re.match(r"\s*(\"[^\"]+\"|'[^']+'|[\w-]+)\s*[.=]", line):
+            found.setdefault((*place, key[1].strip("\"'")), number)
+    return found
+
+
+def _line(lines: Mapping[tuple[str, ...], int], place: tuple[str, ...]) -> int:
+    while place not in lines:
+        place = place[:-1]
+    return lines[place]

@@ -1,0 +1,260 @@
+"""A table that topics land in, and the offsets that it holds.
+
+Each commit has the offsets of its rows in its own metadata (Delta's ``userMetadata``), so that rows and
+offsets become visible together. The newest one is the table's position. Delta's transaction ids (``txnAppId``,
+``txnVersion``) also refuse a micro-batch that an older driver, still running, writes again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from pykafka_wire.ingest.settings import IngestError, Settings, Table
+
+#: Properties of every table, beside Delta's own.
+TOPIC_PROPERTY: Final = "pykafka-wire.topic"
+QUERY_PROPERTY: Final = "pykafka-wire.query"
+#: The offsets that a table begins at, as JSON by partition; others begin at 0.
+START_PROPERTY: Final = "pykafka-wire.start"
+#: The key of the commit's metadata.
+_METADATA: Final = "pykafka-wire"
+#: So many commits are looked at first: others' (OPTIMIZE, ALTER) are few between two of ours.
+_RECENT: Final = 20
+_FOLDER: Final = "delta.`"
+_USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_TXN_APP, _TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """What one commit of a table holds: records of one topic, by offsets.
+
+    Attributes:
+        query: Spark's id of the query.
+        micro_batch: of that query; -1 for what a table begins with.
+        start, end: offsets by partition, half-open; partitions without rows of this commit have both alike.
+        schema_id: the registry's id of the schema that values were read with, None without one.
+    """
+
+    query: str
+    micro_batch: int
+    topic: str
+    topic_id: str
+    start: Mapping[int, int] = field(default_factory=dict)
+    end: Mapping[int, int] = field(default_factory=dict)
+    schema_id: int | None = None
+
+    def to_json(self) -> str:
+        found = {name: getattr(self, name) for name in ("query", "micro_batch", "topic", "topic_id", "schema_id")}
+        return json.dumps({_METADATA: {**found, "start": _sorted(self.start), "end": _sorted(self.end)}})
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Landed | None:
+        """None for the commit of another program."""
+        try:
+            found: Any = json.loads(text or "null")[_METADATA]
+        except (ValueError, TypeError, KeyError):
+            return None
+        offsets = {name: {int(p): int(o) for p, o in found[name].items()} for name in ("start", "end")}
+        return cls(**{**found, **offsets})
+
+
+def _sorted(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): offsets[partition] for partition in sorted(offsets)}
+
+
+def start_of(text: str) -> dict[int, int]:
+    """The offsets in :data:`START_PROPERTY`."""
+    return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
+
+
+class LandedTable:
+    """One table of an ingest, in one Spark session, whose settings belong to the calling thread."""
+
+    def __init__(self, session: SparkSession, settings: Settings, name: str) -> None:
+        self._session = session
+        self.identifier = settings.identifier(name)
+
+    @property
+    def exists(self) -> bool:
+        if self.identifier.startswith(_FOLDER):
+            try:
+                self._session.sql(f"DESCRIBE DETAIL {self.identifier}").collect()
+            except Exception as error:  # a folder without a table, or none at all
+                if "DELTA_" in str(error) or "PATH_NOT_FOUND" in str(error) or "TABLE_OR_VIEW_NOT_FOUND" in str(error):
+                    return False
+                raise
+            return True
+        return self._session.catalog.tableExists(self.identifier.replace("`", ""))
+
+    @property
+    def schema(self) -> StructType:
+        return self._session.table(self.identifier).schema
+
+    def properties(self) -> dict[str, str]:
+        return {row.key: row.value for row in self._session.sql(f"SHOW TBLPROPERTIES {self.identifier}").collect()}
+
+    def landed(self) -> Landed | None:
+        """What the newest commit of an ingest holds; None where there is none."""
+        return next(self.history(), None)
+
+    def history(self) -> Iterator[Landed]:
+        """What each commit of an ingest holds, the newest first, as far back as the table's history goes."""
+        recent = self._metadata(_RECENT)
+        yield from filter(None, map(Landed.from_json, recent))
+        if len(recent) == _RECENT:
+            yield from filter(None, map(Landed.from_json, self._metadata(None)[_RECENT:]))
+
+    def _metadata(self, limit: int | None) -> list[str | None]:
+        history = self._session.sql(
+            f"DESCRIBE HISTORY {self.identifier}" + ("" if limit is None else f" LIMIT {limit}")
+        )
+        return [row.userMetadata for row in history.select("userMetadata").collect()]
+
+    def create(self, columns: str, table: Table, query: str, begins_at: Landed | None) -> None:
+        """Make the table, of columns as DDL, with the topic that it holds and the offsets that it begins at."""
+        given = {QUERY_PROPERTY: query, **table.properties}
+        if begins_at is not None:
+            given |= {TOPIC_PROPERTY: begins_at.topic, START_PROPERTY: json.dumps(_sorted(begins_at.start))}
+        given = {"delta.enableTypeWidening": "true", **given}
+        clauses = [
+            "USING delta",
+            _by("PARTITIONED BY", table.partition_by),
+            _by("CLUSTER BY", table.cluster_by),
+            "TBLPROPERTIES (" + ", ".join(f"{_text(name)} = {_text(value)}" for name, value in given.items()) + ")",
+        ]
+        with self._committing(begins_at, with_transaction=False):
+            self._session.sql(f"CREATE TABLE {self.identifier} ({columns}) {' '.join(filter(None, clauses))}")
+
+    def append(self, rows: DataFrame, landed: Landed | None, *, application: str = "") -> None:
+        """Add rows and new columns.
+
+        Args:
+            landed: None for rows that do not move the table's position.
+            application: distinguishes the tables whose rejects go into one table.
+        """
+        options = {"mergeSchema": "true"}
+        if landed is not None:
+            options |= {
+                "userMetadata": landed.to_json(),
+                "txnAppId": landed.query + application,
+                "txnVersion": str(landed.micro_batch),
+            }
+        self._write(rows, options)
+
+    def _write(self, rows: DataFrame, options: Mapping[str, str]) -> None:
+        writer = rows.write.format("delta").mode("append").options(**options)
+        if self.identifier.startswith(_FOLDER):
+            writer.save(self.identifier.removeprefix(_FOLDER).removesuffix("`"))
+        else:
+            writer.saveAsTable(self.identifier)
+
+    def merge(self, changes: DataFrame, keys: Sequence[str], offset: str, landed: Landed | None) -> None:
+        """Apply the newest change of each row, unless the row has a newer one.
+
+        Args:
+            changes: the table's columns, and ``_delete``.
+            keys: expressions of columns that name a row.
+            offset: the column that has a change's offset.
+            landed: as :meth:`append`'s.
+        """
+        self.add_columns(changes.drop("_delete"))
+        changes.createOrReplaceTempView("pykafka_wire_changes")
+        names = [quoted(name) for name in changes.columns if name != "_delete"]
+        same_row = " AND ".join(f"old.{key} <=> new.{key}" for key in keys)
+        newer = f"WHEN MATCHED AND new.{quoted(offset)} > old.{quoted(offset)}"
+        with self._committing(landed, with_transaction=True):
+            self._session.sql(
+                f"""
+                MERGE INTO {self.identifier} AS old USING pykafka_wire_changes AS new ON {same_row}
+                {newer} AND new._delete THEN DELETE
+                {newer} THEN UPDATE SET {", ".join(f"{name} = new.{name}" for name in names)}
+                WHEN NOT MATCHED AND NOT new._delete
+                    THEN INSERT ({", ".join(names)}) VALUES ({", ".join(f"new.{name}" for name in names)})
+                """
+            )
+
+    def add_columns(self, rows: DataFrame) -> None:
+        """Give the table the columns and the wider types that rows bring; nothing is written where it has them."""
+        if not is_within(rows.schema, self.schema):
+            self._write(rows.limit(0), {"mergeSchema": "true"})
+
+    def optimize(self) -> None:
+        """Make few files of many, by Delta's own means."""
+        self._session.sql(f"OPTIMIZE {self.identifier}")
+
+    @contextmanager
+    def _committing(self, landed: Landed | None, *, with_transaction: bool) -> Iterator[None]:
+        """The session's settings for one commit: they belong to the session, and statements take no options."""
+        given = {} if landed is None else {_USER_METADATA: landed.to_json()}
+        if landed is not None and with_transaction:
+            given |= {_TXN_APP: landed.query, _TXN_VERSION: str(landed.micro_batch)}
+        for name, value in given.items():
+            self._session.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name in given:
+                self._session.conf.unset(name)
+
+
+def check_owner(table: LandedTable, query: str, topic: str | None) -> None:
+    """Raises IngestError for a table that another ingest, or another program, writes to."""
+    found = table.properties()
+    owner, owned_topic = found.get(QUERY_PROPERTY), found.get(TOPIC_PROPERTY)
+    if owner is None:
+        raise IngestError(
+            f"the table {table.identifier} exists, and no ingest made it: drop it, or use another name (name in [[table]], or "
+            "rejects)."
+        )
+    if owner != query:
+        raise IngestError(
+            f"the table {table.identifier} belongs to the ingest whose query has the id {owner}, and this checkpoint's query is "
+            f"{query}: use that ingest's checkpoint, or other tables."
+        )
+    if owned_topic not in (None, topic):
+        raise IngestError(
+            f"the table {table.identifier} holds topic {owned_topic}, and {topic} would go there, too: give one of them another "
+            "name in [[table]]."
+        )
+
+
+def is_within(inner: Any, outer: Any) -> bool:
+    """Whether a table of the type ``outer`` can store rows of the type ``inner`` as it is; names are case-insensitive."""
+    if isinstance(inner, StructType) and isinstance(outer, StructType):
+        known = {each.name.lower(): each.dataType for each in outer}
+        return all(each.name.lower() in known and is_within(each.dataType, known[each.name.lower()]) for each in inner)
+    for part in ("elementType", "valueType"):
+        if type(inner) is type(outer) and hasattr(inner, part):
+            return is_within(getattr(inner, part), getattr(outer, part))
+    return bool(inner == outer)
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _by(clause: str, columns: Sequence[str]) -> str:
+    return f"{clause} ({', '.join(map(quoted, columns))})" if columns else ""
+
+
+def type_ddl(data_type: Any) -> str:  # Any: Spark's types
+    """A type as SQL, with the names of its fields quoted."""
+    if isinstance(data_type, StructType):
+        return "STRUCT<" + ", ".join(f"{quoted(each.name)}: {type_ddl(each.dataType)}" for each in data_type) + ">"
+    if data_type.typeName() == "array":
+        return f"ARRAY<{type_ddl(data_type.elementType)}>"
+    if data_type.typeName() == "map":
+        return f"MAP<{type_ddl(data_type.keyType)}, {type_ddl(data_type.valueType)}>"
+    return str(data_type.simpleString())

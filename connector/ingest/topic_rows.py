@@ -1,0 +1,249 @@
+"""The records of one topic between two offsets, as rows of its table.
+
+Owns the formats of a topic's values and keys, the type that values are read with, and the columns of a table: the value's fields
+first, then Kafka's columns under a prefix. What cannot be read has a reason in ``_reason``, and is a row of the rejects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
+from pyspark.sql.types import DataType, StructType
+
+from pykafka_wire.checkpoint_offsets import QueryOffsets, decode_uuid
+from pykafka_wire.checkpoints.positions import Position
+from pykafka_wire.errors import PoisonError
+from pykafka_wire.ingest.changes import REASON, envelope_ddl
+from pykafka_wire.ingest.json_types import column_ddl, inferred_type, widened
+from pykafka_wire.ingest.settings import IngestError, Settings, Table
+from pykafka_wire.ingest.tables import quoted
+from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.settings import registry_of
+from pykafka_wire.values.registry.subjects import subject_of
+from pykafka_wire.wire.topic_partitions import TopicPartition
+
+#: Kafka's columns of every table, in this order.
+KAFKA_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
+_KINDS: Final = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRange:
+    """Offsets of a topic, by partition: what one micro-batch, or several, bring to its table.
+
+    Attributes:
+        topic_id: as text, empty where brokers have none.
+    """
+
+    topic: str
+    topic_id: str
+    start: Mapping[int, int]
+    end: Mapping[int, int]
+
+    @property
+    def n_offsets(self) -> int:
+        return sum(self.end[partition] - self.start[partition] for partition in self.end)
+
+    def options(self, checkpoint: str) -> dict[str, str]:
+        """As options of a batch read, which detects topics that were deleted or created again."""
+        return {
+            "subscribe": self.topic,
+            "startingOffsets": f"checkpoint:{self._position(self.start, checkpoint)}",
+            "endingOffsets": f"checkpoint:{self._position(self.end, checkpoint)}",
+        }
+
+    def _position(self, offsets: Mapping[int, int], checkpoint: str) -> str:
+        ids = {self.topic: decode_uuid(self.topic_id)} if self.topic_id else {}
+        by_partition = {TopicPartition(self.topic, partition): offset for partition, offset in offsets.items()}
+        position = Position(
+            batch_id=None,
+            is_committed=True,
+            offsets=QueryOffsets(offsets=by_partition, topic_ids=ids),
+            topics=frozenset((self.topic,)),
+        )
+        return position.to_json(checkpoint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueSchema:
+    """How one column of a topic is read: its format and, where the registry has it, the schema.
+
+    Attributes:
+        schema_id: the registry's, None where the settings have the schema or the format has none.
+        schema: the schema of that id.
+    """
+
+    format: str
+    schema_id: int | None = None
+    schema: Schema | None = None
+
+
+class TopicReader:
+    """Reads the topics of an ingest; asks the registry for the newest schema of each read."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._registry: Registry | None = registry_of(settings.source_registry_options | settings.kafka_options)
+
+    def value_schema(self, topic: str, table: Table, schema_id: int | None = None) -> ValueSchema:
+        """How values are read from now on: by the subject's newest schema, or by the one of ``schema_id``.
+
+        Raises:
+            IngestError: the format is to be the registry's, and the registry has no schema for the topic.
+            RegistryError: the registry does not answer.
+        """
+        subject = table.options.get("valueSubject") or self._subject(topic, table, "value")
+        if (
+            table.format not in ("registry", "avro", "protobuf", "json")
+            or table.schema is not None
+            or not self._registry
+        ):
+            return ValueSchema(format=table.format)
+        try:
+            if schema_id is None:
+                schema_id, schema = self._registry.latest(subject)
+            else:
+                schema = self._registry.by_id(schema_id)
+        except PoisonError as error:
+            if table.format == "json":
+                return ValueSchema(format="json")
+            raise IngestError(
+                f"topic {topic} has no subject {subject} in the registry ({error}): register its schema, or give the topic a "
+                f"format in [[table]], such as json, string or binary."
+            ) from error
+        found = _KINDS.get(schema.kind, schema.kind.lower())
+        if table.format not in ("registry", found):
+            raise IngestError(
+                f"topic {topic} has format {table.format}, and its subject {subject} is {found}: change one of them."
+            )
+        return ValueSchema(format=found, schema_id=schema_id, schema=schema)
+
+    def columns_text(self, topic: str, table: Table, schema: ValueSchema) -> str:
+        """The value's columns as DDL, without a Spark session; a sentence where only the values show them."""
+        if schema.format in ("string", "binary"):
+            return f"value {schema.format.upper()}"
+        if schema.format == "json" and table.schema is not None:
+            return table.schema
+        if schema.format == "json" and schema.schema is None:
+            return "columns are inferred from the first records"
+        from pykafka_wire.datasource import PykafkaWireDataSource
+
+        options = self._settings.kafka_options | self._settings.source_registry_options | dict(table.options)
+        options |= {"subscribe": topic, "valueFormat": schema.format, "columns": "value"}
+        if table.schema is not None:
+            options["valueSchema"] = table.schema
+        found = PykafkaWireDataSource(options).schema()
+        assert isinstance(found, StructType)
+        return column_ddl(found["value"].dataType)
+
+    def _key_format(self, topic: str, table: Table) -> str:
+        if table.key_format is not None:
+            return table.key_format
+        if self._registry is not None:
+            try:
+                _, schema = self._registry.latest(self._subject(topic, table, "key"))
+            except PoisonError:
+                return "binary"
+            return _KINDS.get(schema.kind, "binary")
+        return "binary"
+
+    @staticmethod
+    def _subject(topic: str, table: Table, column: Any) -> str:
+        strategy = table.options.get(f"{column}.subject.name.strategy", "TopicNameStrategy")
+        return subject_of(strategy, topic, column, record_name=table.options.get(f"{column}Message"))
+
+    def options(self, part: TopicRange) -> dict[str, str]:
+        """The options of every read of a range."""
+        return {
+            **self._settings.kafka_options,
+            "failOnDataLoss": "true",
+            **part.options(self._settings.checkpoint),
+        }
+
+    def read(
+        self, session: SparkSession, part: TopicRange, table: Table, schema: ValueSchema, known: StructType | None
+    ) -> DataFrame:
+        """The typed columns ``value`` and ``key``, Kafka's columns, and :data:`REASON`.
+
+        Args:
+            known: the table's schema, None for a new table; an inferred type of JSON only grows from it.
+        """
+        options = self.options(part) | self._settings.source_registry_options | dict(table.options)
+        key_format = self._key_format(part.topic, table)
+        options |= {"valueFormat": schema.format, "keyFormat": key_format}
+        errors = []
+        for name, column_format, text in (
+            ("value", schema.format, table.schema),
+            ("key", key_format, table.key_schema),
+        ):
+            if column_format == "binary":
+                continue
+            options[f"on{name.capitalize()}Error"] = "divert"
+            errors.append(F.col(f"{name}Error"))
+            if text is not None:
+                options[f"{name}Schema"] = (
+                    envelope_ddl(text, name) if table.mode == "cdc" and column_format == "json" else text
+                )
+            elif column_format == "json" and (name == "key" or schema.schema is None):
+                inferred = self._inferred(session, part, name, known)
+                if inferred is None:  # no value of this range has a type
+                    options[f"{name}Format"] = "string"
+                else:
+                    options[f"{name}Schema"] = column_ddl(inferred)
+        if schema.schema is not None and not schema.schema.references:
+            options["valueSchema"] = schema.schema.text
+        if self._settings.headers:
+            options["includeHeaders"] = "true"
+        rows = session.read.format("pykafka-wire").options(**options).load()
+        reason = F.coalesce(*errors) if errors else F.lit(None).cast("string")
+        return rows.withColumn(REASON, reason).drop("valueError", "keyError")
+
+    def raw(self, session: SparkSession, part: TopicRange) -> DataFrame:
+        """The records as bytes, with their headers."""
+        return session.read.format("pykafka-wire").options(**self.options(part), includeHeaders="true").load()
+
+    def _inferred(
+        self, session: SparkSession, part: TopicRange, column: str, known: StructType | None
+    ) -> DataType | None:
+        """The type of JSON texts: that of all of this range's, and what the table has already."""
+        options = self.options(part) | {
+            "columns": column,
+            f"{column}Format": "string",
+            f"on{column.capitalize()}Error": "null",
+        }
+        texts = session.read.format("pykafka-wire").options(**options).load()
+        found = texts.select(F.expr(f"schema_of_variant_agg(try_parse_json({column}))")).first()
+        inferred = inferred_type(None if found is None else found[0])
+        held: DataType | None = None
+        if known is not None:
+            prefix = self._settings.prefix
+            if column == "key":
+                held = known[prefix + "key"].dataType if prefix + "key" in known.names else None
+            else:
+                own = [each for each in known if not each.name.startswith(prefix)]
+                held = own[0].dataType if [each.name for each in own] == ["value"] else StructType(own) if own else None
+        return widened(held, inferred)
+
+    def table_rows(self, rows: DataFrame, *others: str) -> DataFrame:
+        """The columns of a table, of rows that could be read, and other columns as they are."""
+        value = rows.schema["value"].dataType
+        fields = (
+            [F.col(f"value.{quoted(name)}") for name in value.names]
+            if isinstance(value, StructType)
+            else [F.col("value")]
+        )
+        return rows.select(*fields, *self._kafka_columns(rows), *others)
+
+    def _kafka_columns(self, rows: DataFrame) -> list[Any]:
+        names = (*KAFKA_COLUMNS, *(("headers",) if self._settings.headers else ()))
+        return [F.col(name).alias(self._settings.prefix + name) for name in names]
+
+    def empty_table(self) -> str:
+        """The columns of a table of which no value is known yet, as DDL."""
+        prefix = self._settings.prefix
+        types = {"topic": "string", "partition": "int", "offset": "bigint", "timestamp": "timestamp"}
+        return ", ".join(f"{quoted(prefix + name)} {kind}" for name, kind in types.items())

@@ -1,0 +1,105 @@
+"""A shop: topics of an independent client, and an ingest of them into Delta tables of the test's own."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from pykafka_wire.ingest import Ingest
+
+
+def avro_schema(*fields: str) -> str:
+    """A record's schema of fields such as ``id int`` and ``amount double?``."""
+    described = []
+    for each in fields:
+        name, kind = each.split()
+        optional = {"type": ["null", kind[:-1]], "default": None}
+        described.append({"name": name, **(optional if kind.endswith("?") else {"type": kind})})
+    return json.dumps({"type": "record", "name": "Row", "fields": described})
+
+
+class Shop:
+    """Topics of one prefix, tables of one folder, and the ingest between them."""
+
+    def __init__(self, spark: Any, outside: Any, topic: Any, registry: str, folder: Path) -> None:
+        self.spark = spark
+        self.outside = outside
+        self.registry = registry
+        self.prefix = f"shop{uuid.uuid4().hex[:8]}"
+        self.folder = folder
+        self._topic = topic
+        self._client = SchemaRegistryClient({"url": registry})
+
+    def create(self, name: str, partitions: int = 2) -> str:
+        return str(self._topic(partitions, name=f"{self.prefix}.{name}"))
+
+    def send(self, name: str, values: list[bytes | None], *, keys: list[bytes | None] | None = None) -> None:
+        """Records in turn to two partitions; a key's always to the same one."""
+        every = keys or [None] * len(values)
+        records = [
+            self.outside.Record(
+                key=key,
+                value=value,
+                partition=(number if key is None else sum(key)) % 2,
+                headers=(("n", b"%d" % number),),
+            )
+            for number, (key, value) in enumerate(zip(every, values, strict=True))
+        ]
+        self.outside.produce(f"{self.prefix}.{name}", records)
+
+    def send_json(self, name: str, rows: list[Any], *, keys: list[Any] | None = None) -> None:
+        encoded = [None if row is None else json.dumps(row).encode() for row in rows]
+        self.send(name, encoded, keys=None if keys is None else [json.dumps(key).encode() for key in keys])
+
+    def avro(self, name: str, schema: str, rows: list[dict[str, Any]]) -> list[bytes]:
+        topic = f"{self.prefix}.{name}"
+        write = AvroSerializer(self._client, schema)
+        return [write(row, SerializationContext(topic, MessageField.VALUE)) or b"" for row in rows]
+
+    def send_avro(self, name: str, schema: str, rows: list[dict[str, Any]]) -> None:
+        self.send(name, list(self.avro(name, schema, rows)))
+
+    def ingest(self, **given: Any) -> Ingest:
+        settings = {
+            "checkpoint": str(self.folder / "checkpoint"),
+            "kafka": {"bootstrap.servers": self.outside.servers},
+            "topics": rf"{self.prefix}\..*",
+            "into": str(self.folder / "lake"),
+            "registry": self.registry,
+        }
+        return Ingest(**{**settings, **given})
+
+    def run(self, ingest: Ingest | None = None, **given: Any) -> Ingest:
+        """Land all that is there; returns the ingest with its tables' states."""
+        ingest = ingest or self.ingest(**given)
+        query = ingest.start(self.spark, once=True)
+        assert query.awaitTermination(240), "the ingest did not end"
+        return ingest
+
+    def table(self, name: str) -> Any:
+        name = name if name.startswith("_") else f"{self.prefix}_{name}"
+        return self.spark.read.format("delta").load(str(self.folder / "lake" / name))
+
+    def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row) for row in self.table(name).select(*columns).collect())
+
+    def versions(self, name: str) -> int:
+        """How many commits the table has."""
+        return len(self.history(name))
+
+    def history(self, name: str) -> list[Any]:
+        path = self.folder / "lake" / (name if name.startswith("_") else f"{self.prefix}_{name}")
+        return list(self.spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect())
+
+
+@pytest.fixture
+def shop(spark: Any, outside: Any, topic: Callable[..., str], registry_url: str, tmp_path: Path) -> Shop:
+    return Shop(spark, outside, topic, registry_url, tmp_path)

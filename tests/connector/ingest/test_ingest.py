@@ -1,0 +1,321 @@
+"""Topics become tables: real brokers, a real registry, Delta."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pykafka_wire.cli.app import commands
+from pykafka_wire.ingest import IngestError, Table
+from pykafka_wire.ingest.checks import replay_rejects, verify
+from pykafka_wire.ingest.tables import LandedTable
+from tests.connector.ingest.conftest import Shop, avro_schema
+from tests.connector.shown_code import code
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+
+FIRST = avro_schema("id int", "country string")
+SECOND = avro_schema("id long", "country string", "amount double?")
+CONFLICT = avro_schema("id string", "country string")
+
+
+def orders(first: int, n: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": first + number, "country": "NO", **more} for number in range(n)]
+
+
+def test_each_topic_becomes_a_table_and_grows_with_its_schema_without_a_restart(shop: Shop) -> None:
+    shop.create("orders")
+    shop.create("clicks")
+    shop.send_avro("orders", FIRST, orders(0, 10))
+    shop.send_json("clicks", [{"user": n, "seen": {"page": "a"}} for n in range(4)])
+    json_topic = Table(topic=r".*\.clicks", format="json")
+    query = shop.ingest(tables=[json_topic]).start(shop.spark, every="0 seconds")
+    try:
+        query.processAllAvailable()
+        shop.send_avro("orders", SECOND, orders(2**40, 3, amount=1.5))
+        shop.send_json("clicks", [{"user": 9, "seen": {"page": "b", "for_s": 1.5}, "device": "x"}])
+        shop.create("late")
+        shop.send_avro("late", FIRST, orders(0, 2))
+
+        def late_is_there() -> bool:
+            query.processAllAvailable()
+            return (shop.folder / "lake" / f"{shop.prefix}_late").exists()
+
+        deadline_loop(late_is_there)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert shop.rows("orders", "id", "amount")[-4:] == [(9, None)] + [(2**40 + n, 1.5) for n in range(3)]
+    assert shop.rows("clicks", "user", "seen.page", "seen.for_s", "device")[-1] == (9, "b", 1.5, "x")
+    assert shop.rows("late", "id", "_kafka_offset", "_kafka_topic") == [
+        (0, 0, f"{shop.prefix}.late"), (1, 0, f"{shop.prefix}.late"),
+    ]  # fmt: skip
+    assert shop.table("orders").columns[0] == "id", "the value's columns come first"
+
+
+def deadline_loop(condition: Any) -> None:
+    import time
+
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_a_table_without_new_rows_is_not_touched(shop: Shop) -> None:
+    for name in ("quiet", "busy"):
+        shop.create(name)
+        shop.send_json(name, [{"n": 1}])
+    asked = {"defaults": Table(topic=".*", format="json", schema="n INT")}
+    shop.run(**asked)
+    before = shop.versions("quiet")
+    shop.send_json("busy", [{"n": 2}])
+    shop.run(**asked)
+    assert (shop.versions("quiet"), shop.rows("busy", "n")) == (before, [(1,), (2,)])
+
+
+def test_a_crash_between_tables_and_between_rows_and_rejects_doubles_and_loses_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("a", "b", "c")
+    for name in names:
+        shop.create(name)
+        shop.send_json(name, [{"n": n} for n in range(20)])
+        shop.send(name, [b"\xff"])
+    asked = {"defaults": Table(topic=".*", format="json", schema="n INT")}
+    appended = LandedTable.append
+    written = limit = 0
+
+    def append_and_crash(self: LandedTable, *args: Any, **named: Any) -> None:
+        nonlocal written
+        written += 1
+        if written >= limit:
+            raise RuntimeError("crashed before a write")
+        appended(self, *args, **named)
+
+    monkeypatch.setattr(LandedTable, "append", append_and_crash)
+    # Each run first writes the rejects again that the ones before have written, so each ends behind one more table's rows.
+    for limit in (1, 2, 3, 4):  # noqa: B007
+        written = 0
+        query = shop.ingest(parallel=1, **asked).start(shop.spark, once=True)
+        with pytest.raises(Exception, match="could not be landed"):
+            query.awaitTermination(120)
+    monkeypatch.setattr(LandedTable, "append", appended)
+    shop.run(**asked)
+    for name in names:
+        assert shop.rows(name, "n") == [(n,) for n in range(20)]
+    assert shop.rows("_rejects", "table") == [(f"{shop.prefix}_{name}",) for name in names]
+    assert all(
+        each.is_right for each in verify(shop.spark, shop.ingest(**asked).settings, shop.ingest(**asked).topics())
+    )
+
+
+def test_a_conflict_stops_its_table_alone_and_the_table_continues_when_it_is_mended(shop: Shop) -> None:
+    for name in ("orders", "other"):
+        shop.create(name)
+        shop.send_avro(name, FIRST, orders(0, 5))
+    shop.run()
+    shop.send_avro("orders", CONFLICT, [{"id": "x", "country": "SE"}])
+    shop.send_avro("other", FIRST, orders(5, 5))
+    stopped = shop.run().statuses[f"{shop.prefix}.orders"]
+    assert stopped.error is not None and "DELTA_FAILED_TO_MERGE_FIELDS" in stopped.error
+    assert len(shop.rows("other", "id")) == 10
+    # Mended: the newest schema fits again. Nothing that was read meanwhile is lost but the value that fits no column.
+    shop.send_avro("orders", SECOND, orders(5, 5, amount=0.5))
+    mended = shop.run().statuses[f"{shop.prefix}.orders"]
+    assert (mended.error, mended.rejects) == (None, 1)
+    assert [id for (id,) in shop.rows("orders", "id")] == list(range(10))
+
+
+def test_a_conflict_diverts_the_values_where_that_is_asked_for(shop: Shop) -> None:
+    shop.create("orders")
+    asked = {"defaults": Table(topic=".*", on_conflict="divert")}
+    shop.send_avro("orders", FIRST, orders(0, 5))
+    shop.run(**asked)
+    shop.send_avro("orders", CONFLICT, [{"id": "x", "country": "SE"}])
+    shop.send_avro("orders", FIRST, orders(5, 5))
+    status = shop.run(**asked).statuses[f"{shop.prefix}.orders"]
+    assert (status.error, status.rows, status.rejects) == (None, 5, 1)
+    assert len(shop.rows("orders", "id")) == 10
+
+
+def test_rejects_have_bytes_headers_and_reason_and_are_landed_once_when_the_cause_is_mended(shop: Shop) -> None:
+    shop.create("orders")
+    good = shop.avro("orders", FIRST, orders(0, 4))
+    unknown = [b"\x00" + (900_000).to_bytes(4, "big") + value[5:] for value in good[:1]]
+    shop.send("orders", [*good[1:], b"damaged", *unknown])
+    ingest = shop.run()
+    rejected = shop.table("_rejects").sort("offset").collect()
+    assert {bytes(row.value) for row in rejected} == {b"damaged", unknown[0]}
+    assert all(row.headers[0].key == "n" and row.reason for row in rejected)
+    assert [
+        row.n_expected
+        for row in (each.comparison for each in verify(shop.spark, ingest.settings, ingest.topics()))
+        if row
+    ] == [5]
+    # "Mended": read as bytes, every value is good.
+    mended = shop.ingest(defaults=Table(topic=".*", format="binary"))
+    for expected in ((2, 0, 0), None):
+        found = [(each.landed, each.damaged, each.gone) for each in replay_rejects(shop.spark, mended.settings)]
+        assert found == ([expected] if expected else [])
+    assert shop.table("orders").count() == 5 and shop.table("_rejects").count() == 0
+
+
+def test_upsert_keeps_the_newest_value_of_each_key_and_tombstones_delete(shop: Shop) -> None:
+    shop.create("users")
+    asked = {"defaults": Table(topic=".*", format="json", mode="upsert", key_format="json", key_schema="id INT")}
+    shop.send_json("users", [{"n": n} for n in range(10)], keys=[{"id": n % 5} for n in range(10)])
+    shop.send_json("users", [None], keys=[{"id": 0}])
+    shop.send("users", [b'{"n": 1}'])  # no key
+    ingest = shop.run(**asked)
+    assert shop.rows("users", "_kafka_key.id", "n") == [(1, 6), (2, 7), (3, 8), (4, 9)]
+    assert [row.reason for row in shop.table("_rejects").collect()] == ["the record has no key, which names its row"]
+    shop.send_json("users", [{"n": 50, "new": "x"}, None], keys=[{"id": 0}, {"id": 1}])
+    shop.run(ingest=shop.ingest(**asked))
+    assert shop.rows("users", "_kafka_key.id", "n", "new") == [(0, 50, "x"), (2, 7, None), (3, 8, None), (4, 9, None)]
+    assert all(each.is_right for each in verify(shop.spark, ingest.settings, ingest.topics()))
+
+
+def test_cdc_applies_debeziums_changes(shop: Shop) -> None:
+    shop.create("customers")
+    asked = {
+        "defaults": Table(
+            topic=".*",
+            format="json",
+            mode="cdc",
+            schema="id BIGINT, name STRING",
+            key_format="json",
+            key_schema="id BIGINT",
+        )
+    }
+
+    def change(op: str, id: int, name: str | None, *, enveloped: bool = False) -> tuple[Any, Any]:
+        value: Any = {"op": op, "before": None, "after": None if name is None else {"id": id, "name": name}}
+        key: Any = {"id": id}
+        return ({"schema": {}, "payload": key}, {"schema": {}, "payload": value}) if enveloped else (key, value)
+
+    events = [
+        change("r", 1, "one"),
+        change("c", 2, "two", enveloped=True),
+        change("u", 1, "ONE"),
+        change("c", 3, "three"),
+    ]
+    events += [change("d", 3, None), ({"id": 3}, None), change("x", 4, "what")]
+    shop.send_json("customers", [value for _, value in events], keys=[key for key, _ in events])
+    shop.run(**asked)
+    assert shop.rows("customers", "id", "name", "_kafka_key.id") == [(1, "ONE", 1), (2, "two", 2)]
+    assert [row.reason for row in shop.table("_rejects").collect()] == ["no change of a row: its op is x"]
+
+
+def test_verify_names_what_is_lost_doubled_and_altered(shop: Shop) -> None:
+    shop.create("orders")
+    shop.send_avro("orders", FIRST, orders(0, 100))
+    ingest = shop.run()
+    path = shop.folder / "lake" / f"{shop.prefix}_orders"
+    change = shop.spark.sql
+    change(f"DELETE FROM delta.`{path}` WHERE _kafka_partition = 0 AND _kafka_offset = 7")
+    change(f"INSERT INTO delta.`{path}` SELECT * FROM delta.`{path}` WHERE _kafka_partition = 1 AND _kafka_offset = 9")
+    change(f"UPDATE delta.`{path}` SET _kafka_offset = 5000 WHERE _kafka_partition = 1 AND _kafka_offset = 11")
+    (check,) = verify(shop.spark, ingest.settings, ingest.topics())
+    found = check.comparison
+    assert found is not None and not check.is_right
+    assert (found.n_expected, found.lost, found.doubled, found.unknown) == (
+        100,
+        ((0, 7), (1, 11)),
+        ((1, 9),),
+        ((1, 5000),),
+    )
+
+
+def test_mistakes_are_found_before_anything_is_written(shop: Shop) -> None:
+    shop.create("a.b")
+    shop.create("a-b")
+    shop.create("none")
+    shop.send_avro("a.b", FIRST, orders(0, 1))
+    shop.send_avro("a-b", FIRST, orders(0, 1))
+    with pytest.raises(IngestError) as found:
+        shop.ingest().start(shop.spark)
+    text = str(found.value)
+    assert re.search(r"no subject \S+none-value", text) and "is topic" in text and "PYKAFKA_WIRE_INGEST" in text
+    assert not (shop.folder / "lake").exists()
+
+
+def test_tables_of_others_are_left_alone(shop: Shop) -> None:
+    shop.create("orders")
+    shop.send_avro("orders", FIRST, orders(0, 1))
+    path = shop.folder / "lake" / f"{shop.prefix}_orders"
+    shop.spark.range(3).write.format("delta").save(str(path))
+    with pytest.raises(IngestError, match="exists, and this checkpoint is new"):
+        shop.ingest().start(shop.spark)
+    assert shop.spark.read.format("delta").load(str(path)).count() == 3
+
+
+def test_a_deleted_topic_ends_and_one_created_again_stops_its_table(shop: Shop) -> None:
+    for name in ("orders", "other"):
+        shop.create(name)
+        shop.send_json(name, [{"n": 1}])
+    asked = {"defaults": Table(topic=".*", format="json", schema="n INT")}
+    shop.run(**asked)
+    shop.outside.delete(f"{shop.prefix}.orders")
+    shop.send_json("other", [{"n": 2}])
+    assert all(each.error is None for each in shop.run(**asked).statuses.values())
+    shop.create("orders")
+    shop.send_json("orders", [{"n": 7}])
+    status = shop.run(**asked).statuses[f"{shop.prefix}.orders"]
+    assert status.error is not None and "deleted and created again" in status.error
+    assert shop.rows("orders", "n") == [(1,)]
+
+
+def test_the_command_plans_lands_and_verifies(shop: Shop) -> None:
+    shop.create("orders")
+    shop.send_avro("orders", FIRST, orders(0, 5))
+    into = str(shop.folder / "lake")
+    asked = [
+        "ingest",
+        "-b",
+        shop.outside.servers,
+        "--topics",
+        rf"{shop.prefix}\..*",
+        "--registry",
+        shop.registry,
+        "--into",
+        into,
+    ]
+
+    def run(*more: str) -> Any:
+        done = CliRunner().invoke(commands, [*asked, *more], standalone_mode=False)
+        assert done.exception is None or isinstance(done.exception, SystemExit), done
+        return done
+
+    planned = json.loads(run("--plan", "--json").stdout)["tables"]
+    assert [(each["topic"], each["format"], each["columns"]) for each in planned] == [
+        (f"{shop.prefix}.orders", "avro", "`id` int, `country` string")
+    ]
+    (state,) = [json.loads(line) for line in run("--once", "--json").stdout.splitlines()]
+    assert (state["rows"], state["rejects"], state["lag"], state["error"]) == (5, 0, 0, None)
+    assert "5 records" in run("--verify").stdout
+    shop.spark.sql(f"DELETE FROM delta.`{into}/{shop.prefix}_orders` WHERE id = 3")
+    damaged = run("--verify")
+    assert damaged.exit_code == 1 and "1 lost" in damaged.stdout
+
+
+def test_the_program_of_the_guide_runs(shop: Shop) -> None:
+    shop.create("orders")
+    shop.send_avro("orders", FIRST, orders(0, 5))
+    (program,) = code("docs/ingest.md")
+    for old, new in (
+        ("/lake", str(shop.folder / "lake")), ("broker:9092", shop.outside.servers), ("https://registry:8081", shop.registry),
+        (r"shop\.", rf"{shop.prefix}\."),
+    ):  # fmt: skip
+        program = program.replace(old, new)
+    names: dict[str, Any] = {"spark": shop.spark}
+    exec(compile(program, "docs/ingest.md", "exec"), names)
+    try:
+        names["query"].processAllAvailable()
+    finally:
+        names["query"].stop()
+    assert len(shop.rows("orders", "id")) == 5

@@ -1,0 +1,116 @@
+"""The settings' file: all mistakes at once, each with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pykafka_wire.ingest import IngestError, Table
+from pykafka_wire.ingest.settings import make_settings, read_settings
+
+GOOD = r"""
+checkpoint = "/lake/_checkpoints/shop"
+topics = 'shop\..*'
+into = "main.shop"
+registry = "https://registry:8081"
+
+[kafka]
+bootstrap.servers = "broker:9092"
+"sasl.jaas.config" = "file:/run/secrets/jaas"
+
+[defaults]
+min_rows = 10
+
+[[table]]
+topic = 'shop\.users'
+mode = "upsert"
+name = "people"
+
+[[table]]
+topic = "shop.clicks"
+format = "json"
+properties = { "delta.targetFileSize" = "128mb", "delta.appendOnly" = true }
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "shop.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_has_the_settings_of_every_table(tmp_path: Path) -> None:
+    found = read_settings(written(tmp_path, GOOD), {"starting_offsets": "latest"})
+    assert found.kafka_options == {
+        "kafka.bootstrap.servers": "broker:9092",
+        "kafka.sasl.jaas.config": "file:/run/secrets/jaas",
+    }
+    users, clicks, others = map(found.table_for, ("shop.users", "shop.clicks", "shop.orders"))
+    assert (users.mode, users.min_rows, clicks.format, clicks.mode) == ("upsert", 10, "json", "append")
+    assert clicks.properties == {"delta.targetFileSize": "128mb", "delta.appendOnly": "true"}
+    assert (others.min_rows, others.format, found.starting_offsets) == (10, "registry", "latest")
+    assert found.identifier(found.name_of("shop.users")) == "`main`.`shop`.`people`"
+    assert found.identifier(found.name_of("shop.a-b")) == "`main`.`shop`.`shop_a_b`"
+    assert found.lands("shop.users") and not found.lands("eshop.users") and not found.lands("shop.users\n")
+
+
+def test_all_mistakes_are_listed_with_their_lines(tmp_path: Path) -> None:
+    text = GOOD.replace('mode = "upsert"', 'mode = "update"').replace("min_rows = 10", "min_row = 10")
+    text = text.replace('name = "people"', 'name = "_rejects"').replace(r"'shop\..*'", r"'shop(..*'")
+    text = text.replace('"json"', '"csv"').replace("[kafka]\nbootstrap.servers", "[kafka]\nclient.id")
+    with pytest.raises(IngestError) as error:
+        read_settings(written(tmp_path, text))
+    lines = [line.strip() for line in error.value.message.splitlines()[1:]]
+    assert [line.partition(":")[0] for line in lines] == [
+        "line 3",
+        "line 7",
+        "line 12",
+        "line 16",
+        "line 17",
+        "line 21",
+    ]
+    for line, part in zip(
+        lines, ["regular expression", "bootstrap.servers", "min_rows?", "upsert", "rejects", "json"], strict=True
+    ):
+        assert part in line, line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        ('into = "main.shop"', "", "into is missing"),
+        ('into = "main.shop"', "into = 3", "into must be text"),
+        ("min_rows = 10", "min_rows = true", "min_rows must be a whole number"),
+        ("min_rows = 10", 'max_delay = "soon"', "max_delay is 'soon'"),
+        ('registry = "https://registry:8081"', "", "topic shop\\.users has no format"),
+        ("[[table]]\ntopic = 'shop\\.users'", "[[table]]", "has no topic"),
+        ("[defaults]", "[defaults", "are not TOML"),
+        ('format = "json"', 'format = "json"\npartition_by = ["a"]\ncluster_by = ["b"]', "takes one of them"),
+        ('format = "json"', 'format = "string"\nmode = "cdc"', "Debezium"),
+        ('"https://registry:8081"', '"https://registry:8081"\nmax_rows = 0', "max_rows is 0"),
+    ],
+)
+def test_a_mistake_names_its_remedy(tmp_path: Path, old: str, new: str, part: str) -> None:
+    assert old in GOOD
+    with pytest.raises(IngestError) as error:
+        read_settings(written(tmp_path, GOOD.replace(old, new)))
+    assert part in str(error.value), error.value
+
+
+def test_a_command_lines_mistakes_are_listed_too() -> None:
+    with pytest.raises(IngestError, match="checkpoint is missing"):
+        make_settings({"topics": "a", "into": "/lake", "kafka": {"bootstrap.servers": "b:9092"}})
+
+
+def test_a_tables_settings_of_the_first_pattern_that_matches_the_whole_name() -> None:
+    settings = make_settings(
+        {
+            "checkpoint": "/c", "topics": ".*", "into": "/lake/", "kafka": {"bootstrap.servers": "b:9092"},
+            "defaults": {"format": "json"}, "table": [{"topic": "a"}, {"topic": "a.*", "mode": "upsert"}],
+        }
+    )  # fmt: skip
+    assert [settings.table_for(topic).mode for topic in ("a", "ab", "b")] == ["append", "upsert", "append"]
+    assert settings.table_for("ab").format == "json"
+    assert settings.identifier("t") == "delta.`/lake/t`"
+    assert Table(topic="a").matches("a")
