@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import DataType, StructType
 
-from pykafka_wire.checkpoint_offsets import QueryOffsets, decode_uuid
 from pykafka_wire.checkpoints.positions import Position
-from pykafka_wire.errors import PoisonError
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
+from pykafka_wire.errors import DecodeError
 from pykafka_wire.ingest.changes import REASON, envelope_ddl
 from pykafka_wire.ingest.json_types import column_ddl, inferred_type, widened
 from pykafka_wire.ingest.settings import IngestError, Settings, Table
@@ -108,7 +108,7 @@ class TopicReader:
                 schema_id, schema = self._registry.latest(subject)
             else:
                 schema = self._registry.by_id(schema_id)
-        except PoisonError as error:
+        except DecodeError as error:
             if table.format == "json":
                 return ValueSchema(format="json")
             raise IngestError(
@@ -146,7 +146,7 @@ class TopicReader:
         if self._registry is not None:
             try:
                 _, schema = self._registry.latest(self._subject(topic, table, "key"))
-            except PoisonError:
+            except DecodeError:
                 return "binary"
             return _KINDS.get(schema.kind, "binary")
         return "binary"
