@@ -128,7 +128,7 @@ def first_offsets(cluster: Cluster, topic: str, partitions: Any) -> dict[int, in
     from pykafka_wire.source.planning.offset_lookups import earliest_offsets
     from pykafka_wire.wire.topic_partitions import TopicPartition
 
-    there = cluster.topics([topic])[topic].partitions
+    there = cluster.metadata.topics([topic])[topic].partitions
     wanted = [TopicPartition(topic, partition) for partition in partitions if partition in there]
     return {tp.partition: offset for tp, offset in earliest_offsets(cluster, wanted).items()}
 

@@ -96,7 +96,7 @@ class Ingest:
         """The topics that exist now and are to be landed."""
         options = {name.removeprefix("kafka."): value for name, value in self.settings.kafka.items()}
         with Cluster(ClientSettings.from_options(options)) as cluster:
-            every = cluster.topics(None)
+            every = cluster.metadata.topics(None)
         return sorted(topic for topic, each in every.items() if not each.is_internal and self.settings.lands(topic))
 
     def start(self, spark: SparkSession, *, once: bool = False, every: str = "10 seconds") -> StreamingQuery:
