@@ -1,9 +1,11 @@
 """What tasks report of their work: one small UDP datagram at the end of each, to the query's process on the driver or to a StatsD
 agent.
 
-Spark gives a Python source no way back from its tasks to the driver. So a task sends its figures, if the option ``taskMetrics``
-asks for it. Nothing waits for the datagram; one that is lost is missing from the sums, and changes nothing else. Owns the figures,
-both forms of the datagram, and its receiver on the driver.
+Spark gives a Python source no way back from its tasks to the driver, neither an accumulator nor a metric. So a task sends its
+figures, if the option ``taskMetrics`` asks for it: to the port that its input partition has, on the host that Spark's local
+property ``spark.driver.host`` names. The sums travel in ``reportLatestOffset()``, and reach a listener one micro-batch later.
+Nothing waits for the datagram; one that is lost is missing from the sums, and changes nothing else. Owns the figures, both
+forms of the datagram, and its receiver on the driver.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Seen on Spark 4.2 and 4.3, in reads and in INSERT INTO.
+#: Seen on Spark 4.2 and 4.3, in reads and in INSERT INTO. The options of a temporary view and of WITH (…) arrive.
 TABLE_OPTIONS: Final = (
     "Spark passes the OPTIONS of a table to no Python data source. Use CREATE TEMPORARY VIEW … USING `pykafka-wire` OPTIONS (…), "
     "or give the options in each query: SELECT … FROM t WITH (`kafka.bootstrap.servers` = 'host:9092', subscribe = 'orders')"
@@ -135,7 +135,9 @@ def add_prefix(text: str) -> str:
 def log_warnings(warnings: Sequence[str], query: str = "") -> None:
     """Log what has no effect or is not safe, each sentence once for a streaming query, or once in a process.
 
-    Spark builds a query's readers and writers in several processes; only those on the driver that plan call this.
+    Spark builds a query's readers and writers in two or three processes on the driver, and each task has the options, too. So the
+    parser returns the warnings, and only these log them: ``reader()``, ``writer()``, the process of a streaming query, and
+    ``streamWriter()`` in the process where Spark plans the write, not where it commits.
 
     Args:
         query: identifies a streaming query, such as its checkpoint.

@@ -44,7 +44,11 @@ class _PushFilters:
 
 
 class KafkaBatchReader(SentToWorkers, DataSourceReader):
-    """Reads the offsets between ``startingOffsets`` and ``endingOffsets``. Built without any I/O: Spark pickles it."""
+    """Reads the offsets between ``startingOffsets`` and ``endingOffsets``. Built without any I/O: Spark pickles it.
+
+    Spark keeps the plan of a ``reader()`` with the loaded frame: a frame that runs twice reads the same offsets twice. The JVM
+    connector looks up the offsets again.
+    """
 
     def __init__(self, options: SourceOptions, schema: StructType, reader_schemas: ReaderSchemas | None = None) -> None:
         """``reader_schemas``: those that ``load()`` has found, None where the user gave the schema."""

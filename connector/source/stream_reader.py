@@ -1,11 +1,15 @@
 """A streaming read: the driver plans micro-batch after micro-batch, the tasks read them.
 
 One reader lives in one Python process on the driver for a query's whole life. Spark's contract for it is subtle; the
-rules that shape this module (see DESIGN.md, "Non-obvious"):
+rules that shape this module:
 
 - an offset equal to the start, as JSON text, means "nothing new": the start is returned as it came;
 - only ends of batches are logged, so a batch's own starts travel inside its end (``starts``);
-- ``commit(end)`` of a batch comes only with the next one; ``latestOffset(start)`` shows earlier that ``start`` is done.
+- ``commit(end)`` of a batch comes only with the next one: never after the last one of an AvailableNow run, nor in an idle
+  query. ``latestOffset(start)`` shows earlier that ``start`` is done (Spark 4.2), except at the very first start, whose commit
+  would rewind the group: its offset has the mark ``initial``;
+- starting offsets that cannot be resolved are reported by ``latestOffset``: Spark asks for the start of a batch 0 that is
+  replayed, too, and that must not fail only because the topic has more partitions now.
 
 Owns what Spark calls. The query's state and the planning are :mod:`~pykafka_wire.source.micro_batch_stream`'s.
 """
@@ -126,7 +130,10 @@ class KafkaStreamReader(SentToWorkers, DataSourceStreamReader, AvailableNow):
 
 class KafkaStreamReaderSpark40(KafkaStreamReader):
     """The reader for Spark 4.0 and 4.1, which know no admission control: ``latestOffset`` takes no arguments there, and
-    Spark tells the versions apart by that. It asks for the next offset only when the batch planned last is done."""
+    Spark tells the versions apart by that. It asks for the next offset only when the batch planned last is done.
+
+    In these versions (seen in 4.0.0 to 4.1.4) a restarted query begins with ``partitions(end, end)`` for the last logged offset.
+    """
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         """The end of the next micro-batch: all that is there."""

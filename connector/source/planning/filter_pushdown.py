@@ -8,6 +8,9 @@ Spark still evaluates every filter itself:
   responds with the *first* record that is as late as asked for: all before it are earlier. Nothing can be said of what
   comes after an upper bound, so that is left to Spark. LogAppendTime does not change that: a topic's setting may
   have changed since its records were appended, and a new leader's clock may be behind the last one's.
+
+The option ``filterPushdown`` asks for it: Spark (4.2.0) keeps the plan of a Python source's first filtered query with the relation,
+and uses it for every later query of the same DataFrame or view, also in a self-union. Rows would be missing without an error.
 """
 
 from __future__ import annotations

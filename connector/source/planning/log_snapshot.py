@@ -1,5 +1,8 @@
 """The logs that a streaming query reads, at one moment, and what has become of them since its checkpoint.
 
+If a log was truncated and has grown again, its offsets look valid. So the checkpoint has the leader epoch of each offset; where the
+log's newest one differs, OffsetForLeaderEpoch tells where the logs diverge (KIP-320), once for each change of the leader.
+
 Every function here is pure. :mod:`~pykafka_wire.source.planning.subscribed_logs` asks brokers for the snapshot.
 """
 

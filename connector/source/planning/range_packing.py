@@ -1,6 +1,9 @@
 """How the ranges of a batch are split and packed into input partitions. Every function here is pure.
 
 Two kinds of partition meet here: a *topic-partition* is Kafka's, an *input partition* is one Spark task's share.
+
+Large ranges are not split unless an option asks for it: the number of Spark's cores is not known here, and a task gets the rows of
+its topic-partition in order, on which queries with ``mapInArrow`` or ``foreachPartition`` rely.
 """
 
 from __future__ import annotations
