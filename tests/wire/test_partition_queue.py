@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.wire.errors import ProtocolError, TransportError, broker_error
-from pykafka_wire.wire.produce.identity import ProducerIdentity
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue, next_sequence
+from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches

@@ -197,12 +197,12 @@ def test_a_request_whose_wait_was_interrupted_is_not_forgotten(
         producer.append("t", 0, encode(numbered(0, 10)))
         with pytest.raises(DeadlineExceededError):
             producer.flush(Deadline.after_ms(100))
-        for wait in (lambda: producer.all_answered(Deadline.after_ms(30_000)), producer.flush):
+        for wait in (lambda: producer.all_responded(Deadline.after_ms(30_000)), producer.flush):
             with monkeypatch.context() as patched:
                 patched.setattr(Connection, "_fill", interrupted)
                 with pytest.raises(KeyboardInterrupt):
                     wait()
-        assert not producer.all_answered(Deadline.after_ms(100))
+        assert not producer.all_responded(Deadline.after_ms(100))
         held.set()
         assert producer.flush()[TopicPartition("t", 0)].n_records == 10
 
@@ -219,7 +219,7 @@ def test_a_request_whose_sending_was_interrupted_is_sent_again(
             patched.setattr(Cluster, "send", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 producer.flush()
-        assert not producer.all_answered(Deadline.after_ms(100))
+        assert not producer.all_responded(Deadline.after_ms(100))
         assert producer.flush(Deadline.after_ms(30_000))[TopicPartition("t", 0)].n_records == 10
 
 

@@ -163,7 +163,7 @@ def test_a_record_that_may_be_in_the_log_after_all_is_not_left_out(
                         break
                     assert not deadline.expired
             producer.append(name, 0, encode([b"next"]))
-            with pytest.raises(RecordTooLargeError, match="An earlier try of this batch had no definite answer"):
+            with pytest.raises(RecordTooLargeError, match="An earlier try of this batch had no definite response"):
                 producer.flush()
             assert read(cluster, name) == [b"first", b"x" * 3_000]
             producer.reset()

@@ -13,15 +13,15 @@ from pykafka_wire.wire.errors import (
     TransportError,
 )
 from pykafka_wire.wire.produce.partition_queue import QueuedBatch
-from pykafka_wire.wire.produce.response_handler import Acknowledged, AnswerRules, Failed, Outcome, Replaced, Retried
+from pykafka_wire.wire.produce.response_handler import Acknowledged, Failed, Outcome, Replaced, ResponseHandler, Retried
 from pykafka_wire.wire.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.test_producer import encode, numbered
 
 SETTINGS = ClientSettings(bootstrap_servers=(("h", 1),), retries=5)
-FAILS = AnswerRules(settings=SETTINGS, collects_rejected=False)
-COLLECTS = AnswerRules(settings=SETTINGS, collects_rejected=True)
+FAILS = ResponseHandler(settings=SETTINGS, collects_rejected=False)
+COLLECTS = ResponseHandler(settings=SETTINGS, collects_rejected=True)
 EXPIRES_AT = 100.0
 
 TOO_LARGE, NOT_LEADER, TIMED_OUT, NO_REPLICAS = 10, 6, 7, 19
@@ -34,7 +34,7 @@ def batch(n_records: int = 4, attempts: int = 1) -> QueuedBatch:
 
 
 def judged(
-    rules: AnswerRules,
+    rules: ResponseHandler,
     code: int,
     of: QueuedBatch | None = None,
     *,
@@ -50,7 +50,7 @@ def judged(
         record_errors=[BatchIndexAndErrorMessage(batch_index=each) for each in rejected],
     )
     of = batch() if of is None else of
-    return rules.on_answer(of, answer, is_cascading=is_cascading, now=now, broker=1, version=12)
+    return rules.on_response(of, answer, is_cascading=is_cascading, now=now, broker=1, version=12)
 
 
 def test_a_batch_in_the_log_is_acknowledged() -> None:
@@ -122,14 +122,14 @@ def test_no_record_is_taken_out_of_a_batch_that_may_be_written() -> None:
     doubtful = replace(batch(), may_be_written=True)
     outcome = judged(COLLECTS, INVALID_RECORD, doubtful, rejected=(1,))
     assert isinstance(outcome, Failed)
-    assert "had no definite answer" in outcome.error.remedy
+    assert "had no definite response" in outcome.error.remedy
 
 
 def test_without_an_answer_a_batch_that_was_sent_may_be_written() -> None:
     broke = TransportError("the connection broke")
-    outcome = FAILS.on_no_answer(batch(), broke, now=0, was_sent=True)
+    outcome = FAILS.on_no_response(batch(), broke, now=0, was_sent=True)
     assert outcome == Retried(broke, may_be_written=True, find_leader=True)
-    assert FAILS.on_no_answer(batch(), broke, now=0, was_sent=False) == Retried(broke, False, True)
+    assert FAILS.on_no_response(batch(), broke, now=0, was_sent=False) == Retried(broke, False, True)
     nonsense = ProtocolError("bytes too many")
-    assert isinstance(FAILS.on_no_answer(batch(), nonsense, now=0, was_sent=True), Retried)
-    assert FAILS.on_no_answer(batch(attempts=2), nonsense, now=0, was_sent=True) == Failed(nonsense)
+    assert isinstance(FAILS.on_no_response(batch(), nonsense, now=0, was_sent=True), Retried)
+    assert FAILS.on_no_response(batch(attempts=2), nonsense, now=0, was_sent=True) == Failed(nonsense)

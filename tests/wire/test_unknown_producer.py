@@ -13,8 +13,8 @@ import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.produce.identity import ProducerIdentity, TransactionScope
 from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.produce.producer_identity import ProducerIdentity, TransactionScope
 from pykafka_wire.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pykafka_wire.wire.protocol.messages.produce import (
     PartitionProduceResponse,

@@ -19,8 +19,8 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from pykafka_wire.wire.cluster.broker_readiness import BrokerReadiness
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.cluster.connection_opener import ConnectionOpener
 from pykafka_wire.wire.connection.response_future import first_to_arrive
 from pykafka_wire.wire.errors import BrokerError, NoBrokerAvailableError, ProtocolError, TransportError, broker_error
 from pykafka_wire.wire.fetch.fetch_errors import recreated_error
@@ -126,7 +126,7 @@ class RangeRead:
         self._cluster = cluster
         self._settings = cluster.settings
         self._purpose = purpose
-        self._opener = ConnectionOpener(cluster, purpose)
+        self._opener = BrokerReadiness(cluster, purpose)
         self._handler = handler
         self._clock = handler.clock
         self._counters = handler.counters

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pykafka_wire.wire.errors import ProtocolError, WireError
-from pykafka_wire.wire.produce.identity import ProducerIdentity
+from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
 from pykafka_wire.wire.records.batches import EncodedBatch, stamp_producer
 from pykafka_wire.wire.topic_partitions import TopicPartition
 

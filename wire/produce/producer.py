@@ -1,15 +1,15 @@
 """Writes encoded record batches to their leaders: idempotent, pipelined, many topic-partitions in one request.
 
-Owns sending Produce requests, waiting for their answers, and memory. What an answer means is decided in
+Owns sending Produce requests, waiting for their responses, and memory. What a response means is decided in
 :mod:`~pykafka_wire.wire.produce.response_handler`, order and sequences are kept in
 :mod:`~pykafka_wire.wire.produce.partition_queue`, leaders and connections in :mod:`~pykafka_wire.wire.cluster.cluster`. A retry
-is followed in three files: `_receive` here gets the answer, `AnswerRules.on_answer` decides, `PartitionQueue.retry` puts the
-batch back in its place.
+is followed in three files: `_receive` here gets the response, `ResponseHandler.on_response` decides, `PartitionQueue.retry` puts
+the batch back in its place.
 
-There is no thread. Requests leave and answers are read inside the caller's calls.
+There is no thread. Requests leave and responses are read inside the caller's calls.
 
 At the defaults (``acks=all``, ``enable.idempotence=true``) every batch that `flush` returns for is in the log once, in
-order (KIP-98): after a lost answer, a leader change or a broker's death the same bytes are sent again under the same
+order (KIP-98): after a lost response, a leader change or a broker's death the same bytes are sent again under the same
 sequence. A failure that cannot be retried fails the producer as a whole. Whether what was unacknowledged then is in the log is
 unknown.
 """
@@ -25,6 +25,7 @@ from typing import Final, NoReturn
 
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.backoff import Backoff
+from pykafka_wire.wire.cluster.broker_readiness import CHECK_S, BrokerReadiness
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.retries import GracePeriods
 from pykafka_wire.wire.deadline import WorkingClock
@@ -37,15 +38,25 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.produce.batch_limits import BatchLimits
-from pykafka_wire.wire.produce.broker_readiness import PURPOSE, BrokerReadiness
-from pykafka_wire.wire.produce.delivery import Delivery
-from pykafka_wire.wire.produce.identity import ProducerIdentity, TransactionScope, request_identity
-from pykafka_wire.wire.produce.outcomes import Acknowledged, Failed, Outcome, Replaced, Restarted, Retried
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue, PartitionQueues, QueuedBatch
-from pykafka_wire.wire.produce.request import InFlightProduce, InFlightRequests, choose_queues, produce_request
-from pykafka_wire.wire.produce.response_handler import AnswerRules
+from pykafka_wire.wire.produce.producer_identity import ProducerIdentity, TransactionScope, request_producer_identity
+from pykafka_wire.wire.produce.request import (
+    Delivery,
+    InFlightProduce,
+    InFlightRequests,
+    choose_queues,
+    produce_request,
+)
+from pykafka_wire.wire.produce.response_handler import (
+    Acknowledged,
+    Failed,
+    Outcome,
+    Replaced,
+    ResponseHandler,
+    Restarted,
+    Retried,
+)
 from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_to_size
-from pykafka_wire.wire.produce.unsent_bytes import UnsentBytes
 from pykafka_wire.wire.produce.write_results import ProducerCounters, WriteResult, WriteResults
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.settings import ClientSettings
@@ -53,8 +64,44 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: How long to wait for an answer about leaders while partitions whose leaders are known could be written.
+#: How long to wait for a response about leaders while partitions whose leaders are known could be written.
 _LEADER_WAIT_MS: Final = 1_000
+#: Produce has a connection of its own: a broker responds to one connection's requests in order, and the response to acks=all may
+#: take as long as replication does. A look-up behind it would time out, and close the connection. Without idempotence the
+#: batch that is sent again would then be written twice.
+PURPOSE: Final = "produce"
+
+
+class UnsentBytes:
+    """Bytes of batches that were queued and not yet offered to a broker."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._n_bytes = 0
+        self._since: float | None = None
+
+    def add(self, n_bytes: int) -> None:
+        """One more batch is queued."""
+        self._n_bytes += n_bytes
+        if self._since is None:
+            self._since = time.monotonic()
+
+    @property
+    def fill_request(self) -> bool:
+        """Whether they reach ``max.request.size``."""
+        return self._n_bytes >= self._settings.max_request_size
+
+    @property
+    def lingered(self) -> bool:
+        """Whether ``linger.ms`` has passed since the first of them was queued."""
+        linger_ms, since = self._settings.linger_ms, self._since
+        return linger_ms is not None and since is not None and (time.monotonic() - since) * 1000 >= linger_ms
+
+    def offered(self, *, everything: bool) -> None:
+        """Requests have left; unless `everything`, small ones may have stayed, and linger on."""
+        self._n_bytes = 0
+        if everything:
+            self._since = None
 
 
 class Producer:
@@ -80,7 +127,7 @@ class Producer:
         self._transaction = transaction
         self._delivery = Delivery.of(self._settings, transaction)
         self._backoff = Backoff(self._settings)
-        self._readiness = BrokerReadiness(cluster)
+        self._readiness = BrokerReadiness(cluster, PURPOSE)
         self.counters = ProducerCounters()
         self.collects_rejected = False
         self._start_anew()
@@ -117,11 +164,13 @@ class Producer:
     @property
     def collects_rejected(self) -> bool:
         """Whether records that no broker accepts are collected for :meth:`take_rejected`, and do not fail the producer."""
-        return self._rules.collects_rejected
+        return self._handler.collects_rejected
 
     @collects_rejected.setter
     def collects_rejected(self, collects: bool) -> None:
-        self._rules = AnswerRules(self._settings, collects_rejected=collects, in_transaction=bool(self._transaction))
+        self._handler = ResponseHandler(
+            self._settings, collects_rejected=collects, in_transaction=bool(self._transaction)
+        )
 
     def partitions_for(self, topic: str) -> int:
         """How many partitions `topic` has, from metadata not older than ``metadata.max.age.ms``."""
@@ -152,7 +201,7 @@ class Producer:
             for encoded in (part for batch in batches for part in split_to_size(batch, max_bytes, level)):
                 size = len(encoded.data)
                 if size > max_bytes:
-                    outcome = self._rules.on_oversize(tp, encoded)
+                    outcome = self._handler.on_oversize(tp, encoded)
                     if isinstance(outcome, Failed):
                         raise outcome.error
                     self._rejected += outcome.rejected
@@ -219,30 +268,30 @@ class Producer:
         self._check_fork()
         return self._error is None and not self._buffered_bytes and not self._rejected
 
-    def all_answered(self, deadline: Deadline) -> bool:
-        """Waits until `deadline` for the answers to all requests that were sent, and sends nothing. If True, no request of this
+    def all_responded(self, deadline: Deadline) -> bool:
+        """Waits until `deadline` for the responses to all requests that were sent, and sends nothing. If True, no request of this
         producer can still be written."""
         self._check_fork()
-        return self._in_flight.all_answered(deadline)
+        return self._in_flight.all_responded(deadline)
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
     def _progress(self, deadline: Deadline | None = None) -> None:
-        """Sends what may leave, then waits for one answer, for the end of a pause, or until `deadline`."""
+        """Sends what may leave, then waits for one response, for the end of a pause, or until `deadline`."""
         self._send(everything=True)
         now = self._clock.now()
         pauses = self._queues.pauses()
         if not self._in_flight and not pauses:
             return  # with acks=0 all is done once it is sent
-        # A pause that is over needs no wait: that queue waits for an answer. One that ends later ends this wait: the retry of
-        # one partition does not depend on another broker's answer.
+        # A pause that is over needs no wait: that queue waits for a response. One that ends later ends this wait: the retry of
+        # one partition does not depend on another broker's response.
         moments = [not_before for not_before in pauses if not_before > now or not self._in_flight]
         until = self._clock.deadline(min([*moments, *(sent.expires_at for sent in self._in_flight.oldest())]))
         if deadline is not None:
             until = until.at_most_ms(deadline.remaining_ms())
         if not self._in_flight:
             time.sleep(until.remaining_ms() / 1000)
-        elif sent := self._in_flight.next_answer(until, now):
+        elif sent := self._in_flight.next_response(until, now):
             self._receive(sent)
 
     def _send(self, *, everything: bool) -> None:
@@ -250,7 +299,7 @@ class Producer:
         now = self._clock.now()
         expired = self._queues.first_expired(now)
         if expired is not None:
-            self._fail(self._rules.on_expiry(expired, expired.last_error))
+            self._fail(self._handler.on_expiry(expired, expired.last_error))
         ready = self._queues.ready(now)
         by_node: dict[int, list[PartitionQueue]] = {}
         deadline = Deadline.after_ms(_LEADER_WAIT_MS) if self.counters.n_requests else None
@@ -279,7 +328,7 @@ class Producer:
         """Whether a request to `node` need not wait for a connection or for the end of a throttle; if not, its queues pause."""
         try:
             throttled_s = self._readiness.throttled_s(node)
-            pause_s = throttled_s or self._readiness.connecting_s(node)
+            pause_s = throttled_s or (0.0 if self._readiness.ready(node) else CHECK_S)
         except WireError as error:
             for queue in queues:
                 self._pause_queue(queue, error)
@@ -306,7 +355,9 @@ class Producer:
         """Sends the next batch of each of `chosen` in one request; False when that failed."""
         if self._identity is None:
             try:
-                self._identity = request_identity(self._cluster) if self._delivery.idempotent else ProducerIdentity()
+                self._identity = (
+                    request_producer_identity(self._cluster) if self._delivery.idempotent else ProducerIdentity()
+                )
             except WireError as error:
                 self._fail(Failed(error))
         batches: dict[TopicPartition, QueuedBatch] = {}
@@ -322,13 +373,13 @@ class Producer:
         try:
             future = self._cluster.send(node, request, purpose=PURPOSE, version_cap=cap)
         except TransportError as error:  # no broker has all of it, so none will write any of it
-            self._not_answered(node, batches.values(), error, was_sent=False)
+            self._on_no_response(node, batches.values(), error, was_sent=False)
             return False
         except WireError as error:
             self._fail(Failed(error))
         except BaseException:  # Ctrl-C: the broker may have all of it
             interrupted = TransportError("sending was interrupted", broker=node)
-            self._not_answered(node, batches.values(), interrupted, was_sent=True)
+            self._on_no_response(node, batches.values(), interrupted, was_sent=True)
             raise
         self.counters.n_requests += 1
         if self._delivery.acks == 0:
@@ -339,61 +390,61 @@ class Producer:
             self._in_flight.add(sent)
         return True
 
-    # --- answers ----------------------------------------------------------------------------------------------------
+    # --- responses --------------------------------------------------------------------------------------------------
 
     def _receive(self, sent: InFlightProduce) -> None:
-        """Waits for the answer to a request, the oldest of its node, and acts on it.
+        """Waits for the response to a request, the oldest of its node, and acts on it.
 
-        If Ctrl-C ends this, the request stays in flight: the next call finds its answer, or its connection closed.
+        If Ctrl-C ends this, the request stays in flight: the next call finds its response, or its connection closed.
         """
         try:
             response = sent.future.result(self._clock.deadline(sent.expires_at))
         except (TransportError, ProtocolError) as error:
-            self._not_answered(sent.node, sent.batches.values(), error, was_sent=True)
+            self._on_no_response(sent.node, sent.batches.values(), error, was_sent=True)
             self._in_flight.remove(sent)
             return
         except WireError as error:
             self._fail(Failed(error))
         self._readiness.throttle(sent.node, response.throttle_time_ms)
         endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
-        unanswered = set(sent.batches.values())
-        for batch, answer in sent.answers(response):
-            unanswered.discard(batch)
+        left_out = set(sent.batches.values())
+        for batch, each in sent.partition_responses(response):
+            left_out.discard(batch)
             queue = self._queues[batch.topic_partition]
             if batch not in queue.in_flight:
                 continue  # done before an interruption
-            if not answer.error_code:  # as the rules have it, without their cost
-                self._acknowledge(batch, answer.base_offset)
+            if not each.error_code:  # as the rules have it, without their cost
+                self._acknowledge(batch, each.base_offset)
                 continue
             cascading, now = queue.is_cascading_failure(batch), self._clock.now()
-            outcome = self._rules.on_answer(
-                batch, answer, is_cascading=cascading, now=now, broker=sent.node, version=sent.future.version
+            outcome = self._handler.on_response(
+                batch, each, is_cascading=cascading, now=now, broker=sent.node, version=sent.future.version
             )
             pause = True
             if isinstance(outcome, Retried) and outcome.find_leader:
-                hint = answer.current_leader.leader_id, answer.current_leader.leader_epoch
+                hint = each.current_leader.leader_id, each.current_leader.leader_epoch
                 endpoint = endpoints.get(hint[0])
                 # Where another leader is known by now, the retry leaves without a pause (KIP-951).
                 pause = not self._cluster.metadata.redirect(
                     batch.topic_partition, sent.node, hint=hint, endpoint=endpoint
                 )
             self._act(batch, outcome, pause=pause)
-        if unanswered:
+        if left_out:
             missing = ProtocolError("the response leaves out a partition", broker=sent.node, api="Produce")
-            self._not_answered(sent.node, unanswered, missing, was_sent=True)
+            self._on_no_response(sent.node, left_out, missing, was_sent=True)
         self._in_flight.remove(sent)
 
-    def _not_answered(self, node: int, batches: Iterable[QueuedBatch], error: WireError, *, was_sent: bool) -> None:
+    def _on_no_response(self, node: int, batches: Iterable[QueuedBatch], error: WireError, *, was_sent: bool) -> None:
         """Acts on a request whose outcome is unknown, or that was not sent as a whole."""
         logger.debug("broker %d: no response to Produce: %s", node, error)
-        self._in_flight.has_lost_answers |= was_sent
+        self._in_flight.has_lost_responses |= was_sent
         for batch in batches:
             if batch in self._queues[batch.topic_partition].in_flight:
                 self._cluster.metadata.invalidate(batch.topic_partition)
-                self._act(batch, self._rules.on_no_answer(batch, error, now=self._clock.now(), was_sent=was_sent))
+                self._act(batch, self._handler.on_no_response(batch, error, now=self._clock.now(), was_sent=was_sent))
 
     def _act(self, batch: QueuedBatch, outcome: Outcome, *, pause: bool = True) -> None:
-        """Does what an answer means for a batch."""
+        """Does what a response means for a batch."""
         queue = self._queues[batch.topic_partition]
         not_before = self._clock.now() + (self._backoff.delay_ms(batch.attempts) / 1000 if pause else 0.0)
         match outcome:
@@ -441,7 +492,7 @@ class Producer:
             raise
         except BaseException:  # Ctrl-C may leave a step half done, with a batch that nobody would send or count
             if not self._queues.complete(self._buffered_bytes, self._in_flight.batches()):
-                self._error = self._rules.on_interruption().error
+                self._error = self._handler.on_interruption().error
             raise
         finally:
             self._clock.pause()

@@ -1,12 +1,12 @@
-"""What the answer to a Produce means for one batch: acknowledged, retried, replaced by other batches, or failed.
+"""What the response to a Produce means for one batch: acknowledged, retried, replaced by other batches, or failed.
 
-Owns this decision for every answer, for one that did not come, and for the end of a batch's delivery timeout; and the errors that
+Owns this decision for every response, for one that did not come, and for the end of a batch's delivery timeout; and the errors that
 name the place, the rows and the remedy. It sends nothing and changes nothing:
 :mod:`~pykafka_wire.wire.produce.producer` acts on what is returned here,
 :mod:`~pykafka_wire.wire.produce.partition_queue` keeps the order.
 
 ==================================================  =======================================================================
-answer                                              what it means
+response                                            what it means
 ==================================================  =======================================================================
 no error, DUPLICATE_SEQUENCE_NUMBER                 :class:`Acknowledged`
 MESSAGE_TOO_LARGE, of several records               :class:`Replaced` by halves, as Java's producer does
@@ -14,9 +14,9 @@ MESSAGE_TOO_LARGE of one record, INVALID_RECORD,    :class:`Failed`; or, where r
 INVALID_TIMESTAMP                                   :class:`Replaced` by the batch without them (KIP-467)
 OUT_OF_ORDER_SEQUENCE_NUMBER after another failure  :class:`Retried` (a cascading failure)
 UNKNOWN_PRODUCER_ID                                 :class:`Restarted` (KIP-360); :class:`Failed` in a transaction, or if an
-                                                    earlier try may be in the log. Kafka 2.5 and newer do not answer it
+                                                    earlier try may be in the log. Kafka 2.5 and newer do not send it
 CORRUPT_MESSAGE                                     :class:`Retried` twice, then :class:`Failed`
-other retriable codes                               :class:`Retried`, after a look for the leader where the code asks for it
+other retriable codes                               :class:`Retried`, after the leader is looked up where the code asks for it
 other codes                                         :class:`Failed`
 none: the connection broke, or time passed          :class:`Retried`; the batch may be in the log
 ==================================================  =======================================================================
@@ -39,9 +39,8 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
-from pykafka_wire.wire.produce.outcomes import Acknowledged, Failed, Outcome, Replaced, Restarted, Retried
 from pykafka_wire.wire.produce.partition_queue import QueuedBatch
-from pykafka_wire.wire.produce.split_batches import split_in_half, take_out
+from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_in_half, take_out
 from pykafka_wire.wire.protocol.messages.produce import PartitionProduceResponse
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.settings import ClientSettings
@@ -54,16 +53,70 @@ _RECORD_ERRORS: Final = frozenset({"MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVAL
 _OUT_OF_SEQUENCE: Final = frozenset({"OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"})
 #: These come after the batch was written to the leader's log.
 _AFTER_APPEND: Final = frozenset({"REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"})
-#: CORRUPT_MESSAGE may be a flipped bit on the way, which a resend heals; brokers before 2.5 (KIP-467) also answer it
+#: CORRUPT_MESSAGE may be a flipped bit on the way, which a resend heals; brokers before 2.5 (KIP-467) also send it
 #: for a record that they will never take, such as one without a key in a compacted topic.
 _CORRUPT_TRIES: Final = 3
-#: Of a batch's rejected records, so many are named.
-_MOST_RECORD_ERRORS: Final = 10
+#: An error names at most so many of a batch's rejected records.
+_MAX_RECORD_ERRORS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerRules:
-    """The rules above under a producer's settings.
+class Acknowledged:
+    """The batch is in the log, at `base_offset` (-1 where the response does not say)."""
+
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """The batch is to be sent again as it is.
+
+    Attributes:
+        may_be_written: it may be in the log, though it is not acknowledged.
+        find_leader: the broker that was asked may not lead the topic-partition any more.
+    """
+
+    error: WireError
+    may_be_written: bool
+    find_leader: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The broker does not know the producer: the batch is to be sent again under the producer's next epoch."""
+
+    error: WireError
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The batch was not written, and others take its place.
+
+    Attributes:
+        batches: of the same records or fewer, in the same order.
+        rejected: the records that are in none of them, if any.
+        too_large: the broker found the batch too large.
+    """
+
+    batches: list[EncodedBatch]
+    rejected: list[RejectedRecords]
+    too_large: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The batch cannot be delivered, and nothing may be written after it."""
+
+    error: WireError
+    cause: WireError | None = None
+
+
+Outcome = Acknowledged | Retried | Restarted | Replaced | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseHandler:
+    """Decides by the rules above, under a producer's settings.
 
     Attributes:
         collects_rejected: records that no broker takes are taken out of their batches, and do not fail the producer.
@@ -74,41 +127,41 @@ class AnswerRules:
     collects_rejected: bool = field(kw_only=True)
     in_transaction: bool = field(kw_only=True, default=False)
 
-    def on_answer(
+    def on_response(
         self,
         batch: QueuedBatch,
-        answer: PartitionProduceResponse,
+        response: PartitionProduceResponse,
         *,
         is_cascading: bool,
         now: float,
         broker: int,
         version: int,
     ) -> Outcome:
-        """What an answer means.
+        """What a response means.
 
         Args:
             is_cascading: an earlier batch's failure may have put this one out of sequence.
             now: time of the clock that the batch's delivery timeout is on.
-            broker: node id of the broker that answered, for errors; likewise the request's `version`.
+            broker: node id of the broker that responded, for errors; likewise the request's `version`.
         """
-        if error_info(answer.error_code).action is Action.SUCCESS:
-            return Acknowledged(answer.base_offset)
-        error = rejection_error(batch.topic_partition, batch.encoded, answer, broker=broker, version=version)
+        if error_info(response.error_code).action is Action.SUCCESS:
+            return Acknowledged(response.base_offset)
+        error = rejection_error(batch.topic_partition, batch.encoded, response, broker=broker, version=version)
         if error.name in _RECORD_ERRORS:
-            return self._on_record_error(batch, answer, error)
+            return self._on_record_error(batch, response, error)
         if error.name == "UNKNOWN_PRODUCER_ID" and not is_cascading:
             return self._on_unknown_producer(batch, error, now)
         cascading = is_cascading and error.name in _OUT_OF_SEQUENCE
         corrupt_again = error.name == "CORRUPT_MESSAGE" and batch.attempts >= _CORRUPT_TRIES
         if not (error.retriable or cascading) or corrupt_again:
             return Failed(error)
-        # An answer that has an offset comes from a leader that wrote the batch, and lost its place after that.
-        may_be_written = answer.base_offset >= 0 or error.name in _AFTER_APPEND
+        # A response that has an offset comes from a leader that wrote the batch, and lost its place after that.
+        may_be_written = response.base_offset >= 0 or error.name in _AFTER_APPEND
         find_leader = error.info.action is Action.REFRESH_METADATA
         return self._retried(batch, now, Retried(error, may_be_written, find_leader))
 
-    def on_no_answer(self, batch: QueuedBatch, error: WireError, *, now: float, was_sent: bool) -> Outcome:
-        """What it means that a request had no answer that makes sense, or was not sent as a whole."""
+    def on_no_response(self, batch: QueuedBatch, error: WireError, *, now: float, was_sent: bool) -> Outcome:
+        """What it means that a request had no response that makes sense, or was not sent as a whole."""
         if was_sent and isinstance(error, ProtocolError) and batch.attempts > 1:
             return Failed(error)
         return self._retried(batch, now, Retried(error, may_be_written=was_sent, find_leader=True))
@@ -150,7 +203,7 @@ class AnswerRules:
             return Failed(error)
         if batch.may_be_written:
             error.remedy = (
-                "An earlier try of this batch had no definite answer, so it may be in the log or have been deleted. To write it "
+                "An earlier try of this batch had no definite response, so it may be in the log or have been deleted. To write it "
                 "again could repeat its records."
             )
             return Failed(error)
@@ -164,10 +217,10 @@ class AnswerRules:
             return self.on_expiry(batch, outcome.error)
         return outcome
 
-    def _on_record_error(self, batch: QueuedBatch, answer: PartitionProduceResponse, error: BrokerError) -> Outcome:
+    def _on_record_error(self, batch: QueuedBatch, response: PartitionProduceResponse, error: BrokerError) -> Outcome:
         """The broker rejects records, and the whole batch with them."""
         encoded, level = batch.encoded, self.settings.compression_level
-        faults = {each.batch_index: each.batch_index_error_message for each in answer.record_errors}
+        faults = {each.batch_index: each.batch_index_error_message for each in response.record_errors}
         faults = {index: faults[index] for index in sorted(faults) if 0 <= index < encoded.n_records}
         too_large = isinstance(error, RecordTooLargeError)
         if encoded.n_records > 1 and (too_large or (self.collects_rejected and not faults)):
@@ -177,7 +230,7 @@ class AnswerRules:
             return Failed(error)
         if batch.may_be_written and batch.base_sequence >= 0:
             error.remedy = (
-                "An earlier try of this batch had no definite answer and may be in the log, so no record of it can be left "
+                "An earlier try of this batch had no definite response and may be in the log, so no record of it can be left "
                 "out: it is unknown which sequence numbers the broker has. Write the batch again with a new producer, as a task "
                 "that runs again does."
             )
@@ -187,17 +240,17 @@ class AnswerRules:
 
 
 def rejection_error(
-    tp: TopicPartition, encoded: EncodedBatch, answer: PartitionProduceResponse, *, broker: int, version: int
+    tp: TopicPartition, encoded: EncodedBatch, response: PartitionProduceResponse, *, broker: int, version: int
 ) -> BrokerError:
     """The error for a broker's error code, with its message and the records that it names (KIP-467)."""
-    words = [answer.error_message or ""]
+    words = [response.error_message or ""]
     words += [
         f"Record {record.batch_index} of the batch (row {encoded.first_row + record.batch_index}): "
         f"{record.batch_index_error_message or 'rejected'}."
-        for record in answer.record_errors[:_MOST_RECORD_ERRORS]
+        for record in response.record_errors[:_MAX_RECORD_ERRORS]
     ]
     error = broker_error(
-        answer.error_code,
+        response.error_code,
         topic=tp.topic,
         partition=tp.partition,
         broker=broker,

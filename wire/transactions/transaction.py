@@ -31,8 +31,8 @@ from pykafka_wire.wire.errors import (
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
 from pykafka_wire.wire.groups.group_metadata import GroupMetadata
-from pykafka_wire.wire.produce.identity import ProducerIdentity, TransactionScope
 from pykafka_wire.wire.produce.producer import Producer
+from pykafka_wire.wire.produce.producer_identity import ProducerIdentity, TransactionScope
 from pykafka_wire.wire.produce.write_results import WriteResult
 from pykafka_wire.wire.records.batches import EncodedBatch
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -280,7 +280,7 @@ class Transaction:
             return
         # In TV1 the abort leaves the epoch as it is: a request that arrived after it would begin a transaction that
         # nobody ends (KIP-890), or that the id's next one commits. An init bumps the epoch first.
-        all_answered = self._producer.all_answered(deadline) and not self._requests.has_lost_answers
+        all_answered = self._producer.all_responded(deadline) and not self._requests.has_lost_answers
         if not (all_answered or self.version.end_changes_epoch):
             logger.warning(
                 "transactional id %r: not aborted, for a request without an answer may still arrive. The next transaction of "

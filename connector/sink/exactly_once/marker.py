@@ -39,7 +39,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from pykafka_wire.sink.exactly_once.task_ids import task_id, task_name
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
-from pykafka_wire.wire.produce.identity import ProducerIdentity
+from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
 from pykafka_wire.wire.transactions.versions import TransactionVersion
 

@@ -1,12 +1,14 @@
-"""Opens connections without holding up those who use others.
+"""Whether a broker can be sent a request now, or how long to wait: for a connection, or while it throttles us (KIP-219).
 
-Owns the threads that wait for a broker's handshake. A broker that accepts connections and answers nothing (stopped, overloaded)
-takes up to ``socket.connection.setup.timeout.ms``, in which a reader of many brokers must go on with the rest.
+Owns the threads that wait for a broker's handshake, and the ends of throttles. A broker that accepts connections and responds to
+nothing (stopped, overloaded) takes up to ``socket.connection.setup.timeout.ms``, in which a reader or writer of many brokers must
+go on with the rest.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import Final
 
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -17,13 +19,25 @@ _SOON_S: Final = 0.25
 CHECK_S: Final = 0.05
 
 
-class ConnectionOpener:
-    """Opens the connections of one purpose, each in a thread of its own. Not thread-safe."""
+class BrokerReadiness:
+    """The brokers of one purpose that can be sent a request. Opens each connection in a thread of its own. Not thread-safe."""
 
     def __init__(self, cluster: Cluster, purpose: str) -> None:
         self._cluster = cluster
         self._purpose = purpose
         self._opening: dict[int, _Opening] = {}
+        #: Node id -> when it reads requests again, on the monotonic clock.
+        self._throttled_until: dict[int, float] = {}
+
+    def throttle(self, node_id: int, throttle_time_ms: int) -> None:
+        """Note a response's throttle time: for so long the broker reads no requests of this client."""
+        if throttle_time_ms > 0:
+            self._throttled_until[node_id] = time.monotonic() + throttle_time_ms / 1000
+
+    def throttled_s(self, node_id: int) -> float:
+        """Seconds until the broker's throttle ends, 0 if it does not throttle."""
+        until = self._throttled_until.get(node_id)
+        return 0.0 if until is None else max(0.0, until - time.monotonic())
 
     def ready(self, node_id: int) -> bool:
         """Whether a request to a broker need not wait for a connection; begins to open one if there is none.

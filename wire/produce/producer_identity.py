@@ -55,7 +55,7 @@ class TransactionScope:
     produce_cap: int | None
 
 
-def request_identity(cluster: Cluster) -> ProducerIdentity:
+def request_producer_identity(cluster: Cluster) -> ProducerIdentity:
     """A new producer id, which any broker hands out.
 
     Raises:

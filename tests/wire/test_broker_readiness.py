@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pykafka_wire.wire.cluster.connection_opener import ConnectionOpener
+from pykafka_wire.wire.cluster.broker_readiness import BrokerReadiness
 from pykafka_wire.wire.errors import TransportError
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.fake_fetch import client, two_brokers
@@ -23,7 +23,7 @@ def test_a_connection_is_opened_once_and_then_ready(brokers: tuple[FakeBroker, F
     first, second = brokers
     with client(first) as cluster:
         cluster.metadata.topics(["t"])
-        opener = ConnectionOpener(cluster, "fetch")
+        opener = BrokerReadiness(cluster, "fetch")
         assert not cluster.is_connected(2, purpose="fetch")
         await_ready(opener, 2)
         assert cluster.is_connected(2, purpose="fetch")
@@ -39,7 +39,7 @@ def test_a_handshake_without_answer_is_not_waited_for_and_fails_in_time(
     with client(first, socket_connection_setup_timeout_ms="3000") as cluster:
         cluster.metadata.topics(["t"])
         second.silent = True
-        opener = ConnectionOpener(cluster, "fetch")
+        opener = BrokerReadiness(cluster, "fetch")
         began = time.monotonic()
         assert not opener.ready(2)
         assert time.monotonic() - began < 2.8
@@ -49,7 +49,7 @@ def test_a_handshake_without_answer_is_not_waited_for_and_fails_in_time(
         await_ready(opener, 2)
 
 
-def await_ready(opener: ConnectionOpener, node_id: int) -> None:
+def await_ready(opener: BrokerReadiness, node_id: int) -> None:
     deadline = time.monotonic() + 30
     while not opener.ready(node_id):
         assert time.monotonic() < deadline
