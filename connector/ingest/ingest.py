@@ -150,6 +150,7 @@ class Ingest:
             "startingOffsets": settings.starting_offsets,
             "maxOffsetsPerTrigger": str(settings.max_rows),
             "columns": "offset",
+            **settings.waits,
             # Lost records stop the one table that misses them, when it is written.
             "failOnDataLoss": "false",
         }

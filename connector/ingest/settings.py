@@ -7,6 +7,7 @@ one.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -126,6 +127,15 @@ class Settings:
         if self.is_folder:
             return f"delta.`{self.into.rstrip('/')}/{name}`"
         return ".".join(f"`{part}`" for part in (*self.into.split("."), name))
+
+    @property
+    def waits(self) -> dict[str, str]:
+        """The option of the stream by which topics wait, where one does."""
+        tables = [*self.tables, self.defaults]
+        if not any(each.min_rows for each in tables):
+            return {}
+        waits = {each.topic: {"offsets": max(1, each.min_rows), "delay": each.max_delay} for each in reversed(tables)}
+        return {"minOffsetsPerTopic": json.dumps(dict(reversed(waits.items())))}
 
     @property
     def is_folder(self) -> bool:

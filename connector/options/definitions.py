@@ -13,6 +13,7 @@ from pykafka_wire.checkpoints.reference import parse_reference
 from pykafka_wire.columns.selection import WHOLE, parse_columns
 from pykafka_wire.options.option import (
     Option,
+    TopicMinimum,
     boolean,
     choice,
     column_format,
@@ -21,6 +22,7 @@ from pykafka_wire.options.option import (
     regular_expression,
     task_metrics,
     text,
+    topic_minimums,
     topic_names,
 )
 from pykafka_wire.options.starting_offsets import (
@@ -90,6 +92,7 @@ MAX_OFFSETS_PER_TRIGGER = Option("maxOffsetsPerTrigger", "S", positive, None, "m
 MAX_BYTES_PER_TRIGGER = Option("maxBytesPerTrigger", "S", positive, None, "approximate maximum of bytes per micro-batch, as stored in the log, estimated from the first and last records; if `maxOffsetsPerTrigger` is set, too, the smaller limit applies (Spark 4.2+)")
 MIN_OFFSETS_PER_TRIGGER = Option("minOffsetsPerTrigger", "S", positive, None, "wait until so many new offsets exist, at most for `maxTriggerDelay` (Spark 4.2+)")
 MAX_TRIGGER_DELAY = Option("maxTriggerDelay", "S", duration_ms, 900_000, "see `minOffsetsPerTrigger`; a number with ms, s, m, h or d")
+MIN_OFFSETS_PER_TOPIC: Option[tuple[TopicMinimum, ...]] = Option("minOffsetsPerTopic", "S", topic_minimums, (), 'leave a topic out of micro-batches until it has so many new offsets, or for so long: JSON `{"orders-.*": {"offsets": 1000, "delay": "5m"}}`, each name a regular expression that matches the whole topic; the first that matches counts (Spark 4.2+)')
 MIN_PARTITIONS = Option("minPartitions", "SB", positive, None, "minimum of Spark input partitions; large ranges are split")
 MAX_RECORDS_PER_PARTITION = Option("maxRecordsPerPartition", "SB", positive, None, "maximum of offsets in one Spark input partition")
 KAFKA_CONSUMER_POLL_TIMEOUT_MS = Option("kafkaConsumer.pollTimeoutMs", "SB", positive, 120_000, "how long a task waits for a broker to make progress")
@@ -210,6 +213,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
             MAX_BYTES_PER_TRIGGER,
             MIN_OFFSETS_PER_TRIGGER,
             MAX_TRIGGER_DELAY,
+            MIN_OFFSETS_PER_TOPIC,
             MIN_PARTITIONS,
             MAX_RECORDS_PER_PARTITION,
             KAFKA_CONSUMER_POLL_TIMEOUT_MS,

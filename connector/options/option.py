@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,6 +88,30 @@ def duration_ms(value: str, name: str) -> int:
     if match is None:
         raise OptionError(f"{name} is {quoted(value)}: use a number with a unit, such as 500ms, 30s, 15m, 2h or 1d.")
     return int(match[1]) * UNITS_MS[match[2] or "ms"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMinimum:
+    """A topic of this pattern waits for so many new offsets, or so long."""
+
+    pattern: str
+    min_offsets: int
+    max_delay_ms: int
+
+
+def topic_minimums(value: str, name: str) -> tuple[TopicMinimum, ...]:
+    """``{"orders-.*": {"offsets": 1000, "delay": "5m"}}``: whole names; the first pattern that matches counts."""
+    try:
+        found = json.loads(value)
+        return tuple(
+            TopicMinimum(
+                re.compile(pattern).pattern, positive(str(each["offsets"]), name), duration_ms(each["delay"], name)
+            )
+            for pattern, each in found.items()
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, re.error) as error:
+        example = '{"orders": {"offsets": 1000, "delay": "5m"}}'
+        raise OptionError(f"{name} is {quoted(value)} ({error}): use JSON such as {example}.") from error
 
 
 def choice(*choices: str) -> Callable[[str, str], str]:

@@ -12,7 +12,7 @@ from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.columns.selection import Selection
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options import definitions as options
-from pykafka_wire.options.option import Option
+from pykafka_wire.options.option import Option, TopicMinimum
 from pykafka_wire.options.parsing import OptionValues, statsd_agent
 from pykafka_wire.options.starting_offsets import OffsetSpec, parse_offset_spec
 from pykafka_wire.options.typed_columns import TypedColumns, parse_typed_columns
@@ -72,6 +72,7 @@ class SourceOptions:
     max_offsets_per_trigger: int | None
     max_bytes_per_trigger: int | None
     min_offsets_per_trigger: int | None
+    topic_minimums: tuple[TopicMinimum, ...]
     max_trigger_delay_ms: int
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -134,6 +135,7 @@ def parse_source_options(given: Mapping[str, str], mode: Literal["stream", "batc
         max_offsets_per_trigger=maximum,
         max_bytes_per_trigger=values[options.MAX_BYTES_PER_TRIGGER],
         min_offsets_per_trigger=minimum,
+        topic_minimums=values[options.MIN_OFFSETS_PER_TOPIC],
         max_trigger_delay_ms=values[options.MAX_TRIGGER_DELAY],
         min_partitions=values[options.MIN_PARTITIONS],
         max_records_per_partition=values[options.MAX_RECORDS_PER_PARTITION],

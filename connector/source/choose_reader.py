@@ -54,9 +54,10 @@ def stream_reader(
     if HAS_ADMISSION_CONTROL:
         return KafkaStreamReader(options, schema, reader_schemas)
     limits = (options.max_offsets_per_trigger, options.max_bytes_per_trigger, options.min_offsets_per_trigger)
-    if any(limit is not None for limit in limits):
+    if any(limits) or options.topic_minimums:
         raise OptionError(
-            "maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer: leave them out here."
+            "maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger and minOffsetsPerTopic need Spark 4.2 or newer: leave "
+            "them out here."
         )
     if options.task_metrics == "driver":
         raise OptionError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from pykafka_wire.source.planning.offset_lookups import skip_aged_out
 from pykafka_wire.source.planning.record_size_estimates import RecordSizes, sizes_for_limit
 from pykafka_wire.source.planning.spark_read_limits import reads_all_available
 from pykafka_wire.source.planning.subscribed_logs import SubscribedLogs
-from pykafka_wire.source.planning.trigger_limits import Limits, MinimumOffsets
+from pykafka_wire.source.planning.trigger_limits import Limits, MinimumOffsets, MinimumsOfTopics
 from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.progress.query_progress import QueryProgress
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
@@ -49,6 +49,7 @@ class MicroBatchStream:
         self._options = options
         self._pinned_schemas = pinned_schemas
         self._cluster = shared_cluster(options.client)
+        self._minimums_of_topics = MinimumsOfTopics(options.topic_minimums)
         self._minimum = MinimumOffsets(
             min_offsets=options.min_offsets_per_trigger, max_delay_ms=options.max_trigger_delay_ms
         )
@@ -174,7 +175,7 @@ class MicroBatchStream:
             # A topic of the checkpoint that was out of sight when the run began: it ends where it is seen first.
             for tp in start.offsets.keys() & snapshot.latest.keys() - self._last_offsets.keys():
                 self._last_offsets[tp] = snapshot.latest[tp].offset
-        limits = self._limits(limit)
+        limits = self._limits(limit, {tp.topic for tp in snapshot.latest})
         max_bytes, limits = limits.max_bytes, replace(limits, max_bytes=None)
         plan = plan_micro_batch(start, logs, limits, group=self._options.group_id)
         if max_bytes is not None and plan.end_offsets != plan.start_offsets:
@@ -184,6 +185,7 @@ class MicroBatchStream:
         self._plan = plan
         if plan.end_offsets != plan.start_offsets:
             self._minimum.restart()
+        self._minimums_of_topics.remember(plan.waiting_topics)
         topic_ids = {**snapshot.topic_ids, **start.topic_ids}
         for loss, lost, detail in plan.losses:
             self._losses.report(loss, lost, detail=detail, query=start.query, topic_ids=topic_ids)
@@ -196,7 +198,7 @@ class MicroBatchStream:
             self._progress.check_for_hanging_transactions(snapshot)
         return plan.end
 
-    def _limits(self, limit: Any) -> Limits:
+    def _limits(self, limit: Any, topics: Set[str]) -> Limits:
         """The trigger limits. ``limit`` is Spark's, None before Spark 4.2; its ReadAllAvailable goes before ours."""
         max_offsets, max_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
         limited = max_offsets is not None or max_bytes is not None
@@ -205,6 +207,7 @@ class MicroBatchStream:
         return Limits(
             last_offsets=self._last_offsets,
             min_offsets=self._minimum.required() if self._last_offsets is None else 0,
+            min_by_topic=self._minimums_of_topics.required(topics) if self._last_offsets is None else {},
             max_offsets=getattr(limit, "max_rows", None),
             max_bytes=max_bytes,
         )

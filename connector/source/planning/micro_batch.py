@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from pykafka_wire.checkpoints.query_offsets import DroppedTopic, QueryOffsets
 from pykafka_wire.errors import Loss
 from pykafka_wire.source.planning.log_snapshot import ComparedLogs, LogSnapshot, recreated_topics
-from pykafka_wire.source.planning.trigger_limits import Limits, Offsets, apply_limits
+from pykafka_wire.source.planning.trigger_limits import Limits, Offsets, apply_limits, waiting_topics
 from pykafka_wire.source.progress.data_loss import LostRange
 
 #: Topic-partitions of dropped topics that a checkpoint remembers, the latest ones: each takes some 20 bytes of every offset
@@ -41,6 +41,7 @@ class MicroBatchPlan:
         end: the offset for Spark to log, None where nothing is new.
         losses: what was lost since the checkpoint.
         is_waiting: every log is read as far as it can be.
+        waiting_topics: topics with new offsets that are left out, for they have too few.
         resumed: dropped topics that are back under their topic ids.
     """
 
@@ -49,6 +50,7 @@ class MicroBatchPlan:
     end: QueryOffsets | None
     losses: list[FoundLoss]
     is_waiting: bool
+    waiting_topics: frozenset[str]
     resumed: frozenset[str]
 
 
@@ -62,7 +64,7 @@ def plan_micro_batch(
     last = limits.last_offsets
     if last is not None:
         ends = {tp: max(starts[tp], min(end, last.get(tp, 0))) for tp, end in ends.items()}
-    is_waiting = ends == starts
+    is_waiting, waiting = ends == starts, waiting_topics(starts, ends, limits)
     ends = apply_limits(starts, ends, limits)
     plan_end = None
     # A shortened log is remembered at once: it may grow past the checkpoint's offset again.
@@ -75,6 +77,7 @@ def plan_micro_batch(
         end=plan_end,
         losses=_find_losses(checkpoint, logs),
         is_waiting=is_waiting,
+        waiting_topics=waiting,
         resumed=frozenset(resumed),
     )
 

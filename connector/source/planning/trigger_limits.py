@@ -1,4 +1,5 @@
-"""How much a micro-batch takes: maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger with maxTriggerDelay.
+"""How much a micro-batch takes: maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger with maxTriggerDelay, and
+minOffsetsPerTopic.
 
 Spark has no limit that combines a minimum, a maximum and a delay: the maximum comes through Spark
 (:mod:`~pykafka_wire.source.planning.spark_read_limits`), the other two are ours. Asks nothing of brokers or of Spark.
@@ -7,10 +8,12 @@ Spark has no limit that combines a minimum, a maximum and a delay: the maximum c
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pykafka_wire.options.option import TopicMinimum
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
@@ -38,6 +41,32 @@ class MinimumOffsets:
         self._last_batch_at = self._clock()
 
 
+class MinimumsOfTopics:
+    """``minOffsetsPerTopic``: which topics wait, and since when."""
+
+    def __init__(self, minimums: Sequence[TopicMinimum], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._minimums = [(re.compile(each.pattern), each) for each in minimums]
+        self._clock = clock
+        self._waiting_since: dict[str, float] = {}
+
+    def required(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many new offsets each topic must have to be read now; topics without a minimum are left out."""
+        if not self._minimums:
+            return {}
+        now, required = self._clock(), {}
+        for topic in topics:
+            minimum = next((each for pattern, each in self._minimums if pattern.fullmatch(topic)), None)
+            if minimum is not None:
+                since = self._waiting_since.get(topic, now)
+                required[topic] = minimum.min_offsets if now - since < minimum.max_delay_ms / 1000 else 0
+        return required
+
+    def remember(self, waiting: Collection[str]) -> None:
+        """These topics have been left out; the others have been read, or have nothing new."""
+        now = self._clock()
+        self._waiting_since = {topic: self._waiting_since.get(topic, now) for topic in waiting}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """How much a micro-batch may take.
@@ -45,6 +74,7 @@ class Limits:
     Attributes:
         last_offsets: where AvailableNow ends; None for other triggers. Logs that it does not name are not read.
         min_offsets: with fewer new offsets there is no micro-batch yet (``minOffsetsPerTrigger``).
+        min_by_topic: with fewer new offsets a topic is left out yet (``minOffsetsPerTopic``).
         max_offsets: ``maxOffsetsPerTrigger``.
         max_bytes: ``maxBytesPerTrigger``, by ``bytes_per_offset``.
         bytes_per_offset: estimated for each topic.
@@ -52,6 +82,7 @@ class Limits:
 
     last_offsets: Offsets | None = None
     min_offsets: int = 0
+    min_by_topic: Mapping[str, int] = field(default_factory=dict)
     max_offsets: int | None = None
     max_bytes: int | None = None
     bytes_per_offset: Mapping[str, float] = field(default_factory=dict)
@@ -59,6 +90,8 @@ class Limits:
 
 def apply_limits(starts: Offsets, ends: dict[TopicPartition, int], limits: Limits) -> dict[TopicPartition, int]:
     """Ends of a micro-batch within the limits; its starts where it must wait."""
+    waiting = waiting_topics(starts, ends, limits)
+    ends = {tp: starts[tp] if tp.topic in waiting else end for tp, end in ends.items()}
     if sum(end - starts[tp] for tp, end in ends.items()) < limits.min_offsets:
         return dict(starts)
     if limits.max_offsets is not None:
@@ -66,6 +99,15 @@ def apply_limits(starts: Offsets, ends: dict[TopicPartition, int], limits: Limit
     if limits.max_bytes is not None:
         ends = share_bytes(starts, ends, limits.max_bytes, limits.bytes_per_offset)
     return ends
+
+
+def waiting_topics(starts: Offsets, ends: Offsets, limits: Limits) -> frozenset[str]:
+    """Topics with new offsets that are fewer than their minimums."""
+    new = dict.fromkeys(limits.min_by_topic, 0)
+    for tp, end in ends.items():
+        if tp.topic in new:
+            new[tp.topic] += end - starts[tp]
+    return frozenset(topic for topic, n_offsets in new.items() if 0 < n_offsets < limits.min_by_topic[topic])
 
 
 def share_offsets(start: Offsets, latest: Offsets, max_offsets: int) -> dict[TopicPartition, int]:

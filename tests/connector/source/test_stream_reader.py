@@ -330,6 +330,19 @@ def test_min_offsets_waits_but_not_for_the_first_batch(process: Any, topic: Any,
     assert json.loads(one.latest(end))["offsets"] == {name: {"0": 6}}
 
 
+def test_a_topic_below_its_minimum_is_left_out_and_the_others_go(process: Any, topic: Any, outside: Any) -> None:
+    few, many = topic(1), topic(2)
+    outside.fill(few, [2])
+    outside.fill(many, [2, 2])
+    minimum = json.dumps({few: {"offsets": 3, "delay": "1h"}})
+    one = process(subscribe=f"{few},{many}", startingOffsets="earliest", minOffsetsPerTopic=minimum)
+    end = one.latest(one.initial())
+    assert json.loads(end)["offsets"] == {few: {"0": 0}, many: {"0": 2, "1": 2}}
+    assert one.latest(end) == end
+    outside.fill(few, [1])
+    assert json.loads(one.latest(end))["offsets"][few] == {"0": 3}
+
+
 def test_a_minimum_and_a_maximum_together(process: Any, topic: Any, outside: Any) -> None:
     name = topic(3)
     outside.fill(name, [21, 11, 1])

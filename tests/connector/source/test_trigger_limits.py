@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
+from pykafka_wire.options.option import TopicMinimum
 from pykafka_wire.source.planning.spark_read_limits import read_limit, reads_all_available
-from pykafka_wire.source.planning.trigger_limits import MinimumOffsets
+from pykafka_wire.source.planning.trigger_limits import (
+    Limits,
+    MinimumOffsets,
+    MinimumsOfTopics,
+    apply_limits,
+    waiting_topics,
+)
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 
 class Clock:
@@ -57,3 +65,25 @@ def test_a_maximum_of_bytes_is_a_limit_too() -> None:
 def test_no_maximum_reads_all() -> None:
     assert read_limit(None) == ReadAllAvailable()
     assert reads_all_available(read_limit(None))
+
+
+def test_a_topic_waits_for_its_minimum_or_its_delay_and_no_other_topic_does() -> None:
+    clock = Clock()
+    minimums = MinimumsOfTopics([TopicMinimum("quiet", 1, 1000), TopicMinimum("slow|quiet.*", 10, 60_000)], clock=clock)
+    topics = ["quiet", "slow", "quieter", "other"]
+    required = minimums.required(topics)
+    assert required == {"quiet": 1, "slow": 10, "quieter": 10}
+    starts = {TopicPartition(topic, p): 5 for topic in topics for p in (0, 1)}
+    ends = {tp: 6 if tp.topic != "quieter" else 10 for tp in starts}
+    limits = Limits(min_by_topic=required)
+    assert waiting_topics(starts, ends, limits) == {"slow"}
+    taken = apply_limits(starts, ends, limits)
+    assert {tp.topic for tp, end in taken.items() if end == starts[tp]} == {"slow"}
+    minimums.remember({"slow"})
+    clock.now += 59.9
+    minimums.remember({"slow"})  # the delay began with the first new offset
+    assert minimums.required(["slow"]) == {"slow": 10}
+    clock.now += 0.1
+    assert minimums.required(["slow"]) == {"slow": 0}
+    minimums.remember(set())
+    assert minimums.required(["slow"]) == {"slow": 10}
