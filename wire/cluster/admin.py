@@ -191,7 +191,10 @@ def create_topics(
         timeout_ms=cluster.settings.request_timeout_ms,
     )
     response = cluster.request(
-        CONTROLLER, request, deadline=deadline, error_codes=lambda answer: (topic.error_code for topic in answer.topics)
+        CONTROLLER,
+        request,
+        deadline=deadline,
+        error_codes=lambda response: (topic.error_code for topic in response.topics),
     )
     for topic in response.topics:
         if topic.error_code and not (exist_ok and topic.error_code == _TOPIC_EXISTS):
@@ -222,13 +225,13 @@ def delete_topics(
         request,
         deadline=deadline,
         # A topic that is not there is the caller's to judge, not worth another try.
-        error_codes=lambda answer: (t.error_code for t in answer.responses if t.error_code != _UNKNOWN_TOPIC),
+        error_codes=lambda response: (t.error_code for t in response.responses if t.error_code != _UNKNOWN_TOPIC),
     )
-    for answer in response.responses:
-        if answer.error_code and not (missing_ok and answer.error_code == _UNKNOWN_TOPIC):
-            raise broker_error(answer.error_code, topic=answer.name, api="DeleteTopics", detail=answer.error_message)
-        if answer.name:
-            cluster.metadata.invalidate(answer.name)
+    for deleted in response.responses:
+        if deleted.error_code and not (missing_ok and deleted.error_code == _UNKNOWN_TOPIC):
+            raise broker_error(deleted.error_code, topic=deleted.name, api="DeleteTopics", detail=deleted.error_message)
+        if deleted.name:
+            cluster.metadata.invalidate(deleted.name)
 
 
 def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, deadline: Deadline | None = None) -> None:
@@ -242,7 +245,7 @@ def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, deadline: 
         timeout_ms=cluster.settings.request_timeout_ms,
     )
     response = cluster.request(
-        CONTROLLER, request, deadline=deadline, error_codes=lambda answer: (t.error_code for t in answer.results)
+        CONTROLLER, request, deadline=deadline, error_codes=lambda response: (t.error_code for t in response.results)
     )
     for result in response.results:
         if result.error_code:
@@ -292,7 +295,7 @@ def _describe_configs(
         ]
     )
     response = cluster.request(
-        node_id, request, deadline=deadline, error_codes=lambda answer: (t.error_code for t in answer.results)
+        node_id, request, deadline=deadline, error_codes=lambda response: (t.error_code for t in response.results)
     )
     for result in response.results:
         if result.error_code:

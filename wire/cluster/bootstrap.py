@@ -1,7 +1,7 @@
 """Asks for metadata: first the known brokers, the most promising first, then the bootstrap servers, each in turn.
 
 Owns the order in which brokers are asked for metadata, how long each may take, and the error that names every address tried
-and why. It knows nothing of what the answer is used for. KIP-899 and KIP-1102 (rebootstrap);
+and why. It knows nothing of what the response is used for. KIP-899 and KIP-1102 (rebootstrap);
 https://kafka.apache.org/protocol#protocol_partitioning
 """
 
@@ -37,7 +37,7 @@ _WARN_AFTER_S: Final = 5.0
 _WARN_FACTOR: Final = 4.0
 
 
-class Answer(NamedTuple):
+class MetadataFound(NamedTuple):
     """A Metadata response and its version."""
 
     response: MetadataResponse
@@ -64,8 +64,8 @@ class MetadataSource:
         self._silent_since = None
         self._warn_after_s = _WARN_AFTER_S
 
-    def ask(self, request: MetadataRequest, nodes: Sequence[Broker], deadline: Deadline) -> Answer:
-        """The first answer of any broker; ``nodes`` are those that are known, none before the first contact.
+    def ask(self, request: MetadataRequest, nodes: Sequence[Broker], deadline: Deadline) -> MetadataFound:
+        """The first response of any broker; ``nodes`` are those that are known, none before the first contact.
 
         Raises:
             NoBrokerAvailableError: no broker answered: raised within seconds if none ever did, else at the deadline.
@@ -83,7 +83,7 @@ class MetadataSource:
             self._silent_since = started
         n_cycles = 0
 
-        def cycle() -> Answer:
+        def cycle() -> MetadataFound:
             nonlocal attempt_ms, n_cycles
             n_cycles += 1
             if nodes and n_cycles > 1:
@@ -94,7 +94,7 @@ class MetadataSource:
                     break
                 address = f"{host}:{port}"
                 try:
-                    answer = self._ask_one(request, node, host, port, attempt_ms, deadline)
+                    found = self._ask_one(request, node, host, port, attempt_ms, deadline)
                 except (TransportError, ProtocolError) as error:
                     logger.debug("%s gave no metadata: %s", address, error)
                     # When time runs out in a later cycle, the first one's reason is the telling one.
@@ -103,11 +103,11 @@ class MetadataSource:
                     if nodes:
                         self._warn_of_silence(reasons, deadline)
                     continue
-                if answer is not None:
+                if found is not None:
                     if self._warn_after_s > _WARN_AFTER_S:
                         logger.info("broker %s has answered, after %.0f s without any", address, self.silent_s())
                     self.forget_silence()
-                    return answer
+                    return found
                 reasons[address] = "it does not know any broker yet"
             raise TransportError("no broker answered")
 
@@ -149,30 +149,30 @@ class MetadataSource:
         port: int,
         attempt_ms: float,
         deadline: Deadline,
-    ) -> Answer | None:
-        """One broker's answer; None if it has not joined its cluster yet, as one that is just starting.
+    ) -> MetadataFound | None:
+        """One broker's response; None if it has not joined its cluster yet, as one that is just starting.
 
-        ``attempt_ms`` limits opening a connection, and for the answer of a broker that may have died on an open one. Who has
+        ``attempt_ms`` limits opening a connection, and for the response of a broker that may have died on an open one. Who has
         just gone through the handshake is alive, and gets the time of any request: metadata of many topics take theirs.
         """
-        answer_ms = float(self._settings.request_timeout_ms)
+        response_ms = float(self._settings.request_timeout_ms)
         seed = None
         if node is not None:
             connection = self._connections.get(node, GENERAL, deadline.at_most_ms(attempt_ms))
-            answer_ms = min(answer_ms, attempt_ms)
+            response_ms = min(response_ms, attempt_ms)
         else:
             connection = seed = self._connections.open_seed(host, port, deadline.at_most_ms(attempt_ms))
         try:
-            answer_by = deadline.at_most_ms(answer_ms)
-            pending = connection.send(request, deadline=answer_by)
-            response: MetadataResponse = pending.result(answer_by, deadline)
+            response_deadline = deadline.at_most_ms(response_ms)
+            pending = connection.send(request, deadline=response_deadline)
+            response: MetadataResponse = pending.result(response_deadline, deadline)
         except BaseException:
             if seed is not None:
                 seed.close()
             raise
         if response.brokers:
             self._adopt(seed, response)
-            return Answer(response, pending.version)
+            return MetadataFound(response, pending.version)
         if seed is not None:
             seed.close()
         return None

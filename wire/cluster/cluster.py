@@ -140,9 +140,9 @@ class Cluster:
         deadline = deadline or Deadline.of_call(self.settings)
         connection = self._connection(self.metadata.broker(node_id, deadline=deadline), purpose, deadline)
         # Produce with acks=0 is the one request without a response.
-        answered = getattr(request, "acks", None) != 0
+        expects_response = getattr(request, "acks", None) != 0
         pending: ResponseFuture[ResponseT] = connection.send(
-            request, cap=version_cap, answered=answered, deadline=deadline
+            request, cap=version_cap, expects_response=expects_response, deadline=deadline
         )
         return pending
 

@@ -259,7 +259,7 @@ class ConnectionPool:
 
     def abandon(self) -> None:
         """Close all sockets of this process and take no lock. In a forked child the connections stay the parent's, and a
-        thread that the child lacks may hold a lock; at a process's end one may be held for as long as an answer takes."""
+        thread that the child lacks may hold a lock; at a process's end one may be held for as long as a response takes."""
         slots, self._slots = self._slots, {}
         self._lock = threading.Lock()
         self._reconnects = Reconnects(self._settings)

@@ -28,8 +28,8 @@ from pykafka_wire.wire.protocol.messages.transaction_admin import (
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _UNKNOWN_TRANSACTIONAL_ID: Final = 105
-#: Of a transaction's topic-partitions, so many are named in a text.
-_MOST_NAMED: Final = 10
+#: A text names at most so many of a transaction's topic-partitions.
+_MAX_NAMED: Final = 10
 
 
 class Operation(IntEnum):
@@ -74,8 +74,8 @@ class DescribedTransaction:
             begun = datetime.fromtimestamp(self.started_ms / 1000, timezone.utc)
             text += f", begun {begun.isoformat(timespec='milliseconds')}"
         if self.partitions:
-            more = len(self.partitions) - _MOST_NAMED
-            named = ", ".join(str(tp) for tp in self.partitions[:_MOST_NAMED])
+            more = len(self.partitions) - _MAX_NAMED
+            named = ", ".join(str(tp) for tp in self.partitions[:_MAX_NAMED])
             text += f", on {named}" + (f" and {more} more" if more > 0 else "")
         return text
 
@@ -136,7 +136,7 @@ def topic_operations(
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=True,
     )
-    response = cluster.request(ANY, request, deadline=deadline, error_codes=lambda answer: ())
+    response = cluster.request(ANY, request, deadline=deadline, error_codes=lambda response: ())
     return {
         topic.name or "": topic.error_code or operations_of(topic.topic_authorized_operations)
         for topic in response.topics

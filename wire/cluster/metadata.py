@@ -205,7 +205,7 @@ class Metadata:
         topic is asked for at most once in half of ``retry.backoff.ms``, however many of its partitions have no leader.
 
         Args:
-            deadline: for the answer to the Metadata request.
+            deadline: for the response to the Metadata request.
 
         Raises:
             AuthenticationError, SettingsError: no request can succeed.
@@ -213,7 +213,7 @@ class Metadata:
         partitions = list(partitions)
         now = time.monotonic()
         oldest = now - self._settings.metadata_max_age_ms / 1000
-        unanswered: WireError | None = None
+        failure: WireError | None = None
         for is_last in (
             False,
             False,
@@ -223,17 +223,17 @@ class Metadata:
                 # All at once: a response may contradict what was known before, and another thread's request too.
                 found, unknown = self._view.leaders(partitions, oldest)
                 # Half of the pause, because jitter shortens the pauses of those who ask again.
-                due = self._view.topics_answered_before(
+                due = self._view.topics_described_before(
                     {tp.topic for tp in unknown}, now - self._backoff.first_ms / 2000
                 )
-                if is_last or not due or unanswered is not None:
-                    errors = {tp: unanswered or self._view.leader_error(tp) for tp in unknown}
+                if is_last or not due or failure is not None:
+                    errors = {tp: failure or self._view.leader_error(tp) for tp in unknown}
                     topic_ids = {tp.topic: self._view.topics[tp.topic].topic_id for tp in found}
                     break
             try:
                 self._refresh_once(due, deadline or Deadline.of_call(self._settings))
             except TransportError as error:
-                unanswered = error
+                failure = error
         return LeaderLookup(found, topic_ids, errors)
 
     def invalidate(self, where: TopicPartition | str) -> None:
@@ -275,7 +275,7 @@ class Metadata:
     ) -> bool:
         """A broker has answered that it does not lead a topic-partition: whether another leader is known now.
 
-        If so, from its hint (KIP-951) or from an earlier answer, the request may go there at once. If not, the leader is
+        If so, from its hint (KIP-951) or from an earlier response, the request may go there at once. If not, the leader is
         looked up before the next use, and a retry must pause first. A hint counts only with a newer epoch than the
         known one: two brokers that name each other would be asked without end.
 
@@ -283,7 +283,7 @@ class Metadata:
             refused_by: the broker's node id.
             epoch: the leader epoch that the request carried, -1 if none.
             hint: node id and epoch of the leader that the broker names, node id -1 for none.
-            endpoint: host and port of that leader, where the answer has them.
+            endpoint: host and port of that leader, where the response has them.
         """
         with self._lock:
             if hint[0] >= 0 and self._view.update_leader(tp, *hint, endpoint):

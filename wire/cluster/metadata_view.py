@@ -95,7 +95,7 @@ class MetadataView:
         self.refreshed_at = _NEVER
         self._topic_refreshed_at: dict[str, float] = {}
         #: When a response last described a topic or gave an error code for it, and the code.
-        self._answered_at: dict[str, float] = {}
+        self._described_at: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._all_refreshed_at = _NEVER
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}
@@ -141,9 +141,9 @@ class MetadataView:
             return broker_error(_UNKNOWN_TOPIC, topic=tp.topic, partition=tp.partition, api="Metadata", detail=detail)
         return broker_error(_LEADER_NOT_AVAILABLE, topic=tp.topic, partition=tp.partition, api="Metadata")
 
-    def topics_answered_before(self, topics: Iterable[str], moment: float) -> list[str]:
+    def topics_described_before(self, topics: Iterable[str], moment: float) -> list[str]:
         """Those topics of which no response has come since ``moment``."""
-        return [topic for topic in topics if self._answered_at.get(topic, _NEVER) <= moment]
+        return [topic for topic in topics if self._described_at.get(topic, _NEVER) <= moment]
 
     def is_fresh(self, topic: str, oldest: float) -> bool:
         """Whether a topic's metadata came at ``oldest`` or later and nothing has been found to contradict it since."""
@@ -167,7 +167,7 @@ class MetadataView:
         """Take a response in; the topics that it has an error code for instead of metadata.
 
         Args:
-            everything: the question was for all topics, so one that is not in the answer does not exist.
+            everything: the question was for all topics, so one that is not in the response does not exist.
         """
         self.nodes = brokers_of(response)
         self.controller = response.controller_id
@@ -175,7 +175,7 @@ class MetadataView:
         self.refreshed_at = now
         failures: dict[str, int] = {}
         for entry in response.topics:
-            self._answered_at[entry.name or ""] = now
+            self._described_at[entry.name or ""] = now
             # A partition without a leader may show as an error of its topic, which is described all the same.
             if entry.error_code and not (entry.error_code == _LEADER_NOT_AVAILABLE and entry.partitions):
                 failures[entry.name or ""] = self._failures[entry.name or ""] = entry.error_code
@@ -206,7 +206,7 @@ class MetadataView:
                 self.invalidate(tp.topic, tp.partition)
 
     def update_node(self, node_id: int, host: str, port: int) -> Broker:
-        """Take in where a broker is, from an answer that names it: it may have moved since the last metadata."""
+        """Take in where a broker is, from a response that names it: it may have moved since the last metadata."""
         known = self.nodes.get(node_id)
         node = self.nodes[node_id] = Broker(node_id, host, port, rack=known.rack if known else None)
         return node

@@ -42,7 +42,7 @@ def describe_configs_of(cluster: Cluster, topic: str, *, deadline: Deadline | No
         resources=[DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)]
     )
     response = cluster.request(
-        ANY, request, deadline=deadline, error_codes=lambda answer: (each.error_code for each in answer.results)
+        ANY, request, deadline=deadline, error_codes=lambda response: (each.error_code for each in response.results)
     )
     result = response.results[0]
     if result.error_code:
@@ -76,7 +76,7 @@ def alter_topic_configs(
         CONTROLLER,
         request,
         deadline=deadline,
-        error_codes=lambda answer: (each.error_code for each in answer.responses),
+        error_codes=lambda response: (each.error_code for each in response.responses),
     )
     for result in response.responses:
         if result.error_code:

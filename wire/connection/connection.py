@@ -1,4 +1,4 @@
-"""One connection to one broker: requests out, answers in, with a deadline on everything that can take time.
+"""One connection to one broker: requests out, responses in, with a deadline on everything that can take time.
 
 Owns the exchange: the handshake, who reads whose response where threads share the connection, throttling, and what breaks it. It
 has a :class:`~pykafka_wire.wire.connection.transport.Transport` for the bytes, and a
@@ -36,8 +36,8 @@ from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 
-#: How often a thread checks whether another one has read its answer.
-_LOOK_MS: Final = 20
+#: How often a thread checks whether another one has read its response.
+_CHECK_MS: Final = 20
 #: From this size of an unanswered request on, the error for a reset names the broker's limit: the smallest
 #: socket.request.max.bytes in common use; the default is 100 MiB.
 _LARGE_REQUEST_BYTES: Final = 1024 * 1024
@@ -161,9 +161,9 @@ class Connection:
                 self.close()
 
     def close(self, error: WireError | None = None) -> None:
-        """Close the connection; futures without an answer fail with ``error``.
+        """Close the connection; futures without a response fail with ``error``.
 
-        A thread that waits for an answer is woken up, rather than waited for.
+        A thread that waits for a response is woken up, rather than waited for.
         """
         error = error or TransportError("the connection was closed", broker=self.label)
         if not self._lock.acquire(blocking=False):
@@ -221,7 +221,7 @@ class Connection:
         return None if (transport := self._transport) is None else transport.readable_at
 
     def drain(self, deadline: Deadline) -> None:
-        """Wait for every answer that is due."""
+        """Wait for every response that is due."""
         with self._held(deadline):
             while self._pending:
                 self._receive(deadline)
@@ -253,12 +253,17 @@ class Connection:
         self._opened_at = self._last_used = time.monotonic()
         self._trace.opened(self.label, self.address, self.state_machine, self._opened_at - started)
 
-    # --- requests and answers -----------------------------------------------------------------------------------------
+    # --- requests and responses ---------------------------------------------------------------------------------------
 
     def send(
-        self, request: Request[Any], *, cap: int | None = None, answered: bool = True, deadline: Deadline | None = None
+        self,
+        request: Request[Any],
+        *,
+        cap: int | None = None,
+        expects_response: bool = True,
+        deadline: Deadline | None = None,
     ) -> ResponseFuture[Any]:
-        """Send a request; the future that this returns has its answer.
+        """Send a request; the future that this returns has its response.
 
         Waits first while the broker throttles us (KIP-219: it has answered already, and reads nothing for that time), but
         not past ``deadline``, by default ``default.api.timeout.ms`` from now.
@@ -272,9 +277,9 @@ class Connection:
         with self._held(deadline):
             self._wait_out_throttle(deadline)
             try:
-                sent = self.state_machine.send(request, cap, answered=answered)
+                sent = self.state_machine.send(request, cap, expects_response=expects_response)
                 pending: ResponseFuture[Any] = ResponseFuture(self, sent, self._throttled_s)
-                if answered:
+                if expects_response:
                     self._pending.append(pending)
                 self._trace.sent(self.label, sent)
                 request_deadline = Deadline.after_ms(self._settings.request_timeout_ms)
@@ -291,7 +296,7 @@ class Connection:
             return pending
 
     def wait_for(self, pending: ResponseFuture[Any], deadline: Deadline, total: Deadline | None = None) -> None:
-        """Read answers until ``pending`` has its own, which may be an error and may be read by another thread."""
+        """Read responses until ``pending`` has its own, which may be an error and may be read by another thread."""
         total = total or Deadline.of_call(self._settings)
         started = time.monotonic()
         try:
@@ -306,7 +311,7 @@ class Connection:
             self.counters.count_wait(time.monotonic() - started)
 
     def _receive(self, deadline: Deadline) -> None:
-        """Read until one answer is complete, and resolve its future."""
+        """Read until one response is complete, and resolve its future."""
         try:
             received = None
             self._open_transport().set_low_water_mark(1)
@@ -320,9 +325,9 @@ class Connection:
         self._deliver(received)
 
     def read_arrived(self, pending: ResponseFuture[Any]) -> None:
-        """Read what has arrived, without waiting: ``pending`` is done if that completes its answer.
+        """Read what has arrived, without waiting: ``pending`` is done if that completes its response.
 
-        While the answer is incomplete, the socket then becomes readable only once many more bytes have arrived, until
+        While the response is incomplete, the socket then becomes readable only once many more bytes have arrived, until
         :meth:`clear_low_water_mark`.
         """
         if not self._lock.acquire(blocking=False):
@@ -355,7 +360,7 @@ class Connection:
             self._lock.release()
 
     def _deliver(self, received: Received) -> None:
-        """Resolve the oldest future with an answer: answers come in the order of the requests."""
+        """Resolve the oldest future with a response: responses come in the order of the requests."""
         pending = self._pending[0]
         now = time.monotonic()
         self._last_used = now
@@ -370,7 +375,7 @@ class Connection:
             pending.set_response(received.response)
             self._pending.popleft()
         except BaseException:
-            self.close()  # interrupted: the next answer would go to the wrong request
+            self.close()  # interrupted: the next response would go to the wrong request
             raise
 
     def _wait_out_throttle(self, deadline: Deadline) -> None:
@@ -389,18 +394,18 @@ class Connection:
 
     @contextlib.contextmanager
     def _held(self, deadline: Deadline, pending: ResponseFuture[Any] | None = None) -> Iterator[None]:
-        """The connection for this thread alone; another one that waits for an answer holds it until that has come.
+        """The connection for this thread alone; another one that waits for a response holds it until that has come.
 
         What it reads meanwhile may be what ``pending`` waits for: then there is nothing to hold the connection for.
         """
-        limit = deadline if pending is None else deadline.at_most_ms(_LOOK_MS)
+        limit = deadline if pending is None else deadline.at_most_ms(_CHECK_MS)
         while not self._lock.acquire(timeout=timeout_s(limit)):
             if pending is not None and pending.done:
                 yield
                 return
             if deadline.expired:
-                raise DeadlineExceededError("another thread waits for an answer on this connection", broker=self.label)
-            limit = deadline.at_most_ms(_LOOK_MS)
+                raise DeadlineExceededError("another thread waits for a response on this connection", broker=self.label)
+            limit = deadline.at_most_ms(_CHECK_MS)
         try:
             yield
         finally:
@@ -421,7 +426,7 @@ class Connection:
             self._transport.set_low_water_mark(n_bytes)
 
     def _fill(self, deadline: Deadline) -> Received | None:
-        """Read what is there; the answer that it completes."""
+        """Read what is there; the response that it completes."""
         n_bytes = self._open_transport().read_into(self.state_machine.buffer(), deadline)
         if n_bytes == 0:
             raise self.state_machine.closed()

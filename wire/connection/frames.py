@@ -1,7 +1,7 @@
 """The frame of a request and of its response: length, header and message.
 
 Owns which header version goes with a message version. The state machine of a connection is its only user: it chooses versions
-and matches answers with requests. https://kafka.apache.org/protocol#protocol_messages
+and matches responses with requests. https://kafka.apache.org/protocol#protocol_messages
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def request_header_version(request: type[Request[ResponseT]], version: int) -> i
 
 
 def response_header_version(request: type[Request[ResponseT]], version: int) -> int:
-    # A client that asks in a version too new for the broker must be able to read the answer (KIP-511).
+    # A client that asks in a version too new for the broker must be able to read the response (KIP-511).
     return 1 if request.is_flexible(version) and request.api_key != _API_VERSIONS_KEY else 0
 
 

@@ -1,7 +1,7 @@
-"""Futures of answers, and which of many is ready first.
+"""Futures of responses, and which of many is ready first.
 
 Owns the futures that senders hold; bytes are read by :mod:`~pykafka_wire.wire.connection.connection`, whose connections bring
-answers in the order of the requests.
+responses in the order of the requests.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pykafka_wire.wire.protocol.message import Message
 ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
 
 
-#: How often :func:`first_to_arrive` checks whether another thread has read one of the answers.
+#: How often :func:`first_to_arrive` checks whether another thread has read one of the responses.
 _CHECK_MS: Final = 20
 
 
 class ResponseReader(Protocol):
-    """Reads the answers: an open connection."""
+    """Reads the responses: an open connection."""
 
     counters: ClientCounters
 
@@ -34,10 +34,10 @@ class ResponseReader(Protocol):
         """The descriptor that becomes readable with the next bytes; None if there is no need to wait for any."""
 
     def wait_for(self, pending: ResponseFuture[Any], deadline: Deadline, total: Deadline | None) -> None:
-        """Read answers until ``pending`` has its own, or an error."""
+        """Read responses until ``pending`` has its own, or an error."""
 
     def read_arrived(self, pending: ResponseFuture[Any]) -> None:
-        """Read what has arrived, without waiting. While an answer is incomplete, the descriptor then becomes readable only once
+        """Read what has arrived, without waiting. While a response is incomplete, the descriptor then becomes readable only once
         many more bytes have arrived."""
 
     def clear_low_water_mark(self) -> None:
@@ -45,7 +45,7 @@ class ResponseReader(Protocol):
 
 
 class ResponseFuture(Generic[ResponseT_co]):
-    """The answer to a request that was sent, once it comes.
+    """The response to a request that was sent, once it comes.
 
     Made by :meth:`~pykafka_wire.wire.connection.connection.Connection.send`.
     """
@@ -79,7 +79,7 @@ class ResponseFuture(Generic[ResponseT_co]):
         ``total``, by default ``default.api.timeout.ms`` from now.
 
         Raises:
-            DeadlineExceededError: no answer in time; the connection is closed, because its next answer would be this one.
+            DeadlineExceededError: no response in time; the connection is closed, because its next response would be this one.
             TransportError, ProtocolError: the connection broke.
         """
         if not self.done:
@@ -93,20 +93,20 @@ class ResponseFuture(Generic[ResponseT_co]):
         return Deadline(max(deadline.at, min(deadline.at + throttled_s - self._throttled_s, total.at)))
 
     def set_response(self, response: Message) -> None:
-        """The answer has arrived; called by the reader."""
+        """The response has arrived; called by the reader."""
         self._response = response
 
     def set_error(self, error: WireError) -> None:
-        """No answer will arrive; called by the reader."""
+        """No response will arrive; called by the reader."""
         self._error = error
 
     @property
     def readable_at(self) -> int | None:
-        """The descriptor that is readable once the answer begins to arrive; None if there is no need to wait for it."""
+        """The descriptor that is readable once the response begins to arrive; None if there is no need to wait for it."""
         return None if self.done else self._reader.readable_at
 
     def read_arrived(self) -> bool:
-        """Whether the answer, or an error, is complete; reads what has arrived of it, and waits for nothing."""
+        """Whether the response, or an error, is complete; reads what has arrived of it, and waits for nothing."""
         if not self.done:
             self._reader.read_arrived(self)
         return self.done
@@ -116,12 +116,12 @@ class ResponseFuture(Generic[ResponseT_co]):
         self._reader.clear_low_water_mark()
 
     def count_wait(self, seconds: float) -> None:
-        """Count time that was spent waiting for this answer and others of the same client."""
+        """Count time that was spent waiting for this response and others of the same client."""
         self._reader.counters.count_wait(seconds)
 
     @property
     def arrived(self) -> bool:
-        """Whether there is no need to wait: the answer has begun to arrive, or its fate is known."""
+        """Whether there is no need to wait: the response has begun to arrive, or its fate is known."""
         descriptor = self.readable_at
         if descriptor is None:
             return True
@@ -133,7 +133,7 @@ class ResponseFuture(Generic[ResponseT_co]):
 def first_to_arrive(
     pending: Sequence[ResponseFuture[ResponseT_co]], deadline: Deadline
 ) -> ResponseFuture[ResponseT_co]:
-    """The first of `pending` whose answer has begun to arrive, or that is done; the very first if none is when `deadline`
+    """The first of `pending` whose response has begun to arrive, or that is done; the very first if none is when `deadline`
     passes. At least one must be given; connections stay as they are."""
     started = time.monotonic()
     first = _first_to_arrive(pending, deadline)
@@ -151,10 +151,10 @@ def _first_to_arrive(
             descriptor = each.readable_at
             if descriptor is None:
                 return each
-            if descriptor not in waiting:  # a connection's answers come in order
+            if descriptor not in waiting:  # a connection's responses come in order
                 waiting[descriptor] = each
                 poll.register(descriptor, select.POLLIN)
-        # Another thread that waits on the same connection may read the answer: then the descriptor does not become readable.
+        # Another thread that waits on the same connection may read the response: then the descriptor does not become readable.
         ready = poll.poll(min(_CHECK_MS, deadline.remaining_ms()))
         if ready:
             return waiting[ready[0][0]]

@@ -7,7 +7,7 @@ rule of it can be tested with bytes alone. The rules on one page:
   the versions that it has of this API; the question is put again in the highest of them, at last in version 0 (KIP-511).
 - With a SASL mechanism, SaslHandshake (v1) and SaslAuthenticate follow, one token at a time. Until then nothing else is
   sent, and a frame may hold 64 KiB at most.
-- Then the connection is ready: any number of requests may be in flight. A broker answers them in order; an answer out of
+- Then the connection is ready: any number of requests may be in flight. A broker answers them in order; a response out of
   order, a negative length or bytes that do not fit their message end the connection.
 
 https://kafka.apache.org/protocol#protocol_network
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from pykafka_wire.wire.buffers import empty_buffer
 from pykafka_wire.wire.connection.frames import decode_response, encode_request
 from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import (
@@ -32,7 +33,6 @@ from pykafka_wire.wire.errors import (
     UnsupportedVersionError,
     broker_error,
 )
-from pykafka_wire.wire.octets import empty_octets
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages import api
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, likely_release
@@ -45,9 +45,9 @@ from pykafka_wire.wire.protocol.messages.sasl import (
 from pykafka_wire.wire.protocol.primitives import Piece
 from pykafka_wire.wire.security.mechanism import SaslMechanism
 
-#: What a broker may send before it has authenticated us: its handshake answers take a few KiB.
+#: What a broker may send before it has authenticated us: its handshake responses take a few KiB.
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
-#: What a frame may hold afterwards: Fetch answers are bounded by our own request, but a single batch larger than that still
+#: What a frame may hold afterwards: Fetch responses are bounded by our own request, but a single batch larger than that still
 #: comes whole, and brokers take requests up to socket.request.max.bytes, 100 MiB.
 MAX_FRAME_BYTES: Final = 128 * 1024 * 1024
 _MAX_CORRELATION_ID: Final = 2**31 - 1
@@ -71,7 +71,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request that waits for its answer; ``size`` is the frame's, in bytes."""
+    """A request that waits for its response; ``size`` is the frame's, in bytes."""
 
     correlation_id: int
     request: Request[Any]  # Any: of whatever API
@@ -81,7 +81,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An answer and the request that it answers; ``size`` is the frame's, in bytes."""
+    """A response and the request that it answers; ``size`` is the frame's, in bytes."""
 
     sent: Sent
     response: Message
@@ -127,7 +127,7 @@ class StateMachine:
 
     @property
     def n_in_flight(self) -> int:
-        """Requests that wait for an answer."""
+        """Requests that wait for a response."""
         return len(self._in_flight)
 
     def version_of(self, request: type[Request[Any]], cap: int | None = None) -> int:
@@ -160,11 +160,11 @@ class StateMachine:
         low, high = self.api_versions.get(request.api_key, (1, 0))
         return low <= version <= high
 
-    def send(self, request: Request[Any], cap: int | None = None, *, answered: bool = True) -> Sent:
+    def send(self, request: Request[Any], cap: int | None = None, *, expects_response: bool = True) -> Sent:
         """Queue a request in the highest version that both sides speak, at most ``cap``; bytes are in :meth:`outgoing`.
 
         Args:
-            answered: False for a request that gets no answer (Produce with acks=0).
+            expects_response: False for a request that gets no response (Produce with acks=0).
 
         Raises:
             TransportError: the connection is not ready.
@@ -172,7 +172,7 @@ class StateMachine:
         """
         if self.state is not State.READY:
             raise TransportError(f"the connection is {self.state.value}", api=type(request).name)
-        return self._send(request, self.version_of(type(request), cap), answered=answered)
+        return self._send(request, self.version_of(type(request), cap), expects_response=expects_response)
 
     def outgoing(self) -> list[Piece]:
         """The bytes to send, in segments, handed out once."""
@@ -184,13 +184,13 @@ class StateMachine:
         log, self._handshake_log = self._handshake_log, []
         return log
 
-    def _send(self, request: Request[Any], version: int, *, answered: bool = True) -> Sent:
+    def _send(self, request: Request[Any], version: int, *, expects_response: bool = True) -> Sent:
         pieces = encode_request(request, version, self._next_correlation_id, self._client_id)
         sent = Sent(self._next_correlation_id, request, version, sum(memoryview(piece).nbytes for piece in pieces))
         if self.state is not State.READY:
             self._handshake_log.append(sent)
         self._next_correlation_id = (self._next_correlation_id + 1) & _MAX_CORRELATION_ID
-        if answered:
+        if expects_response:
             self._in_flight.append(sent)
         self._outgoing += pieces
         return sent
@@ -205,14 +205,14 @@ class StateMachine:
 
     @property
     def n_missing(self) -> int:
-        """How many bytes an answer lacks that has begun; 0 where none has, or its size is not known yet."""
+        """How many bytes a response lacks that has begun; 0 where none has, or its size is not known yet."""
         return 0 if self._frame is None else len(self._frame) - self._filled
 
     def received(self, n_bytes: int) -> Received | None:
-        """``n_bytes`` were filled in; the answer that they complete, None while more is to come or it was ours to handle.
+        """``n_bytes`` were filled in; the response that they complete, None while more is to come or it was ours to handle.
 
         Raises:
-            CorrelationError: the answer is to another request; the connection is closed.
+            CorrelationError: the response is to another request; the connection is closed.
             ProtocolError: the broker broke the protocol; the connection is closed.
             AuthenticationError: the broker refused us; the connection is closed.
         """
@@ -224,14 +224,14 @@ class StateMachine:
             limit = self._max_frame_bytes if self.state is State.READY else MAX_HANDSHAKE_FRAME_BYTES
             if not 4 <= size <= limit:
                 raise self._no_frame(size, limit)
-            # Not zeroed: every byte is written before one is read, and answers are megabytes.
-            self._frame = empty_octets(size).data
+            # Not zeroed: every byte is written before one is read, and responses are megabytes.
+            self._frame = empty_buffer(size).data
             self._filled = 0
             return None
         if self._filled < len(self._frame):
             return None
         frame, self._frame, self._filled = self._frame, None, 0
-        return self._answer(frame)
+        return self._receive(frame)
 
     def closed(self) -> TransportError:
         """The peer closed the connection, or it broke; the error that says what that cost."""
@@ -249,7 +249,7 @@ class StateMachine:
             )
         return TransportError(f"the broker closed the connection, {self.n_in_flight} requests unanswered")
 
-    def _answer(self, frame: memoryview) -> Received | None:
+    def _receive(self, frame: memoryview) -> Received | None:
         if not self._in_flight:
             raise self._out_of_step("a response without a request")
         sent = self._in_flight.popleft()
@@ -261,7 +261,7 @@ class StateMachine:
             request is ApiVersionsRequest and version > 0 and frame[4:6] == _LENGTH.pack(_UNSUPPORTED_VERSION)[2:]
         )
         if unknown_version:
-            version = 0  # KIP-511: the answer to a version that the broker does not know
+            version = 0  # KIP-511: the response to a version that the broker does not know
         response: Message
         try:
             _, response = decode_response(request, version, frame)

@@ -1,7 +1,7 @@
 """Order and sequence numbers of the batches that wait for one topic-partition's acknowledgement.
 
 Owns, per topic-partition, the queue of batches, their base sequences, and what a retry does to the order. It does no
-I/O and knows nothing of leaders, requests or error codes, so that its rules can be tested alone. What an answer means is decided
+I/O and knows nothing of leaders, requests or error codes, so that its rules can be tested alone. What a response means is decided
 in :mod:`~pykafka_wire.wire.produce.response_handler`. The rules:
 
 1. A batch gets its producer id, epoch and base sequence when it is first taken, and keeps all three: a retry resends
@@ -13,7 +13,7 @@ in :mod:`~pykafka_wire.wire.produce.response_handler`. The rules:
    unacknowledged batch it means that the broker lost acknowledged data: that is final.
 5. A batch that is replaced by others (split because it is too large, or freed of rejected records) was not written, and nor
    was any batch that left after it. Its replacements, and all that came after it, are stamped anew with the sequences
-   from its own on, once everything in flight has come back. If an earlier try may have been written (its answer was lost),
+   from its own on, once everything in flight has come back. If an earlier try may have been written (its response was lost),
    no record may be left out. What follows would get its sequences, and a broker that has the batch would take that for a
    repetition, and drop it.
 6. Until a first batch is acknowledged, one is in flight. A new partition may reject it (NOT_LEADER_OR_FOLLOWER) and accept the
@@ -72,11 +72,11 @@ class QueuedBatch:
 
 @dataclass(slots=True, eq=False)
 class PartitionQueue:
-    """The batches of one topic-partition: `waiting` to be sent, and `in_flight` without an answer.
+    """The batches of one topic-partition: `waiting` to be sent, and `in_flight` without a response.
 
     Attributes:
         node: the broker that the batches in flight went to, -1 if none is. A new leader gets nothing before the old
-            one's answers are in, or a later batch could overtake an earlier one.
+            one's responses are in, or a later batch could overtake an earlier one.
         not_before: time before which nothing is to be sent.
     """
 

@@ -28,7 +28,7 @@ class ProducerCounters:
 class WriteResult:
     """What was written to one topic-partition since the last flush.
 
-    Offsets are -1 where no answer has them: with ``acks=0`` there is no answer, and the answer for a batch that is in the log
+    Offsets are -1 where no response has them: with ``acks=0`` there is no response, and the response for a batch that is in the log
     already (DUPLICATE_SEQUENCE_NUMBER) has none.
     """
 

@@ -5,7 +5,7 @@ Owns that array. It does not know what is written.
 
 from __future__ import annotations
 
-from pykafka_wire.wire.octets import empty_octets
+from pykafka_wire.wire.buffers import empty_buffer
 from pykafka_wire.wire.records.varints import Octets
 
 
@@ -19,7 +19,7 @@ class GrowingBuffer:
     __slots__ = ("_array", "_octets", "size")
 
     def __init__(self, capacity: int) -> None:
-        self._array: Octets = empty_octets(capacity)
+        self._array: Octets = empty_buffer(capacity)
         self._octets = self._array.data
         self.size = 0
 
@@ -28,7 +28,7 @@ class GrowingBuffer:
         end = self.size + n_bytes
         if end > len(self._octets):
             written = self.written()
-            self._array = empty_octets(max(end, 2 * len(self._octets)))
+            self._array = empty_buffer(max(end, 2 * len(self._octets)))
             self._array[: self.size] = written
             self._octets = self._array.data
         return self._octets[self.size : end]

@@ -17,7 +17,7 @@ _HUGE_PAGE_BYTES: Final = 2 * 1024 * 1024
 _ADVISED_BYTES: Final = 4 * 1024 * 1024
 
 
-def empty_octets(n_bytes: int) -> npt.NDArray[np.uint8]:
+def empty_buffer(n_bytes: int) -> npt.NDArray[np.uint8]:
     """uint8[n_bytes], not initialised, on huge pages if it is large."""
     if n_bytes < _HUGE_PAGE_BYTES:
         return np.empty(n_bytes, dtype=np.uint8)
