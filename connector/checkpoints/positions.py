@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from pykafka_wire.checkpoints.query_log import MicroBatch, QueryLog
-from pykafka_wire.checkpoints.query_offsets import QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets, ranges_read
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.errors import OffsetsError
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 ViewT = TypeVar("ViewT")
 
@@ -109,20 +109,12 @@ def ranges_of(log: QueryLog, reference: CheckpointReference, is_wanted: IsWanted
     starts = _starts(log, batch, ends, reference)
     by_source: dict[str, dict[str, list[OffsetRange]]] = {}
     for source, end in ends.items():
-        start, ranges = starts[source], by_source.setdefault(source, {})
-        for tp, end_offset in sorted(end.offsets.items()):
-            if is_wanted(tp):
-                first = end.starts.get(tp, start.offsets.get(tp, 0))
-                ranges.setdefault(tp.topic, []).append(
-                    OffsetRange(
-                        topic=tp.topic,
-                        partition=tp.partition,
-                        start_offset=min(first, end_offset),  # a log that was truncated has nothing of the micro-batch
-                        end_offset=end_offset,
-                        leader_epoch=end.epochs.get(tp, -1),
-                        topic_id=end.topic_ids.get(tp.topic, ZERO_UUID),
-                    )
-                )
+        ranges = by_source.setdefault(source, {})
+        for r in sorted(ranges_read(starts[source], end), key=lambda r: r.topic_partition):
+            if is_wanted(r.topic_partition):
+                # A log that was truncated has nothing of the micro-batch.
+                kept = replace(r, start_offset=min(r.start_offset, r.end_offset))
+                ranges.setdefault(r.topic, []).append(kept)
     chosen = _one_source_each(log, by_source, batch.batch_id, reference)
     return [r for topic, source in sorted(chosen.items()) for r in by_source[source][topic]]
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pykafka_wire.errors import OffsetsError
-from pykafka_wire.wire.topic_partitions import TopicPartition, topic_id_text
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition, topic_id_text
 
 VERSION: Final = 1
 
@@ -129,6 +129,21 @@ class QueryOffsets:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise OffsetsError(f"the checkpoint's offsets are damaged ({error}): {str(found)[:200]}") from error
+
+
+def ranges_read(start: QueryOffsets, end: QueryOffsets) -> list[OffsetRange]:
+    """What a micro-batch reads of each topic-partition; a log that was shortened has an end before its start."""
+    return [
+        OffsetRange(
+            topic=tp.topic,
+            partition=tp.partition,
+            start_offset=end.starts.get(tp, start.offsets.get(tp, 0)),
+            end_offset=end_offset,
+            leader_epoch=end.epochs.get(tp, -1),
+            topic_id=end.topic_ids.get(tp.topic, ZERO_UUID),
+        )
+        for tp, end_offset in end.offsets.items()
+    ]
 
 
 def is_source_offset(found: Any) -> bool:  # Any: a checkpoint may hold anything

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from pykafka_wire.checkpoints.query_offsets import QueryOffsets
+from pykafka_wire.checkpoints.query_offsets import QueryOffsets, ranges_read
 from pykafka_wire.errors import Loss, OffsetsError, OptionError
 from pykafka_wire.options.parsing import log_warnings
 from pykafka_wire.options.source import SourceOptions
@@ -32,7 +32,7 @@ from pykafka_wire.source.progress.data_loss import DataLossReporter
 from pykafka_wire.source.progress.query_progress import QueryProgress
 from pykafka_wire.wire.errors import TransportError, UnknownTopicError
 from pykafka_wire.wire.process_clients import shared_cluster
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import TopicPartition
 
 if TYPE_CHECKING:  # untyped queries need none of it
     from pykafka_wire.source.pinned_schemas import PinnedSchemas
@@ -99,7 +99,7 @@ class MicroBatchStream:
         self.commit(start)
         end = self._plan_next(start, self._logs, limit)
         if end is not None:
-            found = find_record_sizes(self._options, _ranges_between(start, end), self._sizes)
+            found = find_record_sizes(self._options, ranges_read(start, end), self._sizes)
             end = replace(end, record_sizes=found)
         if end is None and start.initial:
             # Spark runs batch 0 even over nothing, and logs this offset: its replay must find its start in it, too.
@@ -129,7 +129,7 @@ class MicroBatchStream:
             return []
         self._reached = end_json
         start, end = QueryOffsets.from_json(start_json), QueryOffsets.from_json(end_json)
-        every = _ranges_between(start, end)
+        every = ranges_read(start, end)
         ranges = [r for r in every if r.start_offset <= r.end_offset]
         shrunk = [(r.topic_partition, r.end_offset, r.start_offset) for r in every if r.start_offset > r.end_offset]
         self._losses.report(Loss.OFFSETS_CHANGED, shrunk, query=end.query, topic_ids=end.topic_ids)
@@ -176,11 +176,10 @@ class MicroBatchStream:
             for tp in start.offsets.keys() & snapshot.latest.keys() - self._last_offsets.keys():
                 self._last_offsets[tp] = snapshot.latest[tp].offset
         limits = self._limits(limit, {tp.topic for tp in snapshot.latest})
-        max_bytes, limits = limits.max_bytes, replace(limits, max_bytes=None)
         plan = plan_micro_batch(start, logs, limits, group=self._options.group_id)
-        if max_bytes is not None and plan.end_offsets != plan.start_offsets:
-            sizes = sizes_for_limit(self._sizes, plan.start_offsets, plan.end_offsets, max_bytes)
-            limits = replace(limits, max_bytes=max_bytes, bytes_per_offset=sizes)
+        if limits.max_bytes is not None and plan.end_offsets != plan.start_offsets:
+            sizes = sizes_for_limit(self._sizes, plan.start_offsets, plan.end_offsets, limits.max_bytes)
+            limits = replace(limits, bytes_per_offset=sizes)
             plan = plan_micro_batch(start, logs, limits, group=self._options.group_id)
         self._plan = plan
         if plan.end_offsets != plan.start_offsets:
@@ -211,18 +210,3 @@ class MicroBatchStream:
             max_offsets=getattr(limit, "max_rows", None),
             max_bytes=max_bytes,
         )
-
-
-def _ranges_between(start: QueryOffsets, end: QueryOffsets) -> list[OffsetRange]:
-    """What a micro-batch reads of each topic-partition; a log that was shortened has an end before its start."""
-    return [
-        OffsetRange(
-            topic=tp.topic,
-            partition=tp.partition,
-            start_offset=end.starts.get(tp, start.offsets.get(tp, 0)),
-            end_offset=end_offset,
-            leader_epoch=end.epochs.get(tp, -1),
-            topic_id=end.topic_ids.get(tp.topic, ZERO_UUID),
-        )
-        for tp, end_offset in end.offsets.items()
-    ]

@@ -76,7 +76,7 @@ class Limits:
         min_offsets: with fewer new offsets there is no micro-batch yet (``minOffsetsPerTrigger``).
         min_by_topic: with fewer new offsets a topic is left out yet (``minOffsetsPerTopic``).
         max_offsets: ``maxOffsetsPerTrigger``.
-        max_bytes: ``maxBytesPerTrigger``, by ``bytes_per_offset``.
+        max_bytes: ``maxBytesPerTrigger``; holds where ``bytes_per_offset`` is known.
         bytes_per_offset: estimated for each topic.
     """
 
@@ -96,7 +96,7 @@ def apply_limits(starts: Offsets, ends: dict[TopicPartition, int], limits: Limit
         return dict(starts)
     if limits.max_offsets is not None:
         ends = share_offsets(starts, ends, limits.max_offsets)
-    if limits.max_bytes is not None:
+    if limits.max_bytes is not None and limits.bytes_per_offset:
         ends = share_bytes(starts, ends, limits.max_bytes, limits.bytes_per_offset)
     return ends
 
