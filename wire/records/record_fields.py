@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pykafka_wire.wire.records.varints import Ints, Octets, one_byte_varints, read_varints, two_byte_varints
+from pykafka_wire.wire.records.varints import Ints, Octets, numbers_at, read_varints, signed, two_bytes
 
 Words = npt.NDArray[np.uint64]
 
@@ -54,7 +54,7 @@ class FieldReader:
         first = self._words.astype(np.uint8)
         if int(first.max(initial=0)) < 0x80:
             self.skip(1)
-            return one_byte_varints(first)
+            return signed(first)
         second = (self.pairs() >> 8).astype(np.uint8)
         two = first >> 7
         if (two & second >> 7).any():
@@ -62,7 +62,7 @@ class FieldReader:
             self._n_loaded = 0
             return values
         self.skip(two + np.uint8(1))
-        return two_byte_varints(first, second)
+        return signed(two_bytes(first, second))
 
     def skip(self, n_bytes: int | Octets) -> None:
         """Move by one byte or two, in all records or in each."""
@@ -79,19 +79,5 @@ class FieldReader:
     def _load(self, n_bytes: int) -> None:
         """Have at least so many bytes of each record in the words."""
         if self._n_loaded < n_bytes:
-            self._words = _read_words(self._buffer, self.position)
+            self._words = numbers_at(self._buffer, self.position, "<u8")
             self._n_loaded = _WORD_BYTES
-
-
-def _read_words(buffer: Octets, position: Ints) -> Words:
-    """The eight bytes from each position on as a little-endian number, zeros behind the buffer's end; a copy."""
-    if len(buffer) < _WORD_BYTES:
-        buffer = np.append(buffer, np.zeros(_WORD_BYTES, dtype=np.uint8))
-    last = len(buffer) - _WORD_BYTES
-    # Of bytes, not numbers: those may not lie at any address.
-    every = np.ndarray((last + 1,), f"V{_WORD_BYTES}", buffer, strides=(1,))
-    is_inside = int(position.max(initial=0)) <= last
-    words: Words = every[position if is_inside else np.minimum(position, last)].view("<u8")
-    if not is_inside:
-        words >>= (np.maximum(position - last, 0) << 3).astype(np.uint64)
-    return words

@@ -1,10 +1,12 @@
 """Varints in bulk: arrays of them read from a buffer in one call, and the sizes of those to be written.
 
-Records use zigzag varints (one byte holds -64 to 63). Kafka's messages use unsigned varints, which
-:mod:`~pykafka_wire.wire.protocol.primitives` reads and writes.
+Records and Avro use zigzag varints (one byte holds -64 to 63), Protobuf both. Kafka's messages use unsigned varints, one at a time,
+which :mod:`~pykafka_wire.wire.protocol.primitives` reads and writes.
 """
 
 from __future__ import annotations
+
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,61 +15,164 @@ from pykafka_wire.wire.errors import CorruptBatchError
 
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
+#: Unsigned varints: uint8[n] where all have one byte, uint16[n] where they have two at most, else uint32[n] or uint64[n].
+Words = npt.NDArray[Any]
 
-_MAX_VARINT_BYTES = 10
+#: The end of a varint that is too long: after the end of any buffer.
+_NOWHERE: Final = 1 << 60
+_WORD_BYTES: Final = 8
+#: Of so many varints, one that has more than two bytes is read alone.
+_FEW: Final = 8
+_HIGH_BITS: Final = np.uint64(0x8080_8080_8080_8080)
+_LOW_BITS: Final = ~_HIGH_BITS
+_ONE, _SEVEN_BITS, _U56, _U63 = (np.uint64(each) for each in (1, 0x7F, 56, 63))
+#: Which bits stay, how far away their neighbours are, and how far those move.
+_JOINS: Final = tuple(
+    (np.uint64(mask), np.uint64(shift), np.uint64(distance))
+    for mask, shift, distance in (
+        (0x007F_007F_007F_007F, 8, 1),
+        (0x0000_3FFF_0000_3FFF, 16, 2),
+        (0x0000_0000_0FFF_FFFF, 32, 4),
+    )
+)
+_HIGH_BITS_OF_SHORT, _ONE_OF_SHORT = np.uint32(0x8080_8080), np.uint32(1)
+_JOINS_OF_SHORT: Final = (
+    (np.uint32(0x007F_007F), np.uint32(8), np.uint32(1)),
+    (np.uint32(0x3FFF), np.uint32(16), np.uint32(2)),
+)
+
+
+def read_unsigned(buffer: Octets, positions: Ints, max_tenth: int = 0x7F) -> tuple[Words, Ints]:
+    """The varint at each position, and int64[n]: the positions behind them.
+
+    One that reaches beyond the buffer's end, or is too long, ends beyond it, and has a value that means nothing.
+
+    Args:
+        max_tenth: the largest tenth byte of a varint that is not too long. Java's clients and Avro drop its bits above the 64th.
+    """
+    first = buffer.take(positions, mode="clip")
+    ends = positions + 1
+    if int(first.max(initial=0)) < 0x80:
+        return first, ends
+    second = buffer.take(ends, mode="clip")
+    two = first >> 7
+    more = np.flatnonzero(two & second >> 7)
+    if len(more) <= len(first) // _FEW:
+        ends += two
+        words: Words = two_bytes(first, second)
+        if len(more):
+            longer, ends[more] = _read_wide(buffer, positions.take(more), max_tenth)
+            words = words.astype(np.uint64)
+            words[more] = longer
+        return words, ends
+    return _read_wide(buffer, positions, max_tenth)
+
+
+def _read_wide(buffer: Octets, positions: Ints, max_tenth: int) -> tuple[Words, Ints]:
+    """As :func:`read_unsigned`, of varints of which most have more than two bytes."""
+    ends = positions + 1
+    short = numbers_at(buffer, positions, "<u4")
+    last_of_short = ~short & _HIGH_BITS_OF_SHORT
+    if last_of_short.all():
+        last_of_short &= np.negative(
+            last_of_short
+        )  # the highest bit of the first byte that ends a varint, and of no other
+        short &= (last_of_short - _ONE_OF_SHORT) & ~_HIGH_BITS_OF_SHORT
+        _join(short, _JOINS_OF_SHORT)
+        # A power of two as a float holds its exponent, which is 7, 15, 23, …
+        ends += ((last_of_short.astype(np.float32).view(np.int32) >> 23) - 127) >> 3
+        return short, ends
+    found = numbers_at(buffer, positions, "<u8")
+    last = ~found & _HIGH_BITS
+    other = np.negative(last)
+    last &= other
+    np.subtract(last, _ONE, out=other)
+    other &= _LOW_BITS
+    found &= other
+    _join(found, _JOINS)
+    exponents = last.astype(np.float64).view(np.int64)
+    exponents >>= 52
+    exponents -= 1023
+    exponents >>= 3
+    ends += exponents
+    if not int(last.min()):
+        longer = np.flatnonzero(last == 0)
+        found[longer], ends[longer] = _read_long(buffer, positions.take(longer), found.take(longer), max_tenth)
+    return found, ends
+
+
+def _join(words: npt.NDArray[Any], joins: tuple[Any, ...]) -> None:
+    """Joins the seven bits of each byte: first of two bytes, then of four, then of eight.
+
+    In place: a new array of this size takes longer than the operation.
+    """
+    other = np.empty_like(words)
+    for mask, shift, distance in joins:
+        np.bitwise_and(words, mask << shift, out=other)
+        other >>= distance
+        words &= mask
+        words |= other
+
+
+def _read_long(
+    buffer: Octets, positions: Ints, low: npt.NDArray[np.uint64], max_tenth: int
+) -> tuple[npt.NDArray[np.uint64], Ints]:
+    """Varints of more than eight bytes, whose first 56 bits are ``low``."""
+    last_two = numbers_at(buffer, positions + _WORD_BYTES, "<u2").astype(np.uint64)
+    ninth, tenth = last_two & np.uint64(0xFF), last_two >> np.uint64(8)
+    is_ten = ninth > _SEVEN_BITS
+    words = low | (ninth & _SEVEN_BITS) << _U56 | np.where(is_ten, tenth & _ONE, np.uint64(0)) << _U63
+    ends = positions + 9 + is_ten
+    ends[is_ten & (tenth > max_tenth)] = _NOWHERE
+    return words, ends
+
+
+def numbers_at(buffer: Octets, positions: Ints, dtype: str) -> npt.NDArray[Any]:
+    """The fixed-width number at each position, aligned or not; behind the buffer's end there are zeros. A copy."""
+    width = np.dtype(dtype).itemsize
+    if len(buffer) < width:
+        buffer = np.append(buffer, np.zeros(width, dtype=np.uint8))
+    last = len(buffer) - width
+    # Of bytes, not numbers: those may not lie at any address.
+    every: npt.NDArray[Any] = np.ndarray((last + 1,), f"V{width}", buffer.data, strides=(1,))
+    if int(positions.max(initial=0)) <= last:
+        return every[positions].view(dtype)
+    numbers = every[np.minimum(positions, last)].view(f"<u{width}")
+    numbers >>= (np.maximum(positions - last, 0) << 3).astype(numbers.dtype)
+    return numbers.view(dtype)
+
+
+def signed(words: Words) -> Ints:
+    """int64[n]: the numbers that zigzag varints stand for. A copy."""
+    if words.dtype == np.uint64:
+        signs = np.negative(words & _ONE)
+        halves = words >> _ONE
+        halves ^= signs
+        found: Ints = halves.view(np.int64)
+        return found
+    narrow = np.dtype(f"i{words.dtype.itemsize}")
+    found = ((words >> 1).view(narrow) ^ -(words & 1).view(narrow)).astype(np.int64)
+    return found
 
 
 def read_varints(buffer: Octets, positions: Ints) -> tuple[Ints, Ints]:
     """``(values, positions behind them)`` of the zigzag varints at ``positions``; both int64[n], copies.
 
-    Two bytes of each are read, since that costs less than finding those that have a second one. Further bytes are read for a
-    shrinking subset. Past the buffer's end its last byte is read again; the caller detects that by the position.
-
     Raises:
         CorruptBatchError: one is longer than ten bytes.
     """
-    first = buffer.take(positions, mode="clip")
-    ends = positions + 1
-    if int(first.max(initial=0)) < 0x80:
-        return one_byte_varints(first), ends
-    second = buffer.take(ends, mode="clip")
-    two = first >> 7
-    ends += two
-    values = two_byte_varints(first, second)
-    more = np.flatnonzero(two & second >> 7)
-    if len(more):
-        begun = (first[more] & 0x7F).astype(np.uint64) | (second[more] & 0x7F).astype(np.uint64) << np.uint64(7)
-        values[more], ends[more] = _read_long(buffer, begun, ends[more])
-    return values, ends
+    words, ends = read_unsigned(buffer, positions)
+    if int(ends.max(initial=0)) >= _NOWHERE:
+        raise CorruptBatchError("a varint is longer than ten bytes")
+    return signed(words), ends
 
 
-def one_byte_varints(first: Octets) -> Ints:
-    """The values of zigzag varints that take one byte each; int64[n]."""
-    values = (first >> 1).view(np.int8) ^ -(first & 1).view(np.int8)
-    return values.astype(np.int64)
-
-
-def two_byte_varints(first: Octets, second: Octets) -> Ints:
-    """The values of zigzag varints that take one byte or two, out of the byte at each position and the following one; int64[n].
-    Meaningless for longer ones."""
+def two_bytes(first: Octets, second: Octets) -> npt.NDArray[np.uint16]:
+    """uint16[n]: unsigned varints that have one byte or two, out of the byte at each position and the one behind it."""
     words = (second & -(first >> 7)).astype(np.uint16)
     words <<= 7
     words |= first & 0x7F
-    values = (words >> 1).view(np.int16) ^ -(words & 1).view(np.int16)
-    return values.astype(np.int64)
-
-
-def _read_long(buffer: Octets, values: npt.NDArray[np.uint64], position: Ints) -> tuple[Ints, Ints]:
-    """As :func:`read_varints`, for varints whose first two bytes are already in ``values``."""
-    going = np.arange(len(values))
-    for shift in range(14, 7 * _MAX_VARINT_BYTES, 7):
-        octet = buffer.take(position[going], mode="clip")
-        values[going] |= (octet & 0x7F).astype(np.uint64) << np.uint64(shift)
-        position[going] += 1
-        going = going[octet > 0x7F]
-        if not len(going):
-            return (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64), position
-    raise CorruptBatchError("a varint is longer than ten bytes")
+    return words
 
 
 def zigzag(values: Ints) -> npt.NDArray[np.uint64]:
