@@ -14,8 +14,8 @@ from pyspark import cloudpickle
 from pyspark.sql import Column
 
 from pykafka_wire.values import Registry
+from pykafka_wire.values.bulk.reading import OneByOne
 from pykafka_wire.values.converter import Format, read_column
-from pykafka_wire.values.payloads import RowReader
 from pykafka_wire.values.protobuf.format import Protobuf
 
 
@@ -33,8 +33,8 @@ class RowByRow:
     def has_message_indexes(self) -> bool:
         return self.format.has_message_indexes
 
-    def reader(self, schema_id: Any, column_type: Any) -> RowReader:
-        return RowReader(column_type, self.format.reader(schema_id, column_type).read_one)
+    def reader(self, schema_id: Any, column_type: Any) -> OneByOne:
+        return OneByOne(column_type, self.format.reader(schema_id, column_type).read_one)
 
 
 def decode_protobuf_by_rows(registry: Registry, ddl: str) -> Callable[[str], Column]:

@@ -16,7 +16,7 @@ from pykafka_wire.errors import WriteError
 from pykafka_wire.sink.arrow_input import coalesce_batches
 
 if TYPE_CHECKING:
-    from pykafka_wire.values.column_writing import ColumnWriter
+    from pykafka_wire.values.bulk.writing import ColumnWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Encoding:
             n_rows += batch.num_rows
 
     def _encoded(self, batch: Any, topic: str | None, first: int) -> Any:
-        from pykafka_wire.values.column_writing import encode  # its package takes 0.1 s to load, and few writes need it
+        from pykafka_wire.values.bulk.writing import encode  # its package takes 0.1 s to load, and few writes need it
 
         columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
         for name, writer in self.writers.items():

@@ -19,7 +19,7 @@ from pykafka_wire.errors import DecodeError, OptionError, RegistryError, SchemaE
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.options.typed_columns import TypedColumn
 from pykafka_wire.sink.encoding import Encoding
-from pykafka_wire.values.column_writing import ColumnWriter
+from pykafka_wire.values.bulk.writing import ColumnWriter
 from pykafka_wire.values.converter import column_writer
 from pykafka_wire.values.json.format import Json
 from pykafka_wire.values.registry.client import Registry

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, DecodeError, EncodeError, OptionError, ValueFormatError
 from pykafka_wire.values.arrow_conversion import conversion_to, from_arrow
-from pykafka_wire.values.column_writing import ColumnWriter, WritesColumns, encode
-from pykafka_wire.values.parts import in_order
-from pykafka_wire.values.payloads import Flags, Ints, Payloads
+from pykafka_wire.values.bulk.arrays import Flags, Ints, reassemble
+from pykafka_wire.values.bulk.reading import Payloads
+from pykafka_wire.values.bulk.writing import ColumnWriter, WritesColumns, encode
 from pykafka_wire.values.registry.framing import Framing, SchemaId, split_frames
 from pykafka_wire.worker_pickling import SentToWorkers
 
@@ -174,7 +174,7 @@ class RowWriter:
     format: WritesRows
 
     def write(self, column: Any) -> Any:
-        """pa.BinaryArray: see :class:`~pykafka_wire.values.column_writing.ColumnWriter`."""
+        """pa.BinaryArray: see :class:`~pykafka_wire.values.bulk.writing.ColumnWriter`."""
 
         def encode_row(row: Any) -> bytes:
             return self.format.encode(from_arrow(row.read() if type(row) is _Unread else row, column.type))
@@ -184,7 +184,7 @@ class RowWriter:
         found, reasons = _convert_each([values[row] for row in present], encode_row, pa.binary())
         if reasons:
             raise EncodeError({present[nth]: reason for nth, reason in reasons.items()})
-        return in_order(len(column), pa.binary(), [(np.array(present, dtype=np.int64), found)])
+        return reassemble(len(column), pa.binary(), [(np.array(present, dtype=np.int64), found)])
 
 
 def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, schema_headers: Any = None) -> Decoded:
@@ -222,7 +222,7 @@ def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, sc
                 found, failed = _convert_each((payloads[row] for row in some.tolist()), reader.read_one, column_type)
                 parts.append((index[some], found))
                 reasons.update((int(index[some[nth]]), reason) for nth, reason in failed.items())
-    return Decoded(in_order(len(rows), column_type, parts), reasons)
+    return Decoded(reassemble(len(rows), column_type, parts), reasons)
 
 
 def _read_together(reader: PayloadReader, payloads: Payloads, column_type: pa.DataType) -> tuple[Any, Flags]:

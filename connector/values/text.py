@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.payloads import Flags, Payloads
+from pykafka_wire.values.bulk.arrays import Flags
+from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.wire.records.arrays import binary_array
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pykafka_wire.errors import DecodeError, OptionError, RegistryError, SchemaError
 from pykafka_wire.values.avro import derived as avro
 from pykafka_wire.values.avro.format import Avro
-from pykafka_wire.values.column_writing import ColumnWriter
+from pykafka_wire.values.bulk.writing import ColumnWriter
 from pykafka_wire.values.converter import Format, column_writer
 from pykafka_wire.values.protobuf import derived as protobuf
 from pykafka_wire.values.protobuf.format import Protobuf

@@ -151,8 +151,8 @@ def signed(words: Words) -> Ints:
         found: Ints = halves.view(np.int64)
         return found
     narrow = np.dtype(f"i{words.dtype.itemsize}")
-    found = ((words >> 1).view(narrow) ^ -(words & 1).view(narrow)).astype(np.int64)
-    return found
+    numbers: Ints = ((words >> 1).view(narrow) ^ -(words & 1).view(narrow)).astype(np.int64)
+    return numbers
 
 
 def read_varints(buffer: Octets, positions: Ints) -> tuple[Ints, Ints]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.values.avro.schema import max_digits
-from pykafka_wire.values.step_writing import sql_name
+from pykafka_wire.values.bulk.writing import sql_name
 
 #: Spark's name for the outermost record.
 RECORD_NAME: Final = "topLevelRecord"

@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from pykafka_wire.columns.selection import WHOLE, Selection
 from pykafka_wire.errors import DecodeError, OptionError
-from pykafka_wire.values.avro.column_decoder import decode
 from pykafka_wire.values.avro.defaults import encode_long
 from pykafka_wire.values.avro.plan import Plan
 from pykafka_wire.values.avro.resolution import resolved
 from pykafka_wire.values.avro.row_reader import reader_of
-from pykafka_wire.values.avro.scalar_steps import Step
+from pykafka_wire.values.avro.scalar_steps import Step, decode
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, parse
 from pykafka_wire.values.avro.types import arrow_type
-from pykafka_wire.values.payloads import Flags, Payloads
+from pykafka_wire.values.bulk.arrays import Flags
+from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
@@ -27,7 +27,7 @@ from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schem
 from pykafka_wire.wire.records.row_segments import BytesSegment, byte_lengths, counts, join_segments
 
 if TYPE_CHECKING:
-    from pykafka_wire.values.avro.column_writer import ColumnWriter
+    from pykafka_wire.values.bulk.writing import SegmentWriter
 
 logger = logging.getLogger(__name__)
 
@@ -78,11 +78,11 @@ class Avro:
         assert written is not None, "values without a frame need a schema"
         return _reader(self.registry, written, None if read == written else read, column_type)
 
-    def column_writer(self, column_type: pa.DataType) -> ColumnWriter:
-        from pykafka_wire.values.avro.column_writer import ColumnWriter  # which no reader loads
+    def column_writer(self, column_type: pa.DataType) -> SegmentWriter:
+        from pykafka_wire.values.avro.write_plan import column_writer  # which no reader loads
 
         assert self.writer is not None
-        return ColumnWriter(_parsed(self.registry, self.writer.schema), column_type, self.writer.frame())
+        return column_writer(_parsed(self.registry, self.writer.schema), column_type, self.writer.frame())
 
     def _read(self) -> ParsedSchema | None:
         return None if self.reader_schema is None else _parsed(self.registry, _schema(self.reader_schema))

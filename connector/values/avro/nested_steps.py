@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.values.avro.lanes import Lanes
-from pykafka_wire.values.avro.scalar_steps import Null, Step, bits
-from pykafka_wire.values.payloads import Flags, Ints
-from pykafka_wire.values.spread import spread
-from pykafka_wire.wire.records.arrays import to_numpy, validity
+from pykafka_wire.values.avro.bulk_reader import Lanes
+from pykafka_wire.values.avro.scalar_steps import Null, Step
+from pykafka_wire.values.bulk.arrays import Flags, Ints, flags_at, scatter, with_duplicate_keys
+from pykafka_wire.wire.records.arrays import to_arrow_with_nulls, validity
 
 #: Items of an array or map are passed in rounds, one item of each lane per round. With few lanes left a round is inefficient:
 #: these lanes fail, and the caller decodes their values one by one. A round takes as long as some 60 items one by one.
@@ -56,7 +55,7 @@ class Union(Step):
             values = branch.read(part)
             lanes.put_back(index, part)
             if len(present) == 2 and any(isinstance(self.branches[other], Null) for other in present):
-                return spread(values, index, n)
+                return scatter(values, index, n)
             found.append(values)
             places[index] = np.arange(n_found, n_found + len(index))
             n_found += len(index)
@@ -167,7 +166,9 @@ class Items(Step):
             blocks.append((index, counts.take(index), starts, part.position))
             counts[index] += n_items
             lanes.put_back(index, part)
-        too_many = lanes.room.spend(counts, self.item_bytes, lanes.position - first)
+        too_many = None
+        if not lanes.memory.spend(int(counts.sum()) * self.item_bytes):
+            too_many = lanes.memory.too_large(counts * self.item_bytes, lanes.position - first)
         if too_many is not None:
             lanes.fail(too_many)
             counts[too_many] = 0
@@ -176,14 +177,14 @@ class Items(Step):
         np.cumsum(counts, out=offsets[1:])
         begin, end = self._in_order(blocks, offsets)
         owner = np.repeat(np.arange(n), counts)
-        inner = Lanes(lanes.buffer, begin, end, lanes.room)
+        inner = Lanes(lanes.buffer, begin, end, lanes.memory)
         keys = [] if self.key is None else [self.key.read(inner)]
         item_field = self.type.value_field if self.key is None else self.type.item_field
         items = _checked(self.item.read(inner), item_field, inner)
         if inner.failed.any():
-            lanes.fail(_flags_at(owner[inner.failed], n))
+            lanes.fail(flags_at(owner[inner.failed], n))
         if keys and len(owner):
-            lanes.fail(_have_duplicate_keys(owner, keys[0], n))
+            lanes.fail(with_duplicate_keys(owner, keys[0], n))
         return self._to_arrow(n, offsets, keys, [items])
 
     def _in_order(self, blocks: list[_Block], offsets: npt.NDArray[np.int32]) -> tuple[Ints, Ints]:
@@ -238,9 +239,7 @@ class Items(Step):
                     continue
             n_rounds += 1
             if n_rounds > _MAX_ROUNDS_OF_FEW and len(index) < _MIN_LANES:
-                few = np.zeros(len(lanes), dtype=np.bool_)
-                few[index] = True
-                lanes.fail(few)
+                lanes.fail(flags_at(index, len(lanes)))
                 return
             n_items: Ints | int = 1 if self._width is None else left.copy()
             yield index, lanes.select(index), n_items
@@ -280,23 +279,6 @@ def _where(kept: Flags, block: _Block) -> _Block:
     return index[kept], ordinal[kept], starts[kept], ends[kept]
 
 
-def _flags_at(index: Ints, n: int) -> Flags:
-    flags = np.zeros(n, dtype=np.bool_)
-    flags[index] = True
-    return flags
-
-
 def _take_or_null(values: Any, places: Ints, is_null: Flags) -> Any:
     """Elements of an Arrow array by index, null where ``is_null``."""
-    validity = pa.py_buffer(bits(~is_null))
-    return values.take(pa.Array.from_buffers(pa.int64(), len(places), [validity, pa.py_buffer(places)]))
-
-
-def _have_duplicate_keys(owner: Ints, keys: Any, n: int) -> Flags:
-    """bool[n]: which owners have a duplicate key; ``owner`` ascends, and is as long as ``keys``."""
-    codes = keys.dictionary_encode()
-    pairs = owner * len(codes.dictionary) + to_numpy(codes.indices, null=0)
-    pairs.sort()
-    flags = np.zeros(n, dtype=np.bool_)
-    flags[pairs[1:][pairs[1:] == pairs[:-1]] // max(len(codes.dictionary), 1)] = True
-    return flags
+    return values.take(to_arrow_with_nulls(places, ~is_null))

@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.avro import nested_steps, resolution, scalar_steps
+from pykafka_wire.values.avro.bulk_reader import Lanes
 from pykafka_wire.values.avro.defaults import Defaults
 from pykafka_wire.values.avro.input_limits import item_bytes
-from pykafka_wire.values.avro.lanes import Lanes
 from pykafka_wire.values.avro.logical_values import is_member_struct, scale_of
 from pykafka_wire.values.avro.scalar_steps import Step
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, logical_of
 from pykafka_wire.values.avro.types import member_name
-from pykafka_wire.values.payloads import Payloads
+from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.wire.records.arrays import binary_array
 
 #: Each use of a type in a schema is a step. More than this is an attack, not a topic's schema.

@@ -15,11 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.values.avro.lanes import Lanes
-from pykafka_wire.values.payloads import Flags, Ints, are_utf8
+from pykafka_wire.values.avro.bulk_reader import Lanes
+from pykafka_wire.values.bulk.arrays import Flags, Ints, bitmap, not_utf8
+from pykafka_wire.values.bulk.reading import Payloads, read_in_groups
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.row_segments import byte_lengths
 
+#: Values per group, chosen so that their data fits the cache.
+_VALUES_AT_ONCE: Final = 32_768
+#: Bytes per group. An item of an array may have one byte, and some 100 are computed of it.
+_BYTES_AT_ONCE: Final = 2 << 20
 _MIN_LONG: Final = -(1 << 63)
 _MAX_LONG: Final = (1 << 63) - 1
 _DAY_NANOS: Final = 86_400_000_000_000
@@ -50,6 +55,17 @@ class Step(ABC):
     def free_bytes(self) -> int:
         """What a value takes in a column at most, beside its type's own places, without bytes of its own."""
         return 0
+
+
+def decode(payloads: Payloads, step: Step, column_type: pa.DataType) -> tuple[Any, Flags]:
+    """``(pa.Array, bool[n])``: the values, and which of them were not read; a value with bytes left over was not."""
+
+    def read(group: Payloads) -> tuple[Any, Flags]:
+        lanes = Lanes.of(group)
+        column = step.read(lanes)
+        return column, lanes.failed | (lanes.position != lanes.end)
+
+    return read_in_groups(payloads, column_type, read, max_values=_VALUES_AT_ONCE, max_bytes=_BYTES_AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +123,7 @@ class Boolean(Step):
     def read(self, lanes: Lanes) -> Any:
         octets = lanes.octets()
         lanes.fail(octets > 1)
-        return _booleans(octets == 1)
+        return pa.Array.from_buffers(pa.bool_(), len(octets), [None, bitmap(octets == 1)])
 
     @property
     def width(self) -> int | None:
@@ -190,8 +206,8 @@ class Text(Step):
 
     def read(self, lanes: Lanes) -> Any:
         found = lanes.slices(lanes.lengths(), pa.string() if self.is_utf8 else self.type)
-        if self.is_utf8:
-            lanes.fail(~are_utf8(found))
+        if self.is_utf8 and (wrong := not_utf8(found)) is not None:
+            lanes.fail(wrong)
         return found if found.type == self.type else found.view(self.type)
 
     def skip(self, lanes: Lanes) -> None:
@@ -306,15 +322,6 @@ def _numbers(values: npt.NDArray[Any], arrow_type: pa.DataType) -> Any:
     kind = "f" if pa.types.is_floating(arrow_type) else "i"
     narrow = np.ascontiguousarray(values.astype(f"<{kind}{width}", copy=False))
     return pa.Array.from_buffers(arrow_type, len(narrow), [None, pa.py_buffer(narrow)])
-
-
-def _booleans(flags: Flags) -> Any:
-    return pa.Array.from_buffers(pa.bool_(), len(flags), [None, pa.py_buffer(bits(flags))])
-
-
-def bits(flags: Flags) -> npt.NDArray[np.uint8]:
-    """A validity bitmap, or the buffer of booleans."""
-    return np.packbits(flags, bitorder="little")
 
 
 def _out_of_range(high: Ints, low: npt.NDArray[np.uint64], bound: int) -> Flags:

@@ -10,6 +10,7 @@ zone. https://avro.apache.org/docs/1.12.0/specification/
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -18,7 +19,8 @@ from pykafka_wire.values.avro import write_steps as steps
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of
 from pykafka_wire.values.avro.types import member_name
 from pykafka_wire.values.avro.write_steps import Step
-from pykafka_wire.values.step_writing import sql_name
+from pykafka_wire.values.bulk.writing import PER_SECOND, SegmentWriter, matching, refuse, sql_name, within
+from pykafka_wire.wire.protocol.primitives import encode_uvarint
 from pykafka_wire.wire.records.arrays import binary_array
 
 #: Spark's decimals have 38 digits at most.
@@ -38,7 +40,25 @@ _TIMESTAMPS: Final = {
     "local-timestamp-micros": (1, 1),
     "local-timestamp-nanos": (1000, 1),
 }
-_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def column_writer(schema: ParsedSchema, column_type: pa.DataType, prefix: bytes = b"") -> SegmentWriter:
+    """What writes columns of an Arrow type under a schema.
+
+    Args:
+        prefix: Confluent's frame before each value, if there is one.
+
+    Raises:
+        SchemaError: the schema cannot hold such a column.
+    """
+    plan = WritePlan(schema)
+    step = plan.step(schema.root, column_type, "")
+    refuse(plan.problems, column_type, "Avro")
+    if prefix and kind_of(schema.definition(schema.root)) == "bytes":
+        # Behind a frame, Confluent's serializers write the type bytes without its length.
+        assert isinstance(step, steps.Required) and isinstance(step.step, (steps.Text, steps.DecimalNumber))
+        step = replace(step, step=replace(step.step, has_length=False))
+    return SegmentWriter(step, prefix)
 
 
 class WritePlan:
@@ -105,7 +125,7 @@ class WritePlan:
         branches = []
         for place, (index, branch) in enumerate(others):
             member = column.field(place)
-            branches.append((self._value(branch, member.type, _within(path, member.name)), index))
+            branches.append((self._value(branch, member.type, within(path, member.name)), index))
         return steps.Members(path=path, branches=tuple(branches), null_branch=null)
 
     def _value(self, schema: Schema, column: pa.DataType, path: str) -> Step:
@@ -119,7 +139,7 @@ class WritePlan:
             return steps.Items(item=item)
         if kind == "map" and is_a.is_map(column) and _is_text(column.key_type):
             item = self.step(schema["values"], column.item_type, f"{path}{{}}")
-            return steps.Items(item=item, key=steps.Text(path=_within(path, "key")))
+            return steps.Items(item=item, key=steps.Text(path=within(path, "key")))
         found: Step | None = None
         if kind == "boolean" and is_a.is_boolean(column):
             found = steps.Boolean()
@@ -153,22 +173,22 @@ class WritePlan:
         places: dict[str, int] = {}
         written = [each["name"] for each in schema["fields"]]
         for place, field in enumerate(fields):
-            name = _matching(field.name, written)
+            name = matching(field.name, written)
             if name is None:
                 self.problems.append(
-                    f"field {_within(path, field.name)} is not in the schema, whose record {schema['name']} has "
+                    f"field {within(path, field.name)} is not in the schema, whose record {schema['name']} has "
                     f"{', '.join(written) or 'no fields'}: drop it from the column, or add it to the schema"
                 )
             elif name in places:
                 self.problems.append(
-                    f"fields {_within(path, fields[places[name]].name)} and {_within(path, field.name)} are both the schema's "
+                    f"fields {within(path, fields[places[name]].name)} and {within(path, field.name)} are both the schema's "
                     f"field {name}: drop one of them"
                 )
             else:
                 places[name] = place
         found: list[tuple[Step, int]] = []
         for each in schema["fields"]:
-            inner = _within(path, each["name"])
+            inner = within(path, each["name"])
             place = places.get(each["name"], -1)
             if place >= 0:
                 found.append((self.step(each["type"], fields[place].type, inner), place))
@@ -208,7 +228,7 @@ def _integer(bits: int, logical: str, column: pa.DataType, path: str) -> Step | 
 
 def _units(multiply: int, divide: int, unit: str) -> tuple[int, int]:
     """What turns a column's unit into the one that microseconds become by these factors."""
-    multiply, divide = multiply * _PER_SECOND["us"], divide * _PER_SECOND[unit]
+    multiply, divide = multiply * PER_SECOND["us"], divide * PER_SECOND[unit]
     common = math.gcd(multiply, divide)
     return multiply // common, divide // common
 
@@ -227,13 +247,7 @@ def _floating(is_double: bool, column: pa.DataType) -> Step | None:
 
 def _branch(index: int) -> bytes:
     """The index of a union's branch as Avro writes it."""
-    content = bytearray()
-    rest = 2 * index  # zigzag
-    while rest > 0x7F:
-        content.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    content.append(rest)
-    return bytes(content)
+    return encode_uvarint(2 * index)  # zigzag
 
 
 def _is_text(column: pa.DataType) -> bool:
@@ -247,18 +261,6 @@ def _is_decimal(schema: Schema, precision: int, scale: int) -> bool:
 
 def _is_members(column: pa.DataType, n: int) -> bool:
     return bool(pa.types.is_struct(column)) and [each.name for each in column] == [member_name(nth) for nth in range(n)]
-
-
-def _matching(name: str, written: list[str]) -> str | None:
-    """The schema's field that a column's field is written as."""
-    if name in written:
-        return name
-    found = [each for each in written if each.lower() == name.lower()]
-    return found[0] if len(found) == 1 else None
-
-
-def _within(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 def _shown(schema: Schema) -> str:

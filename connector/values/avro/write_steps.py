@@ -16,12 +16,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pykafka_wire.values.payloads import are_utf8
-from pykafka_wire.values.step_writing import EncodeErrors, binary, fixed_width, rescaled
-from pykafka_wire.wire.records.arrays import binary_array, to_arrow, validity
+from pykafka_wire.values.bulk.arrays import Ints
+from pykafka_wire.values.bulk.writing import (
+    EncodeErrors,
+    binary,
+    booleans,
+    check_text,
+    fixed_width,
+    floats,
+    items_of,
+    of_present,
+    rescaled,
+)
+from pykafka_wire.wire.records.arrays import binary_array, validity
 from pykafka_wire.wire.records.row_segments import (
     BytesSegment,
-    Ints,
     RowSegment,
     WordSegment,
     bounds,
@@ -29,7 +38,6 @@ from pykafka_wire.wire.records.row_segments import (
     bytes_segment,
     constant,
     counts,
-    expanded,
     join_segments,
     masked,
     varints,
@@ -78,7 +86,6 @@ class Optional:
             return [*varints(np.full(n, self.branch, dtype=np.int64)), *self.step.write(column, errors)]
         present = validity(column)
         branches = varints(np.where(present, self.branch, self.null_branch))
-        index = np.flatnonzero(present)
         if self.step.is_flat:
             inner = EncodeErrors()
             segments = self.step.write(column, inner)
@@ -86,9 +93,7 @@ class Optional:
                 if present[row]:
                     errors.add(np.array([row]), "", reason)
             return branches + [masked(segment, present) for segment in segments]
-        kept = column.take(to_arrow(index))
-        segments = self.step.write(kept, errors.inside(lambda elements: index[elements]))
-        return [*branches, expanded(join_segments(segments, len(kept)), present)]
+        return [*branches, *of_present(column, present, errors, self.step.write)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +112,7 @@ class Boolean:
     is_flat: ClassVar[bool] = True
 
     def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        n = len(column)
-        bits = np.frombuffer(column.buffers()[1] or b"", dtype=np.uint8)
-        flags = np.unpackbits(bits, bitorder="little", count=column.offset + n)[column.offset :]
-        return [WordSegment(flags.astype(np.uint64), 1, 1)]
+        return [WordSegment(booleans(column), 1, 1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +156,8 @@ class Floating:
     is_flat: ClassVar[bool] = True
 
     def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        numbers = fixed_width(column, self.dtype)
-        if self.is_double:
-            return [WordSegment(numbers.astype("<f8").view(np.uint64), 8, 8)]
-        return [WordSegment(numbers.astype("<f4").view(np.uint32).astype(np.uint64), 4, 4)]
+        n_bytes = 8 if self.is_double else 4
+        return [WordSegment(floats(column, self.dtype, n_bytes), n_bytes, n_bytes)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +169,9 @@ class Text:
     is_flat: ClassVar[bool] = True
 
     def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        _check_text(column, self.path, errors)
         array = binary(column)
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            check_text(array, self.path, errors)
         return [*(counts(byte_lengths(array)) if self.has_length else ()), BytesSegment(array)]
 
 
@@ -295,20 +296,13 @@ class Items:
     is_flat: ClassVar[bool] = False
 
     def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        edges = fixed_width(column.offsets, str(column.offsets.type)).astype(np.int64)
-        first, n_items = int(edges[0]), int(edges[-1] - edges[0])
-        starts = edges - first
-        inner = errors.inside(lambda elements: starts.searchsorted(elements, side="right") - 1)
-        segments: list[RowSegment] = []
-        if self.key is None:
-            segments += self.item.write(column.values.slice(first, n_items), inner)
-        else:
-            segments += self.key.write(column.keys.slice(first, n_items), inner)
-            segments += self.item.write(column.items.slice(first, n_items), inner)
-        items = join_segments(segments, n_items)
-        n_each = np.diff(edges)
+        values = column.values if self.key is None else column.items
+        starts, items, inner = items_of(column, values, errors)
+        segments = [] if self.key is None else self.key.write(items_of(column, column.keys, errors)[1], inner)
+        written = join_segments([*segments, *self.item.write(items, inner)], len(items))
+        n_each = np.diff(starts)
         end = WordSegment(np.zeros(len(n_each), dtype=np.uint64), (n_each > 0).astype(np.int64), 1)
-        return [*counts(n_each), bytes_segment(bounds(items)[starts], items.buffers()[2] or b""), end]
+        return [*counts(n_each), bytes_segment(bounds(written)[starts], written.buffers()[2] or b""), end]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,23 +328,11 @@ class Members:
             here = free & validity(values)
             free &= ~here
             chosen[here] = branch
-            index = np.flatnonzero(here)
-            if len(index):
-                inner = errors.inside(index.__getitem__)
-                segments.append(
-                    expanded(join_segments(step.write(values.take(to_arrow(index)), inner), len(index)), here)
-                )
+            if here.any():
+                segments += of_present(values, here, errors, step.write)
         if self.null_branch is None and free.any():
             errors.add(np.flatnonzero(free), self.path, "null, which the schema's union does not have")
         return varints(chosen) + segments
-
-
-def _check_text(column: Any, path: str, errors: EncodeErrors) -> None:
-    """Reports texts that are not UTF-8."""
-    if not pa.types.is_binary(column.type) and not pa.types.is_large_binary(column.type):
-        wrong = ~are_utf8(column)
-        if wrong.any():
-            errors.add(np.flatnonzero(wrong), path, "text that is not UTF-8")
 
 
 def _n_bytes(low: Any, high: Any) -> Ints:

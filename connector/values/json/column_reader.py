@@ -16,13 +16,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from pykafka_wire.values.bulk.arrays import Flags, Ints, concat, reassemble
+from pykafka_wire.values.bulk.reading import OneByOne, Payloads
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError, NotInColumnsError, column_type_of
 from pykafka_wire.values.json.document_blocks import Block, BlockError, object_bounds
 from pykafka_wire.values.json.flat_reading import FlatReader
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, document_conversion, item_fields, n_fields
 from pykafka_wire.values.json.reading import parse_json
-from pykafka_wire.values.parts import in_order, joined
-from pykafka_wire.values.payloads import Flags, Ints, Payloads, RowReader
 
 _log: Final = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _MAX_ROWS: Final = 1 << 14
 _FLAT_BYTES: Final = 4 << 20
 
 
-def json_reader(column_type: pa.DataType) -> JsonReader | RowReader:
+def json_reader(column_type: pa.DataType) -> JsonReader | OneByOne:
     """A reader of JSON documents as ``column_type``: in columns where that is a struct, row by row otherwise.
 
     Raises:
@@ -47,7 +47,7 @@ def json_reader(column_type: pa.DataType) -> JsonReader | RowReader:
 
 
 @lru_cache(maxsize=256)
-def _reader(column_type: pa.DataType) -> JsonReader | RowReader:
+def _reader(column_type: pa.DataType) -> JsonReader | OneByOne:
     convert = document_conversion(column_type)
     if pa.types.is_struct(column_type):
         try:
@@ -61,7 +61,7 @@ def _reader(column_type: pa.DataType) -> JsonReader | RowReader:
             )
         except NotInColumnsError as error:
             _log.info("JSON as %s is read row by row, since columns cannot hold %s", column_type, error)
-    return RowReader(column_type, lambda payload: convert(parse_json(payload)))
+    return OneByOne(column_type, lambda payload: convert(parse_json(payload)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class JsonReader:
             some = whole[rows]
             parts.append((rows, self._in_blocks(payloads.take(rows), some)))
             whole[rows] = some
-        return in_order(len(payloads), self.column_type, parts), ~whole
+        return reassemble(len(payloads), self.column_type, parts), ~whole
 
     def _ranges(self, payloads: Payloads, n_bytes: int) -> Iterator[tuple[int, int]]:
         """First and end of each run of documents that are read together: at least one, of at most so many bytes."""
@@ -116,7 +116,7 @@ class JsonReader:
         for first, last in self._ranges(payloads, _BLOCK_BYTES):
             block = Block(documents.slice(first, last - first), sizes[first:last], whole[first:last], scale)
             columns += self._columns(block, pace)
-        return joined(columns, self.column_type)
+        return concat(columns, self.column_type)
 
     @property
     def _max_rows(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pykafka_wire.values.payloads import Flags
+from pykafka_wire.values.bulk.arrays import Flags
 from pykafka_wire.wire.records.arrays import to_arrow, validity
 
 #: Completes an array that pyarrow has read: the array, and which of its elements matter -> the array in the wanted type.

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pykafka_wire.errors import EncodeError, SchemaError
+from pykafka_wire.values.bulk.writing import sql_name
 from pykafka_wire.values.json.writing import json_text
-from pykafka_wire.values.step_writing import sql_name
 from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow, validity
 from pykafka_wire.wire.records.row_segments import bounds, byte_lengths
 
@@ -57,8 +57,8 @@ class _Text:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnWriter:
-    """See :class:`~pykafka_wire.values.column_writing.ColumnWriter`.
+class DocumentWriter:
+    """See :class:`~pykafka_wire.values.bulk.writing.ColumnWriter`.
 
     Raises:
         SchemaError: JSON has no such type.

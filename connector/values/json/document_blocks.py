@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from pykafka_wire.values.payloads import Flags, Ints, Payloads
+from pykafka_wire.values.bulk.arrays import Flags, Ints
+from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow
 
 _Octets = npt.NDArray[np.uint8]

@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pykafka_wire.values.bulk.arrays import Flags, Ints, scatter
+from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.json.document_blocks import is_utf8
-from pykafka_wire.values.payloads import Flags, Ints, Payloads
-from pykafka_wire.values.spread import spread
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.row_segments import bounds
 
@@ -237,7 +237,7 @@ class _Objects:
             rows, ends = np.flatnonzero(right) if isinstance(rows, slice) else rows[right], ends[right]
         self._position[rows] = ends
         self._nth_quote[rows] += n_quotes + is_text
-        return values if values is None or isinstance(rows, slice) else spread(values, rows, len(self._position))
+        return values if values is None or isinstance(rows, slice) else scatter(values, rows, len(self._position))
 
     def _texts(self, member: _Member, starts: Ints, next_quotes: Ints, limits: Ints) -> tuple[Any, Ints, Flags]:
         """The values that are strings, int64[n] of where each value ends, and bool[n]: which are strings of the type."""

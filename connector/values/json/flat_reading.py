@@ -11,9 +11,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from pykafka_wire.values.bulk.arrays import Ints
+from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError
 from pykafka_wire.values.json.flat_objects import Layout, UnreadableError, are_plain, layout_of, read_flat
-from pykafka_wire.values.payloads import Ints, Payloads
 
 #: For fewer rows, pyarrow's reader takes less time than all the calls of NumPy.
 _MIN_ROWS: Final = 512

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import ConnectorError, DecodeError
+from pykafka_wire.values.bulk.reading import OneByOne
 from pykafka_wire.values.json.column_reader import JsonReader, json_reader
 from pykafka_wire.values.json.input_limits import document_conversion
 from pykafka_wire.values.json.reading import parse_json
 from pykafka_wire.values.json.writing import json_text
 from pykafka_wire.values.optional_libraries import library
-from pykafka_wire.values.payloads import RowReader
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
 
 if TYPE_CHECKING:
-    from pykafka_wire.values.json.column_writer import ColumnWriter
+    from pykafka_wire.values.json.column_writer import DocumentWriter
 
 #: Quotients with more digits than this do not occur in practice; they count as broken.
 _REMAINDERS: Final = Context(prec=2_000, traps=[])
@@ -34,13 +34,13 @@ class Json:
     framing: ClassVar[Framing] = "optional"
     has_message_indexes: ClassVar[bool] = False
 
-    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> JsonReader | RowReader:
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> JsonReader | OneByOne:
         return json_reader(column_type)
 
-    def column_writer(self, column_type: pa.DataType) -> ColumnWriter:
-        from pykafka_wire.values.json.column_writer import ColumnWriter  # which no reader loads
+    def column_writer(self, column_type: pa.DataType) -> DocumentWriter:
+        from pykafka_wire.values.json.column_writer import DocumentWriter  # which no reader loads
 
-        return ColumnWriter(column_type)
+        return DocumentWriter(column_type)
 
     def encode(self, value: Any) -> bytes:
         return json_text(value).encode()
@@ -55,7 +55,7 @@ class JsonSchema:
     registry: Registry
     writer: WriterSchema | None = None
 
-    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> OneByOne:
         assert schema_id is not None
         schema = schema_of(self.registry, schema_id, "JSON")
         convert = document_conversion(column_type)
@@ -65,7 +65,7 @@ class JsonSchema:
             _validate(self.registry, schema, found)
             return convert(found)
 
-        return RowReader(column_type, read)
+        return OneByOne(column_type, read)
 
     def encode(self, value: Any) -> bytes:
         assert self.writer is not None

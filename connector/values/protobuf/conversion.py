@@ -233,7 +233,7 @@ def _with_tuples(value: Any, wanted: pa.DataType) -> Any:
     if value is None or not _has_struct(wanted):
         return value
     if is_a.is_struct(wanted):
-        return tuple(_with_tuples(value[field.name], field.type) for field in wanted)
+        return tuple(_with_tuples(value.get(field.name), field.type) for field in wanted)
     if is_a.is_map(wanted):
         return [(key, _with_tuples(each, wanted.item_type)) for key, each in value]
     return [_with_tuples(each, wanted.value_type) for each in value]

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import SchemaError
-from pykafka_wire.values.step_writing import sql_name
+from pykafka_wire.values.bulk.writing import sql_name
 
 _MESSAGE_NAME: Final = "TopLevelRecord"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

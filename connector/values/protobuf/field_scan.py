@@ -12,7 +12,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pykafka_wire.values.protobuf.lanes import Flags, Ints, Lanes, Words
+from pykafka_wire.values.bulk.arrays import Flags, Ints
+from pykafka_wire.values.protobuf.message_group import Lanes
+from pykafka_wire.wire.records.varints import Words
 
 VARINT, FIXED64, LENGTH, GROUP, END_GROUP, FIXED32 = range(6)
 
@@ -28,7 +30,7 @@ _MAX_LENGTH_BYTES: Final = 5
 _ROUNDS_PER_LANE: Final = 32
 
 
-class Piece(NamedTuple):
+class Occurrences(NamedTuple):
     """A field's values in some lanes, at most one in each.
 
     Attributes:
@@ -42,9 +44,9 @@ class Piece(NamedTuple):
     words: Words
 
 
-def scan(lanes: Lanes, tags: Iterable[int], *, fail_unknown: bool = False) -> dict[int, list[Piece]]:
+def scan(lanes: Lanes, tags: Iterable[int], *, fail_unknown: bool = False) -> dict[int, list[Occurrences]]:
     """The values of the fields with ``tags``, in the order of each lane. Other fields are skipped, or fail their lanes."""
-    found: dict[int, list[Piece]] = {tag: [] for tag in tags}
+    found: dict[int, list[Occurrences]] = {tag: [] for tag in tags}
     n = len(lanes)
     if not n:
         return found
@@ -78,7 +80,7 @@ def scan(lanes: Lanes, tags: Iterable[int], *, fail_unknown: bool = False) -> di
         if not going.all():
             _check_ends(lanes, index, starts, words, ends, end)
         if tag in found:
-            found[tag].append(Piece(index, starts, words))
+            found[tag].append(Occurrences(index, starts, words))
         tags_after, after = _next_tags(lanes, ends, going)
         if index is None:
             pending, position = tags_after, after

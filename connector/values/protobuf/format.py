@@ -24,7 +24,7 @@ from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schem
 from pykafka_wire.values.registry.wire_format import encode_message_indexes
 
 if TYPE_CHECKING:
-    from pykafka_wire.values.protobuf.column_writer import ColumnWriter
+    from pykafka_wire.values.bulk.writing import SegmentWriter
     from pykafka_wire.values.protobuf.linker import LinkedFile
 
 #: The name of a schema's own file; a reference under this name would not be looked at.
@@ -78,13 +78,13 @@ class Protobuf:
         except IndexError as error:
             raise DecodeError(f"its schema has no message with the indexes {indexes}") from error
 
-    def column_writer(self, column_type: pa.DataType) -> ColumnWriter:
-        from pykafka_wire.values.protobuf.column_writer import ColumnWriter  # which no reader loads
+    def column_writer(self, column_type: pa.DataType) -> SegmentWriter:
+        from pykafka_wire.values.protobuf.write_plan import column_writer  # which no reader loads
 
         assert self.writer is not None
         indexes = self.message_indexes()
         descriptor = _message(self.registry, self.writer.schema, indexes)
-        return ColumnWriter(descriptor, column_type, self.writer.frame(encode_message_indexes(indexes)))
+        return column_writer(descriptor, column_type, self.writer.frame(encode_message_indexes(indexes)))
 
     def message_indexes(self) -> tuple[int, ...]:
         """The indexes of the message to read or write, from the outermost on.

@@ -16,14 +16,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.values.protobuf.field_scan import LENGTH, VARINT, Piece, scan
-from pykafka_wire.values.protobuf.lanes import Data, Flags, Ints, Lanes, Words
-from pykafka_wire.values.protobuf.packed import unpacked
-from pykafka_wire.values.protobuf.scalar_columns import Scalar, bitmap, with_validity
+from pykafka_wire.values.bulk.arrays import Flags, Ints, bitmap, with_duplicate_keys, with_validity
+from pykafka_wire.values.bulk.reading import Payloads, read_in_groups
+from pykafka_wire.values.protobuf.field_scan import FIXED64, LENGTH, VARINT, Occurrences, scan
+from pykafka_wire.values.protobuf.message_group import Buffer, Lanes
+from pykafka_wire.values.protobuf.scalar_columns import Scalar
 from pykafka_wire.wire.records.arrays import to_numpy, validity
+from pykafka_wire.wire.records.row_segments import bounds
+from pykafka_wire.wire.records.varints import Words
 
-Found = dict[int, list[Piece]]
+Found = dict[int, list[Occurrences]]
 
+#: Values per group, chosen so that their data fits the cache.
+_VALUES_AT_ONCE: Final = 16_384
+#: Bytes per group: what is computed of them takes some times as much.
+_BYTES_AT_ONCE: Final = 8 << 20
+#: Varints of packed fields at a time, likewise.
+_VARINTS_AT_ONCE: Final = 1 << 16
 #: Messages within messages that are read in columns; each level costs as much as the first, however few lanes reach it.
 _MAX_DEPTH: Final = 24
 
@@ -45,7 +54,7 @@ class Field(ABC):
         """pa.Array, one element for each lane."""
 
     def check(self, lanes: Lanes, found: Found) -> None:
-        """Fails the lanes in which the field, which no one wants, is not valid: now, or in :func:`check_unwanted`."""
+        """Fails the lanes in which the field, which no one wants, is not valid: now, or with all messages of a type."""
         self.read(lanes, found)
 
 
@@ -103,7 +112,7 @@ class Struct(Messages):
                 unwanted.check(lanes, found)
         for child, field in zip(children, self.type, strict=True):
             if not field.nullable and child.null_count:
-                lanes.failed |= _are_null(child)
+                lanes.failed |= ~validity(child)
         return pa.Array.from_buffers(self.type, len(lanes), [bitmap(valid)], children=children)
 
 
@@ -192,6 +201,7 @@ class SingleScalar(Field):
         valid = None
         if len(pieces) == 1 and pieces[0].lanes is None:
             _, starts, words = pieces[0]
+            words = scalar.words(lanes.data, starts, words)
         else:
             starts, words, valid = self._spread(lanes, pieces)
         column, wrong = scalar.read(lanes.data, starts, words, valid if self._has_presence else None)
@@ -199,23 +209,18 @@ class SingleScalar(Field):
             lanes.failed |= wrong if valid is None or not self._has_presence else wrong & valid
         return column
 
-    def _spread(self, lanes: Lanes, pieces: list[Piece]) -> tuple[Ints, Words, Flags]:
-        n, kind = len(lanes), self._scalar.wire_type
+    def _spread(self, lanes: Lanes, pieces: list[Occurrences]) -> tuple[Ints, Words, Flags]:
+        n, is_text = len(lanes), self._scalar.wire_type == LENGTH
         valid = np.zeros(n, dtype=np.bool_)
-        words: npt.NDArray[Any]
-        if kind == LENGTH:
-            starts, words = lanes.start.copy(), np.zeros(n, dtype=np.int64)
-        else:
-            starts = np.full(n, lanes.data.size)  # the padding, which is zeros
-            words = np.full(n if kind == VARINT else 0, self._scalar.default, dtype=np.uint64)
+        starts = lanes.start.copy()
+        words: npt.NDArray[Any] = np.zeros(n, dtype=np.int64) if is_text else self._scalar.absent(n)
         for piece in pieces:
             index = slice(None) if piece.lanes is None else piece.lanes
-            if kind == LENGTH:  # a text that is given again, and of which only the last would be checked
+            if is_text:  # a text that is given again, and of which only the last would be checked
                 lanes.failed[index] |= valid[index]
             valid[index] = True
             starts[index] = piece.starts
-            if len(words):
-                words[index] = piece.words
+            words[index] = self._scalar.words(lanes.data, piece.starts, piece.words)
         return starts, words, valid
 
 
@@ -245,7 +250,7 @@ class SingleMessage(Field):
         lanes.check_later(self._messages, index, starts[index], ends[index])
 
     @staticmethod
-    def _parts(lanes: Lanes, pieces: list[Piece]) -> tuple[Ints, Ints, Flags]:
+    def _parts(lanes: Lanes, pieces: list[Occurrences]) -> tuple[Ints, Ints, Flags]:
         """Where each lane's message starts and ends, empty where it has none; and which lanes have one."""
         starts, ends = lanes.start.copy(), lanes.start.copy()
         valid = np.zeros(len(lanes), dtype=np.bool_)
@@ -284,7 +289,7 @@ class Repeated(Field):
         offsets = np.zeros(len(lanes) + 1, dtype=np.int32)
         np.cumsum(np.bincount(owner, minlength=len(lanes)), out=offsets[1:])
         if self._is_map:
-            self._check_keys(lanes, owner, values.field(0))
+            lanes.failed |= with_duplicate_keys(owner, values.field(0), len(lanes))
         return pa.Array.from_buffers(self._type, len(lanes), [None, pa.py_buffer(offsets)], children=[values])
 
     def check(self, lanes: Lanes, found: Found) -> None:
@@ -296,7 +301,7 @@ class Repeated(Field):
         lanes.check_later(items, owner, starts, starts + sizes)
 
     def _scalars(self, lanes: Lanes, found: Found, items: Scalar) -> tuple[Ints, Any]:
-        data: Data = lanes.data
+        data: Buffer = lanes.data
         owner, starts, words = _joined(found[self.tags[0]], len(lanes))
         if len(self.tags) == 1:
             owner, starts, words = self._kept(lanes, owner, starts, words, items.item_bytes)
@@ -305,8 +310,8 @@ class Repeated(Field):
             if len(owner):  # of one field, some packed and some not
                 lanes.failed[blocks[0]] = True
             else:
-                data, owner, starts, words = unpacked(lanes, *blocks, items)
-        values, wrong = items.read(data, starts, words, None)
+                data, owner, starts, words = _unpacked(lanes, *blocks, items)
+        values, wrong = items.read(data, starts, items.words(data, starts, words), None)
         if wrong is not None:
             lanes.failed[owner[wrong]] = True
         return owner, values
@@ -321,17 +326,20 @@ class Repeated(Field):
         kept = ~too_many[owner]
         return owner[kept], starts[kept], words[kept]
 
-    @staticmethod
-    def _check_keys(lanes: Lanes, owner: Ints, keys: Any) -> None:
-        """Fails the lanes in which a key is there twice."""
-        encoded = keys.dictionary_encode()
-        n_keys = max(len(encoded.dictionary), 1)
-        pairs = owner * n_keys + to_numpy(encoded.indices, null=0)
-        pairs.sort()
-        lanes.failed[pairs[1:][pairs[1:] == pairs[:-1]] // n_keys] = True
+
+def read_messages(payloads: Payloads, messages: Messages) -> tuple[Any, Flags]:
+    """``(pa.Array, bool[n])``: the messages, and which of them were not read in columns; those elements mean nothing."""
+
+    def read(group: Payloads) -> tuple[Any, Flags]:
+        lanes = Lanes(Buffer(group.data), group.starts, group.ends)
+        column = messages.read(lanes, None)
+        _check_unwanted(lanes)
+        return column, lanes.failed
+
+    return read_in_groups(payloads, messages.type, read, max_values=_VALUES_AT_ONCE, max_bytes=_BYTES_AT_ONCE)
 
 
-def check_unwanted(lanes: Lanes) -> None:
+def _check_unwanted(lanes: Lanes) -> None:
     """Fails the rows in which a message that no one wants is not valid. ``lanes`` are the rows, and have been read.
 
     All messages of a type are checked together, level by level, however many ways lead to them: messages that hold themselves in
@@ -365,7 +373,7 @@ def _within(lanes: Lanes, starts: Ints, ends: Ints, rows: Ints | None) -> Lanes:
     return inner
 
 
-def _joined(pieces: list[Piece], n: int) -> tuple[Ints, Ints, Words]:
+def _joined(pieces: list[Occurrences], n: int) -> tuple[Ints, Ints, Words]:
     """``(owner, starts, words)`` of all values, in the order of the data, which is that of the lanes."""
     if not pieces:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64)
@@ -387,6 +395,42 @@ def _counts(found: Found, tags: Sequence[int], n: int) -> Ints:
     return counts
 
 
-def _are_null(column: Any) -> Flags:
-
-    return ~validity(column)
+def _unpacked(lanes: Lanes, owner: Ints, starts: Ints, sizes: Ints, items: Scalar) -> tuple[Buffer, Ints, Ints, Words]:
+    """``(data, owner, starts, words)``: the items of blocks, in a buffer of their own. Lanes with an invalid block fail."""
+    if items.wire_type == VARINT:
+        last = lanes.data.octets.take(starts + sizes - 1, mode="clip")
+        wrong = (last > 0x7F) & (sizes > 0)
+    else:
+        width = 8 if items.wire_type == FIXED64 else 4
+        wrong = sizes % width != 0
+    if wrong.any():
+        lanes.failed[owner[wrong]] = True
+        sizes = np.where(wrong, 0, sizes)
+    blocks = lanes.data.slices(starts, sizes, pa.binary())
+    edges = bounds(blocks)
+    octets = np.frombuffer(blocks.buffers()[2] or b"", dtype=np.uint8)[: edges[-1]]
+    if items.wire_type == VARINT:
+        stops = np.flatnonzero(octets < 0x80)
+        counts = np.diff(np.searchsorted(stops, edges))
+        item_starts = np.zeros(len(stops), dtype=np.int64)
+        item_starts[1:] = stops[:-1] + 1
+    else:
+        counts = sizes // width
+        item_starts = np.arange(0, len(octets), width)
+    owner = np.repeat(owner, counts)
+    too_many = lanes.spend(owner, items.item_bytes)
+    if too_many is not None:
+        lanes.failed |= too_many
+        kept = ~too_many[owner]
+        owner, item_starts = owner[kept], item_starts[kept]
+    data = Buffer(octets)
+    words: Words = np.zeros(0, dtype=np.uint64)
+    if items.wire_type == VARINT:
+        words = np.zeros(len(item_starts), dtype=np.uint64)
+        for first in range(0, len(item_starts), _VARINTS_AT_ONCE):
+            some = slice(first, first + _VARINTS_AT_ONCE)
+            words[some], ends = data.varints(item_starts[some])
+            beyond = ends > len(octets)
+            if beyond.any():
+                lanes.failed[owner[some][beyond]] = True
+    return data, owner, item_starts, words

@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pykafka_wire.values.bulk.arrays import Flags, Ints, bitmap, not_utf8, with_validity
 from pykafka_wire.values.protobuf.field_scan import FIXED32, FIXED64, LENGTH, VARINT
-from pykafka_wire.values.protobuf.lanes import Data, Flags, Ints, Words
+from pykafka_wire.values.protobuf.message_group import Buffer
 from pykafka_wire.wire.records.arrays import binary_array, to_arrow
-from pykafka_wire.wire.records.row_segments import bounds
+from pykafka_wire.wire.records.varints import Words, signed
 
 #: Numbers of an enum that are looked up by a table: nearly all.
 _MAX_TABLE: Final = 1 << 12
@@ -38,18 +39,21 @@ class Scalar(ABC):
     item_bytes: int = 8
 
     @abstractmethod
-    def read(self, data: Data, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
         """``(pa.Array, bool[n] | None)``: the values, null where not ``valid``; and which are none of the type.
 
         Args:
-            starts: where fixed-width and length-delimited values start; for length-delimited ones ascending.
-            words: varints; the sizes of length-delimited values.
+            starts: where length-delimited values start, ascending.
+            words: varints and fixed-width values; the sizes of length-delimited values.
         """
 
+    def words(self, data: Buffer, starts: Ints, words: Words) -> Words:
+        """Those that :meth:`read` takes, of values that start at ``starts``; ``words`` is what the scan has of them."""
+        return words
 
-def bitmap(valid: Flags | None) -> Any:
-    """An Arrow buffer; None where all are valid."""
-    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    def absent(self, n: int) -> Words:
+        """Those of ``n`` values that are not there."""
+        return np.full(n, self.default, dtype=np.uint64)
 
 
 class Number(Scalar):
@@ -73,8 +77,14 @@ class Number(Scalar):
         self._dtype = None if self._is_decimal else np.dtype(wanted.to_pandas_dtype())
         self.item_bytes = 16
 
-    def read(self, data: Data, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
-        found = _integers(self._kind, words) if self.wire_type == VARINT else data.at(self._kind)[starts]
+    def words(self, data: Buffer, starts: Ints, words: Words) -> Words:
+        return words if self.wire_type == VARINT else data.numbers(starts, self._kind)
+
+    def absent(self, n: int) -> Words:
+        return super().absent(n) if self.wire_type == VARINT else np.zeros(n, dtype=self._kind)
+
+    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+        found = _integers(self._kind, words) if self.wire_type == VARINT else words
         wrong = None
         if self._limits is not None:
             least, most = self._limits
@@ -105,8 +115,7 @@ def _integers(kind: str, words: Words) -> npt.NDArray[Any]:
         is_wide = words.dtype == np.uint64
         found = words.view(_FROM_WORDS[kind]) if is_wide else words.astype(np.int64)
     elif kind == "sint64":
-        wide = words.astype(np.uint64, copy=False)
-        found = (wide >> np.uint64(1)).view(np.int64) ^ -(wide & np.uint64(1)).view(np.int64)
+        found = signed(words)
     else:
         narrow = words.astype(np.uint32)  # the low 32 bits, as all parsers take them
         found = narrow.view(_FROM_WORDS[kind])
@@ -120,7 +129,7 @@ class Boolean(Scalar):
     wire_type = VARINT
     item_bytes = 1
 
-    def read(self, data: Data, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
         flags = words != 0
         return pa.Array.from_buffers(self.type, len(flags), [bitmap(valid), bitmap(flags)]), None
 
@@ -144,7 +153,7 @@ class EnumName(Scalar):
             if 0 <= number < len(self._table):
                 self._table[number] = place
 
-    def read(self, data: Data, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
         numbers = words.astype(np.uint32).view(np.int32)
         in_table = (numbers >= 0) & (numbers < len(self._table))
         places = self._table.take(numbers, mode="clip")
@@ -176,35 +185,9 @@ class Text(Scalar):
     def __init__(self, wanted: pa.DataType) -> None:
         self.type = wanted
 
-    def read(self, data: Data, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
         found = data.slices(starts, words, self.type)
         wrong = None
         if pa.types.is_string(self.type):
             wrong = not_utf8(found)
         return with_validity(found, valid), wrong
-
-
-def with_validity(values: Any, valid: Flags | None) -> Any:
-    """An Arrow array without nulls, children and offset, null where not ``valid``."""
-    if valid is None:
-        return values
-    return pa.Array.from_buffers(values.type, len(values), [bitmap(valid), *values.buffers()[1:]])
-
-
-def not_utf8(texts: Any) -> Flags | None:
-    """bool[n]: which texts of a pa.StringArray are not UTF-8; None where all are."""
-    edges = bounds(texts)
-    octets = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[int(edges[0]) : int(edges[-1])]
-    if int(octets.max(initial=0)) < 0x80:
-        return None
-    try:
-        texts.validate(full=True)
-        return None
-    except pa.ArrowInvalid:
-        wrong = np.zeros(len(texts), dtype=np.bool_)
-        for place, each in enumerate(texts.view(pa.binary())):
-            try:
-                each.as_py().decode()
-            except UnicodeDecodeError:
-                wrong[place] = True
-        return wrong

@@ -15,20 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pykafka_wire.values.bulk.arrays import Flags
+from pykafka_wire.values.bulk.writing import EncodeErrors, fixed_width, items_of, of_present
 from pykafka_wire.values.protobuf.field_scan import GROUP, LENGTH
 from pykafka_wire.values.protobuf.write_scalars import Value
-from pykafka_wire.values.step_writing import EncodeErrors, fixed_width
 from pykafka_wire.wire.records.arrays import to_arrow, validity
 from pykafka_wire.wire.records.row_segments import (
     BytesSegment,
-    Flags,
-    Ints,
     RowSegment,
+    WordSegment,
     bounds,
     byte_lengths,
     bytes_segment,
     constant,
-    expanded,
     join_segments,
     masked,
     unsigned_varints,
@@ -185,28 +184,22 @@ class Single(FieldStep):
     is_required: bool = False
 
     def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        n = len(column)
-        head = constant(tag(self.number, self.value.wire_type), n)
         present = validity(column)
         if self.is_required and column.null_count:
             errors.add(np.flatnonzero(~present), self.path, "null, and the field is required")
         if not self.value.is_flat and column.null_count:
-            index = np.flatnonzero(present)
-            kept = column.take(to_arrow(index))
-            segments, _ = self.value.write(kept, errors.inside(index.__getitem__))
-            return [
-                expanded(
-                    join_segments(
-                        [*constant(tag(self.number, self.value.wire_type), len(index)), *segments], len(index)
-                    ),
-                    present,
-                )
-            ]
+            return of_present(column, present, errors, self._write)
         segments, is_set = self.value.write(column, errors)
         if not self.has_presence:
             present = present & is_set
-        segments = [*head, *segments]
+        segments = [*self._tags(column), *segments]
         return segments if present.all() else [masked(segment, present) for segment in segments]
+
+    def _write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
+        return [*self._tags(column), *self.value.write(column, errors)[0]]
+
+    def _tags(self, column: Any) -> list[WordSegment]:
+        return constant(tag(self.number, self.value.wire_type), len(column))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,10 +212,10 @@ class Repeated(FieldStep):
     is_packed: bool
 
     def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        return _of_present(column, errors, self._write)
+        return of_present(column, validity(column), errors, self._write)
 
     def _write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        starts, items, inner = _items(column, column.values, errors)
+        starts, items, inner = items_of(column, column.values, errors)
         n = len(items)
         if items.null_count:
             inner.add(np.flatnonzero(~validity(items)), self.path, "null, which a repeated field does not have")
@@ -252,11 +245,11 @@ class Entries(FieldStep):
     number: int
 
     def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        return _of_present(column, errors, self._write)
+        return of_present(column, validity(column), errors, self._write)
 
     def _write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
-        starts, keys, inner = _items(column, column.keys, errors)
-        items = _items(column, column.items, errors)[1]
+        starts, keys, inner = items_of(column, column.keys, errors)
+        items = items_of(column, column.items, errors)[1]
         n = len(keys)
         if items.null_count:
             inner.add(np.flatnonzero(~validity(items)), self.path, "null, which a map's value cannot be")
@@ -280,24 +273,6 @@ class Entries(FieldStep):
         head = [*constant(tag(self.number, LENGTH), n), *unsigned_varints(byte_lengths(entries).view(np.uint64))]
         whole = join_segments([*head, BytesSegment(entries)], n)
         return [bytes_segment(bounds(whole)[starts], whole.buffers()[2] or b"")]
-
-
-def _of_present(column: Any, errors: EncodeErrors, write: Any) -> list[RowSegment]:
-    """What ``write`` gives for the elements that are not null, and nothing for the others."""
-    if not column.null_count:
-        return list(write(column, errors))
-    present = validity(column)
-    index = np.flatnonzero(present)
-    segments = write(column.take(to_arrow(index)), errors.inside(index.__getitem__))
-    return [expanded(join_segments(segments, len(index)), present)]
-
-
-def _items(column: Any, values: Any, errors: EncodeErrors) -> tuple[Ints, Any, EncodeErrors]:
-    """Where each element's items start, n + 1 numbers; the items; and their errors. ``column`` has no nulls."""
-    edges = fixed_width(column.offsets, str(column.offsets.type)).astype(np.int64)
-    starts = edges - edges[0]
-    items = values.slice(int(edges[0]), int(starts[-1]))
-    return starts, items, errors.inside(lambda elements: starts.searchsorted(elements, side="right") - 1)
 
 
 def _without_nulls(items: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from pykafka_wire.values.bulk.writing import PER_SECOND, SegmentWriter, matching, refuse, sql_name, within
 from pykafka_wire.values.protobuf import write_messages as messages
 from pykafka_wire.values.protobuf import write_scalars as scalars
 from pykafka_wire.values.protobuf.column_plan import DURATION_SECONDS, KINDS, TIMESTAMP_SECONDS
@@ -19,10 +20,8 @@ from pykafka_wire.values.protobuf.field_scan import END_GROUP, FIXED32, FIXED64,
 from pykafka_wire.values.protobuf.json_mapping import is_map, is_wrapper
 from pykafka_wire.values.protobuf.write_messages import Content, FieldStep
 from pykafka_wire.values.protobuf.write_scalars import Value
-from pykafka_wire.values.step_writing import sql_name
 
 _JSON: Final = {f"google.protobuf.{name}": name for name in ("Struct", "Value", "ListValue")}
-_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _LIMITS: Final = {
     "int32": (-(1 << 31), (1 << 31) - 1),
     "uint32": (0, (1 << 32) - 1),
@@ -33,6 +32,24 @@ _LIMITS: Final = {
 _FIXED: Final = {"<i4": "int32", "<u4": "uint32", "<i8": "int64", "<u8": "uint64"}
 #: Integers of so many bits are exact as float and as double.
 _EXACT_BITS: Final = {"<f4": 16, "<f8": 32}
+
+
+def column_writer(descriptor: Any, column_type: pa.DataType, prefix: bytes = b"") -> SegmentWriter:
+    """What writes columns of an Arrow type as a message type: the bytes of google.protobuf's serialization.
+
+    Fields are in the order of their numbers, and the entries of a map in that of their keys: the same row has the same bytes.
+
+    Args:
+        prefix: the bytes before each value, such as Confluent's frame with the message indexes.
+
+    Raises:
+        SchemaError: the message cannot hold such a column.
+    """
+    plan = WritePlan()
+    content = plan.content(descriptor, column_type, "")
+    refuse(plan.problems, column_type, "Protobuf")
+    assert content is not None
+    return SegmentWriter(content, prefix)
 
 
 class WritePlan:
@@ -67,8 +84,8 @@ class WritePlan:
         places: dict[str, int] = {}
         known = len(self.problems)
         for place, each in enumerate(column):
-            field = _named(descriptor, each.name)
-            inner = _within(path, each.name)
+            field = descriptor.fields_by_name.get(matching(each.name, list(descriptor.fields_by_name)) or "")
+            inner = within(path, each.name)
             if field is None:
                 names = ", ".join(one.name for one in descriptor.fields) or "none"
                 self.problems.append(
@@ -86,7 +103,7 @@ class WritePlan:
             place = places.get(field.name, -1)
             if field.is_required and (place < 0 or pa.types.is_null(column.field(place).type)):
                 self.problems.append(
-                    f"field {_within(path, field.name)} is required in the message {descriptor.full_name}: add it to the column"
+                    f"field {within(path, field.name)} is required in the message {descriptor.full_name}: add it to the column"
                 )
         if len(self.problems) > known:
             return None
@@ -94,7 +111,7 @@ class WritePlan:
         for oneof in descriptor.oneofs:
             members = [places[each.name] for each in oneof.fields if each.name in places]
             if len(members) > 1:
-                oneofs.append((_within(path, oneof.name), members))
+                oneofs.append((within(path, oneof.name), members))
         fields.sort(key=lambda each: each[0])
         return messages.Message(fields=tuple((step, place) for _, step, place in fields), oneofs=tuple(oneofs))
 
@@ -195,7 +212,7 @@ class WritePlan:
         return messages.Time(
             path=path,
             message=message,
-            per_second=_PER_SECOND[column.unit],
+            per_second=PER_SECOND[column.unit],
             least=limits[0],
             most=limits[1],
             is_signed=is_signed,
@@ -204,15 +221,6 @@ class WritePlan:
     def _refuse(self, path: str, column: pa.DataType, kind: str, remedy: str) -> None:
         where = f"field {path}" if path else "the column"
         self.problems.append(f"{where} is {sql_name(column)} and the schema's type is {kind}: {remedy}")
-
-
-def _named(descriptor: Any, name: str) -> Any:
-    """The field of a name, exactly or in any case; None if there is none, or more than one in other cases."""
-    exact = descriptor.fields_by_name.get(name)
-    if exact is not None:
-        return exact
-    found = [each for each in descriptor.fields if each.name.lower() == name.lower()]
-    return found[0] if len(found) == 1 else None
 
 
 def _kind(field: Any) -> str:
@@ -230,7 +238,3 @@ def _kind(field: Any) -> str:
         field.TYPE_SFIXED64: "sfixed64",
     }
     return names.get(field.type) or KINDS[field.type]
-
-
-def _within(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

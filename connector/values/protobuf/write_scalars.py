@@ -11,14 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pykafka_wire.values.bulk.arrays import Flags, Ints
+from pykafka_wire.values.bulk.writing import EncodeErrors, binary, booleans, check_text, fixed_width, floats, rescaled
 from pykafka_wire.values.protobuf.field_scan import FIXED64, LENGTH, VARINT
-from pykafka_wire.values.protobuf.scalar_columns import not_utf8
-from pykafka_wire.values.step_writing import EncodeErrors, binary, fixed_width, rescaled
 from pykafka_wire.wire.records.arrays import to_arrow, validity
 from pykafka_wire.wire.records.row_segments import (
     BytesSegment,
-    Flags,
-    Ints,
     RowSegment,
     Words,
     WordSegment,
@@ -114,12 +112,9 @@ class Floating(Value):
     dtype: str
 
     def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
-        numbers = fixed_width(column, self.dtype)
-        if self.wire_type == FIXED64:
-            words = numbers.astype("<f8").view(np.uint64)
-            return [WordSegment(words, 8, 8)], words != 0
-        words = numbers.astype("<f4").view(np.uint32).astype(np.uint64)
-        return [WordSegment(words, 4, 4)], words != 0
+        n_bytes = 8 if self.wire_type == FIXED64 else 4
+        words = floats(column, self.dtype, n_bytes)
+        return [WordSegment(words, n_bytes, n_bytes)], words != 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +122,8 @@ class Boolean(Value):
     wire_type: int = VARINT
 
     def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
-        bits = np.frombuffer(column.buffers()[1] or b"", dtype=np.uint8)
-        flags = np.unpackbits(bits, bitorder="little", count=column.offset + len(column))[column.offset :]
-        return [WordSegment(flags.astype(np.uint64), 1, 1)], flags != 0
+        words = booleans(column)
+        return [WordSegment(words, 1, 1)], words != 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +137,7 @@ class Text(Value):
     def write(self, column: Any, errors: EncodeErrors) -> tuple[list[RowSegment], Flags]:
         array = binary(column)
         if self.is_text:
-            wrong = not_utf8(array.view(pa.string()))  # Spark's strings may hold anything
-            if wrong is not None:
-                errors.add(np.flatnonzero(wrong), self.path, "text that is not UTF-8")
+            check_text(array, self.path, errors)
         lengths = byte_lengths(array)
         return [*unsigned_varints(lengths.view(np.uint64)), BytesSegment(array)], lengths != 0
 

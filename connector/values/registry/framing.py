@@ -15,7 +15,8 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.payloads import Ints, Payloads
+from pykafka_wire.values.bulk.arrays import Ints
+from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.registry.wire_format import decode_message_indexes
 from pykafka_wire.wire.records.arrays import to_arrow_with_nulls, to_numpy, validity
 

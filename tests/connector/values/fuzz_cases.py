@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from pykafka_wire.values import Registry, Schema
 from pykafka_wire.values.avro.format import Avro
+from pykafka_wire.values.bulk.reading import OneByOne
 from pykafka_wire.values.converter import Converter, Format
 from pykafka_wire.values.json.format import Json, JsonSchema
-from pykafka_wire.values.payloads import RowReader
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.framing import SchemaId
 from pykafka_wire.values.registry.schemas import WriterSchema
@@ -393,8 +393,8 @@ class RowByRow:
         self._format = value_format
         self.framing, self.has_message_indexes = value_format.framing, value_format.has_message_indexes
 
-    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
-        return RowReader(column_type, self._format.reader(schema_id, column_type).read_one)
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> OneByOne:
+        return OneByOne(column_type, self._format.reader(schema_id, column_type).read_one)
 
 
 def nested(depth: int) -> bytes:

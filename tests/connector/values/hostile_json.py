@@ -6,7 +6,7 @@ import random
 
 import pyarrow as pa
 
-from tests.connector.values.json_samples import MISFITS, SCALARS, JsonSamples
+from tests.connector.values.json_samples import SCALARS, WRONG, JsonSamples
 
 DAMAGE = (
     b"{",
@@ -67,7 +67,7 @@ def document(rng: random.Random, column_type: pa.DataType) -> bytes:
     if chance < 0.1:
         return bomb(rng, column_type)
     if chance < 0.2:
-        return rng.choice(MISFITS).encode()
+        return rng.choice(WRONG).encode()
     found = JsonSamples(rng.randrange(2**32), maps=True).document(column_type, share_wrong=rng.choice((0.0, 0.0, 0.05)))
     if chance < 0.75:
         return found

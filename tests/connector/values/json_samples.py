@@ -40,7 +40,7 @@ TEXTS = [
 ]
 #: Those without escapes.
 PLAIN_TEXTS = [text for text in TEXTS if json.dumps(text, ensure_ascii=False) == f'"{text}"']
-MISFITS = [
+WRONG = [
     "null", "true", "1", "-1", "1.0", "1e2", "0.001", "300", "99999999999999999999", "NaN", "Infinity", "Inf", "-NaN", "01",
     '""', '"x"', '"1"', '"1.5"', '"NaN"', '"2026-03-01"', '"2026-03-01T12:30:00+01:00"', '"AAA"', "[]", "{}", "[1]",
     '{"a":1}', '"\\ud800"', '"\\udc00"', "1e400", "1e-400", '"0000-01-01"', '"2026-3-1"', "1234567.891",
@@ -93,7 +93,7 @@ class JsonSamples:
 
     def _text(self, wanted: pa.DataType, share_wrong: float, *, top: bool = False) -> str:
         if not top and self.random.random() < share_wrong:
-            return self.random.choice(MISFITS)
+            return self.random.choice(WRONG)
         if not top and self.random.random() < 0.1:
             return "null"
         if pa.types.is_struct(wanted):

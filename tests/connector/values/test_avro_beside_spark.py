@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.values.avro.column_writer import ColumnWriter
 from pykafka_wire.values.avro.derived import derived_schema
 from pykafka_wire.values.avro.schema import parse
 from pykafka_wire.values.avro.types import arrow_type
+from pykafka_wire.values.avro.write_plan import column_writer
 from tests.connector.values.avro_samples import Samples
 from tests.connector.values.test_avro_column_writer import WritableSamples, row_of
 
@@ -37,7 +37,7 @@ def differences(spark: Any, columns: dict[str, tuple[str, Any]]) -> list[tuple[s
     theirs = frame.select([to_avro(col(name), schema).alias(name) for name, (schema, _) in columns.items()]).toArrow()
     found = []
     for name, (schema, column) in columns.items():
-        ours = ColumnWriter(parse(schema), column.type).write(column).to_pylist()
+        ours = column_writer(parse(schema), column.type).write(column).to_pylist()
         for row, (one, other) in enumerate(zip(ours, theirs[name].to_pylist(), strict=True)):
             if one != other:
                 found.append((f"{name}: {schema}", row, one, other))

@@ -16,17 +16,18 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.errors import EncodeError, SchemaError
-from pykafka_wire.values.avro.column_writer import ColumnWriter
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, parse
 from pykafka_wire.values.avro.types import arrow_type, column_branches, member_name, widest
+from pykafka_wire.values.avro.write_plan import column_writer
+from pykafka_wire.values.bulk.writing import SegmentWriter
 from tests.connector.values.avro_samples import UTC, Samples
 
 #: `make conformance-values` tries 20,000.
 N_SCHEMAS = int(os.environ.get("CONFORMANCE_VALUES", "150"))
 
 
-def writer(schema: Any, column_type: pa.DataType, prefix: bytes = b"") -> ColumnWriter:
-    return ColumnWriter(parse(json.dumps(schema)), column_type, prefix)
+def writer(schema: Any, column_type: pa.DataType, prefix: bytes = b"") -> SegmentWriter:
+    return column_writer(parse(json.dumps(schema)), column_type, prefix)
 
 
 def written(schema: Any, column: Any) -> list[bytes | None]:
@@ -117,7 +118,7 @@ def test_fastavro_reads_what_was_written_on_random_schemas(first: int) -> None:
         for place in places:
             rows.insert(place, None)  # a tombstone
         column = pa.concat_arrays([pa.nulls(2, column_type), pa.array(rows, column_type)]).slice(2)
-        found = ColumnWriter(parsed, column_type, b"frame").write(column).to_pylist()
+        found = column_writer(parsed, column_type, b"frame").write(column).to_pylist()
         assert [place for place, value in enumerate(found) if value is None] == places
         reader = fastavro.parse_schema(without_times(schema))
         present = [value for value in found if value is not None]

@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.avro.column_decoder import decode
 from pykafka_wire.values.avro.plan import Plan
 from pykafka_wire.values.avro.resolution import resolved
 from pykafka_wire.values.avro.row_reader import reader_of
+from pykafka_wire.values.avro.scalar_steps import decode
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, parse
 from pykafka_wire.values.avro.types import arrow_type
-from pykafka_wire.values.payloads import Payloads
+from pykafka_wire.values.bulk.reading import Payloads
 from tests.conformance.avro import Case, expected, java_library
 from tests.conformance.avro_cases import Cases
 from tests.connector.values.test_avro_columns import same, stored

@@ -19,7 +19,7 @@ import pytest
 
 from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.json import column_reader
-from pykafka_wire.values.json.column_writer import ColumnWriter
+from pykafka_wire.values.json.column_writer import DocumentWriter
 from pykafka_wire.values.json.format import Json
 from tests.connector.values.json_samples import SCALARS, JsonSamples
 
@@ -131,7 +131,7 @@ def test_random_columns_are_written_as_to_json_writes_them(spark: Any, columns: 
         frame = spark.createDataFrame(table, schema).coalesce(1)
         written = frame.select(*(F.to_json(name, {"timeZone": "UTC"}).alias(name) for name in names)).toArrow()
         for name, column in zip(names, read, strict=True):
-            for text, theirs in zip(ColumnWriter(column.type).write(column), written.column(name), strict=True):
+            for text, theirs in zip(DocumentWriter(column.type).write(column), written.column(name), strict=True):
                 singles = "float" in str(column.type)
                 here, there = (parsed(each, singles) for each in (text.as_py().decode(), theirs.as_py()))
                 assert here == there, (column.type, text, theirs)
@@ -201,7 +201,7 @@ def plain(scalar: Any) -> Any:
 
 
 #: What both refuse: the value of a field of each type.
-MISFITS = [
+WRONG = [
     (pa.int32(), ("true", "1.5", "2147483648", '"x"', "[1]", "{}", "NaN", "01", "+1", "Inf")),
     (pa.int64(), ("9223372036854775808", "1.5", "-9223372036854775809")),
     (pa.float64(), ("true", '"1.5"', '"x"', "Inf", "-NaN", "01", ".5")),
@@ -267,7 +267,7 @@ def test_values_of_other_types_are_refused_and_unusual_forms_are_read_as_from_js
             pa.struct([("a", kind), ("row", pa.int64())]),
             [f'{{"a":{text},"row":{row}}}' for row, text in enumerate(texts)],
         )
-        for kind, texts in (*MISFITS, *UNUSUAL)
+        for kind, texts in (*WRONG, *UNUSUAL)
     ]
     longest = max(len(texts) for _, texts in columns)
     padded = [(kind, texts + ["{}"] * (longest - len(texts))) for kind, texts in columns]
@@ -276,7 +276,7 @@ def test_values_of_other_types_are_refused_and_unusual_forms_are_read_as_from_js
     ):
         column, reasons = ours(column_type, texts)
         for row, text in enumerate(texts):
-            assert (row in reasons) is (nth < len(MISFITS)) is corrupt[row], (column_type, text, reasons.get(row))
+            assert (row in reasons) is (nth < len(WRONG)) is corrupt[row], (column_type, text, reasons.get(row))
             if row not in reasons:
                 assert column.field("row")[row].as_py() == row
                 assert same(plain(column.field("a")[row]), plain(theirs[row]["a"])), (column_type, text)

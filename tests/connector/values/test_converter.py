@@ -13,9 +13,9 @@ import pytest
 
 from pykafka_wire.errors import OptionError, ValueFormatError
 from pykafka_wire.values import OnError
+from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.converter import Converter, diverted_type, read_column
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.payloads import Payloads
 from pykafka_wire.values.registry.framing import SchemaId
 
 UTC = datetime.timezone.utc

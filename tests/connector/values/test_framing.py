@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from pykafka_wire.errors import DecodeError, RegistryError, ValueFormatError
 from pykafka_wire.values.avro.format import Avro
+from pykafka_wire.values.bulk.arrays import Flags
+from pykafka_wire.values.bulk.reading import OneByOne, Payloads
 from pykafka_wire.values.converter import Converter, Format, read_column
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.payloads import Flags, Payloads, RowReader
 from pykafka_wire.values.registry.framing import Frames, Framing, SchemaId, header_values, split_frames
 from pykafka_wire.values.registry.wire_format import decode_message_indexes, encode_frame, encode_message_indexes
 from pykafka_wire.values.text import Text
@@ -243,12 +244,12 @@ def test_values_read_one_by_one_become_columns_before_python_holds_all_of_them()
     most = 0
 
     @dataclass(frozen=True)
-    class OneByOne:
+    class Counted:
         framing: ClassVar[Framing] = "none"
         has_message_indexes: ClassVar[bool] = False
 
-        def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
-            return RowReader(column_type, self.read_one)
+        def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> OneByOne:
+            return OneByOne(column_type, self.read_one)
 
         def read_one(self, payload: bytes) -> Any:
             nonlocal most
@@ -260,7 +261,7 @@ def test_values_read_one_by_one_become_columns_before_python_holds_all_of_them()
             return found
 
     rows = [b"" if row % 7 == 3 else bytes([row]) * 20_000 for row in range(100)]
-    found = read_column(OneByOne(), pa.list_(pa.int64()), pa.array(rows, pa.binary()))
+    found = read_column(Counted(), pa.list_(pa.int64()), pa.array(rows, pa.binary()))
     assert found.column.to_pylist() == [[row[0]] if row else None for row in rows]
     assert list(found.reasons) == [row for row in range(100) if not rows[row]]
     assert most < 20

@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError, OptionError, SchemaError
 from pykafka_wire.values.avro import format as avro_format
-from pykafka_wire.values.avro.column_writer import ColumnWriter as AvroWriter
 from pykafka_wire.values.avro.schema import ParsedSchema, parse
 from pykafka_wire.values.avro.types import arrow_type
-from pykafka_wire.values.column_writing import encode
+from pykafka_wire.values.avro.write_plan import column_writer as avro_writer
+from pykafka_wire.values.bulk.reading import OneByOne
+from pykafka_wire.values.bulk.writing import encode
 from pykafka_wire.values.converter import Converter, Format
-from pykafka_wire.values.json.column_writer import ColumnWriter as JsonWriter
+from pykafka_wire.values.json.column_writer import DocumentWriter as JsonWriter
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.payloads import RowReader
 from pykafka_wire.values.registry.client import Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from tests.connector.values import fuzz_bounds, hostile_avro, hostile_json
@@ -61,8 +61,8 @@ class RowByRow:
         self.framing: Framing = value_format.framing
         self.has_message_indexes = False
 
-    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> RowReader:
-        return RowReader(column_type, self._format.reader(schema_id, column_type).read_one)
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> OneByOne:
+        return OneByOne(column_type, self._format.reader(schema_id, column_type).read_one)
 
 
 def bounded(where: str, act: Callable[..., Any], *arguments: Any) -> Any:
@@ -142,7 +142,7 @@ class AvroSchema:
         self.reading: Format = Resolved(text, None)
 
     def writer(self, column_type: pa.DataType) -> Any:
-        return AvroWriter(self._parsed, column_type)
+        return avro_writer(self._parsed, column_type)
 
 
 class JsonFormat:

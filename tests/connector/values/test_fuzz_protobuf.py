@@ -17,13 +17,13 @@ import pyarrow as pa
 from google.protobuf.message_factory import GetMessageClass
 
 from pykafka_wire.errors import OptionError, SchemaError
-from pykafka_wire.values.column_writing import encode
+from pykafka_wire.values.bulk.writing import encode
 from pykafka_wire.values.converter import Converter
 from pykafka_wire.values.protobuf import map_entries, message_reader
-from pykafka_wire.values.protobuf.column_writer import ColumnWriter
 from pykafka_wire.values.protobuf.linker import link
 from pykafka_wire.values.protobuf.tokens import InvalidProtoError
 from pykafka_wire.values.protobuf.types import arrow_type
+from pykafka_wire.values.protobuf.write_plan import column_writer
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from tests.connector.values import hostile_protobuf as hostile
 from tests.connector.values import protobuf_samples as samples
@@ -129,7 +129,7 @@ def check(rng: random.Random, converter: Converter, rows: Any, found: Any, where
 def write(descriptor: Any, values: Any, converter: Converter, where: str) -> int:
     """How many values were written and read again; 0 where the message does not hold them."""
     try:
-        writer = bounded(where, ColumnWriter, descriptor, values.type)
+        writer = bounded(where, column_writer, descriptor, values.type)
     except SchemaError:
         return 0
     written = bounded(where, encode, writer, values)

@@ -11,7 +11,7 @@ import pytest
 
 from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.values.converter import read_column
-from pykafka_wire.values.json.column_writer import ColumnWriter
+from pykafka_wire.values.json.column_writer import DocumentWriter
 from pykafka_wire.values.json.format import Json
 from tests.connector.values.json_samples import JsonSamples
 
@@ -26,14 +26,14 @@ def test_random_columns_read_back_as_they_were() -> None:
         read = read_column(Json(), column_type, pa.array(documents, pa.binary()))
         assert read.reasons == {}
         column = read.column
-        written = ColumnWriter(column_type).write(column)
+        written = DocumentWriter(column_type).write(column)
         written.validate(full=True)
         assert written.null_count == column.null_count
         again = read_column(Json(), column_type, written)
         assert again.reasons == {}
         assert str(again.column.to_pylist()) == str(column.to_pylist()), column_type
         part = column.slice(7, 30)
-        assert ColumnWriter(column_type).write(part).equals(written.slice(7, 30)), column_type
+        assert DocumentWriter(column_type).write(part).equals(written.slice(7, 30)), column_type
 
 
 @pytest.mark.parametrize(
@@ -61,25 +61,25 @@ def test_random_columns_read_back_as_they_were() -> None:
     ],
 )
 def test_the_text_is_that_of_to_json(column: pa.Array, expected: list[bytes | None]) -> None:
-    assert ColumnWriter(column.type).write(column).to_pylist() == expected
+    assert DocumentWriter(column.type).write(column).to_pylist() == expected
 
 
 def test_all_control_characters_are_escaped() -> None:
     texts = ["".join(map(chr, range(128))), "".join(map(chr, range(127, 0x500)))]
-    assert [json.loads(each) for each in ColumnWriter(pa.string()).write(pa.array(texts)).to_pylist()] == texts
+    assert [json.loads(each) for each in DocumentWriter(pa.string()).write(pa.array(texts)).to_pylist()] == texts
 
 
 def test_a_string_that_is_not_utf8_is_named_by_its_row() -> None:
     edges = np.array([0, 1, 2, 3], dtype=np.int32)
     column = pa.Array.from_buffers(pa.string(), 3, [None, pa.py_buffer(edges), pa.py_buffer(b"a\xffb")])
     with pytest.raises(EncodeError) as refused:
-        ColumnWriter(pa.string()).write(column)
+        DocumentWriter(pa.string()).write(column)
     assert refused.value.reasons == {1: "a string that is not UTF-8"}
 
 
 def test_a_type_that_json_does_not_have_is_refused_with_the_field() -> None:
     column_type = pa.struct([("a", pa.list_(pa.struct([("b", pa.duration("us"))]))), ("c", pa.time64("us"))])
     with pytest.raises(SchemaError, match=r"a\[\]\.b is duration\[us\]; c is TIME"):
-        ColumnWriter(column_type)
+        DocumentWriter(column_type)
     with pytest.raises(SchemaError, match="keys of STRUCT"):
-        ColumnWriter(pa.map_(pa.struct([("a", pa.int32())]), pa.int32()))
+        DocumentWriter(pa.map_(pa.struct([("a", pa.int32())]), pa.int32()))

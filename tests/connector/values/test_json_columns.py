@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.errors import DecodeError
+from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.json import document_blocks
 from pykafka_wire.values.json.column_reader import JsonReader, json_reader
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.payloads import Payloads
 from tests.connector.values.json_samples import JsonSamples
 
 N_TYPES = int(os.environ.get("JSON_TYPES", "60"))

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.converter import read_column
 from pykafka_wire.values.json import column_reader, flat_reading
 from pykafka_wire.values.json.flat_objects import Layout, UnreadableError, are_plain, layout_of, read_flat
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.payloads import Payloads
 from tests.connector.values.json_samples import SCALARS, JsonSamples
 from tests.connector.values.test_json_columns import SHIFTING, compare, number, reader_of
 

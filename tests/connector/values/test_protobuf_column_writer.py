@@ -15,9 +15,9 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from pykafka_wire.errors import EncodeError, SchemaError
-from pykafka_wire.values.protobuf.column_writer import ColumnWriter
 from pykafka_wire.values.protobuf.linker import link
 from pykafka_wire.values.protobuf.types import arrow_type
+from pykafka_wire.values.protobuf.write_plan import column_writer
 from tests.connector.values import protobuf_samples as samples
 
 #: `make conformance-values` tries 4,000 schemas, each with 60 messages and more.
@@ -35,7 +35,7 @@ def message_type(fields: str, syntax: str = "proto3", rest: str = "") -> Any:
 
 def written(descriptor: Any, rows: list[Any], column_type: pa.DataType) -> list[Any]:
     column = pa.array(rows, column_type)
-    found = pickle.loads(pickle.dumps(ColumnWriter(descriptor, column_type))).write(column)
+    found = pickle.loads(pickle.dumps(column_writer(descriptor, column_type))).write(column)
     found.validate(full=True)
     assert found.type == pa.binary()
     return list(found.to_pylist())
@@ -64,7 +64,7 @@ def test_random_messages_are_written_as_google_protobuf_does() -> None:
                     values.append(None)
         rows = [samples.with_pairs(value, wanted) for value in values]
         try:
-            ColumnWriter(descriptor, wanted)
+            column_writer(descriptor, wanted)
         except SchemaError as error:
             assert "is required" in str(error), error  # a message without fields, which has no column
             continue
@@ -136,7 +136,7 @@ def test_slices_and_nulls_at_any_place_are_written_as_they_are() -> None:
         {"a": [], "b": {"a": None}, "c": []},
         {"a": [4], "b": {"a": [5, 6]}, "c": [(7, "z")]},
     ]
-    writer = ColumnWriter(descriptor, column_type)
+    writer = column_writer(descriptor, column_type)
     column = pa.array(rows, column_type)
     whole = writer.write(column).to_pylist()
     assert whole[2] == b"\x12\x03\x0a\x01\x03\x1a\x05\x08\x01\x12\x01x\x1a\x05\x08\x02\x12\x01y"
@@ -200,7 +200,7 @@ def test_a_row_that_does_not_fit_is_named_with_its_field(
     bad = {"a": 1, "x": value} if "oneof" in fields else {"x": value}
     column = pa.array([{"x": None}, None, bad, {"x": None}, bad], whole)
     with pytest.raises(EncodeError) as raised:
-        ColumnWriter(descriptor, whole).write(column)
+        column_writer(descriptor, whole).write(column)
     assert list(raised.value.reasons) == [2, 4]
     for each in raised.value.reasons.values():
         assert re.match(reason, each), each
@@ -209,10 +209,10 @@ def test_a_row_that_does_not_fit_is_named_with_its_field(
 def test_required_fields_must_be_given() -> None:
     descriptor = message_type("required int32 a = 1; optional int32 b = 2;", "proto2")
     with pytest.raises(SchemaError, match="field a is required in the message M"):
-        ColumnWriter(descriptor, pa.struct([("b", pa.int32())]))
+        column_writer(descriptor, pa.struct([("b", pa.int32())]))
     column_type = pa.struct([("a", pa.int32())])
     with pytest.raises(EncodeError) as raised:
-        ColumnWriter(descriptor, column_type).write(pa.array([{"a": 0}, {"a": None}], column_type))
+        column_writer(descriptor, column_type).write(pa.array([{"a": 0}, {"a": None}], column_type))
     assert raised.value.reasons == {1: "a: null, and the field is required"}
     assert written(descriptor, [{"a": 0}], column_type) == [b"\x08\x00"]
 
@@ -243,7 +243,7 @@ def test_required_fields_must_be_given() -> None:
 )
 def test_a_type_that_does_not_fit_is_refused_before_any_row(fields: str, column_type: Any, text: str) -> None:
     with pytest.raises(SchemaError, match=text):
-        ColumnWriter(message_type(fields, rest="message N { string x = 1; }"), column_type)
+        column_writer(message_type(fields, rest="message N { string x = 1; }"), column_type)
 
 
 def test_other_types_are_written_where_nothing_is_lost() -> None:
@@ -279,5 +279,5 @@ def test_a_string_of_spark_that_is_not_utf8_does_not_fit() -> None:
     column = pa.array([{"x": b"ok"}, {"x": b"\xff"}], pa.struct([("x", pa.binary())]))
     texts = pa.StructArray.from_arrays([column.field(0).view(pa.string())], names=["x"])
     with pytest.raises(EncodeError) as raised:
-        ColumnWriter(message_type("string x = 1;"), texts.type).write(texts)
+        column_writer(message_type("string x = 1;"), texts.type).write(texts)
     assert raised.value.reasons == {1: "x: text that is not UTF-8"}

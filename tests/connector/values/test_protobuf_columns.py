@@ -13,11 +13,10 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from pykafka_wire.errors import DecodeError, SchemaError
-from pykafka_wire.values.payloads import Payloads
-from pykafka_wire.values.protobuf.column_reader import read_messages
-from pykafka_wire.values.protobuf.lanes import Lanes
+from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.protobuf.linker import link
-from pykafka_wire.values.protobuf.message_columns import Messages
+from pykafka_wire.values.protobuf.message_columns import Messages, read_messages
+from pykafka_wire.values.protobuf.message_group import Lanes
 from pykafka_wire.values.protobuf.message_reader import message_reader
 from pykafka_wire.values.protobuf.types import arrow_type
 from tests.connector.values import protobuf_samples as samples

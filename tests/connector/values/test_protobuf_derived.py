@@ -11,10 +11,10 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message_factory import GetMessageClass
 
 from pykafka_wire.errors import SchemaError
-from pykafka_wire.values.protobuf.column_writer import ColumnWriter
 from pykafka_wire.values.protobuf.derived import derived_schema
 from pykafka_wire.values.protobuf.linker import link
 from pykafka_wire.values.protobuf.types import arrow_type
+from pykafka_wire.values.protobuf.write_plan import column_writer
 
 UTC = datetime.timezone.utc
 ITEM = pa.struct([("price", pa.float64()), ("Inner", pa.struct([("n", pa.int32())]))])
@@ -51,7 +51,7 @@ def test_a_message_of_a_column_holds_it() -> None:
         "by_id": [(5, item)],
     }
     column = pa.array([row, {**dict.fromkeys(row), "items": [], "Items": [], "counts": [], "by_id": []}], ORDER)
-    first, second = ColumnWriter(descriptor, ORDER).write(column).to_pylist()
+    first, second = column_writer(descriptor, ORDER).write(column).to_pylist()
     assert second == b""
     message = GetMessageClass(descriptor).FromString(first)
     assert MessageToDict(message, preserving_proto_field_name=True) == {

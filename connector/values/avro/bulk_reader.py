@@ -1,0 +1,118 @@
+"""Reads many Avro values together: each has its next position, its end, and whether it failed.
+
+Owns Avro's encodings of single values (https://avro.apache.org/docs/1.12.0/specification/#binary-encoding), each read for all
+values at once. It knows no schema. It never raises on bytes: a value that is not valid is marked as failed. It continues at its
+end with elements that mean nothing, which the caller drops.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pykafka_wire.values.avro.input_limits import FREE_BYTES, FREE_PER_BYTE
+from pykafka_wire.values.bulk.arrays import Flags, Ints, slices
+from pykafka_wire.values.bulk.reading import MemoryBudget, Payloads
+from pykafka_wire.wire.records.varints import numbers_at, read_unsigned, signed
+
+Octets = npt.NDArray[np.uint8]
+
+#: Half of what a value may take that is read alone, where arrays within arrays are counted together.
+_FREE_PER_BYTE: Final = FREE_PER_BYTE // 2
+
+
+class Lanes:
+    """Values in one buffer.
+
+    Attributes:
+        buffer: uint8[…], the bytes of all values.
+        position: int64[n], the next position of each lane; ascending, and never after its end.
+        end: int64[n], exclusive.
+        failed: bool[n].
+        memory: what items may still take, of all values of one buffer.
+    """
+
+    __slots__ = ("buffer", "end", "failed", "memory", "position")
+
+    def __init__(self, buffer: Octets, position: Ints, end: Ints, memory: MemoryBudget) -> None:
+        self.buffer = buffer
+        self.memory = memory
+        self.position = position
+        self.end = end
+        self.failed: Flags = np.zeros(len(position), dtype=np.bool_)
+
+    @classmethod
+    def of(cls, payloads: Payloads) -> Lanes:
+        """At the beginning of each value."""
+        return cls(payloads.data, payloads.starts.copy(), payloads.ends, MemoryBudget(FREE_BYTES, _FREE_PER_BYTE))
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    def select(self, index: Ints) -> Lanes:
+        """A copy of some lanes, to read them separately and then merge them with :meth:`put_back`."""
+        if len(index) == len(self):  # all of them
+            return Lanes(self.buffer, self.position.copy(), self.end, self.memory)
+        return Lanes(self.buffer, self.position.take(index), self.end.take(index), self.memory)
+
+    def put_back(self, index: Ints, lanes: Lanes) -> None:
+        """Take over the positions and failures of ``lanes``, which :meth:`select` returned for ``index``."""
+        if len(index) == len(self):
+            self.position = lanes.position.copy()
+            self.failed |= lanes.failed
+            return
+        self.position[index] = lanes.position
+        if lanes.failed.any():
+            self.failed[index] |= lanes.failed
+
+    def fail(self, wrong: Flags) -> None:
+        """Mark lanes as failed, and move them to their end, where every length is 0."""
+        if wrong.any():
+            self.failed |= wrong
+            np.copyto(self.position, self.end, where=wrong)
+
+    def longs(self) -> Ints:
+        """int64[n]: the next zigzag varint of each value; 0 if it fails."""
+        words, ends = read_unsigned(self.buffer, self.position)
+        return self._advance(ends, signed(words))
+
+    def fixed(self, dtype: str) -> npt.NDArray[Any]:
+        """The next fixed-width numbers, in a NumPy dtype such as ``<f8``; 0 if a value fails."""
+        return self._advance(self.position + np.dtype(dtype).itemsize, numbers_at(self.buffer, self.position, dtype))
+
+    def advance(self, sizes: Ints | int) -> None:
+        """Go past so many bytes; lanes that have fewer fail."""
+        ends = self.position + sizes
+        wrong = ends > self.end
+        self.position = ends
+        self.fail(wrong)
+
+    def octets(self) -> Octets:
+        """uint8[n]: the next byte of each lane; 0 if it fails."""
+        return self._advance(self.position + 1, self.buffer.take(self.position, mode="clip"))
+
+    def lengths(self) -> Ints:
+        """int64[n]: the next varint as a length, checked against the lane's remaining bytes."""
+        sizes = self.longs()
+        wrong = (sizes < 0) | (sizes > self.end - self.position)
+        if wrong.any():
+            self.fail(wrong)
+            sizes[wrong] = 0
+        return sizes
+
+    def slices(self, sizes: Ints | int, arrow_type: pa.DataType) -> Any:
+        """pa.Array of the next ``sizes`` bytes of each value, as ``pa.binary()`` or ``pa.string()``; a copy."""
+        starts = self.position
+        self.position = starts + sizes
+        return slices(self.buffer, starts, self.position, arrow_type)
+
+    def _advance(self, ends: Ints, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        self.position = ends
+        wrong = ends > self.end
+        if wrong.any():
+            self.fail(wrong)
+            values[wrong] = 0
+        return values

@@ -1,0 +1,176 @@
+"""Arrow arrays that are made of others, or of NumPy's: without a copy of texts and items, and without pandas.
+
+A union with null is read for the values that are not null alone: :func:`scatter` is the way from their array to that of all. What
+was read apart is put together by :func:`concat` and :func:`reassemble`.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pykafka_wire.wire.records.arrays import to_arrow, to_arrow_with_nulls, to_numpy, validity
+from pykafka_wire.wire.records.row_segments import bounds
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+#: Of a row that no part of a column has. Not -1, which the first place, 0, would continue as a run.
+_NO_PLACE: Final = -2
+#: Where runs are shorter than this on average, rows are taken one by one: a copied run of eight fields costs as much as 300 rows.
+_ROWS_OF_A_RUN: Final = 512
+
+
+def flags_at(index: Ints, n: int) -> Flags:
+    """bool[n]: True at ``index``."""
+    flags = np.zeros(n, dtype=np.bool_)
+    flags[index] = True
+    return flags
+
+
+def bitmap(flags: Flags | None) -> Any:
+    """An Arrow buffer of the flags, for a validity or the values of booleans; None for None."""
+    return None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def with_validity(values: Any, valid: Flags | None) -> Any:
+    """An Arrow array without nulls, children and offset, null where not ``valid``."""
+    if valid is None:
+        return values
+    return pa.Array.from_buffers(values.type, len(values), [bitmap(valid), *values.buffers()[1:]])
+
+
+def slices(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, arrow_type: pa.DataType) -> Any:
+    """pa.Array of the bytes between ``starts`` and ``ends``, as ``pa.binary()`` or ``pa.string()``; a copy.
+
+    Slices ascend and do not overlap.
+    """
+    n = len(starts)
+    edges = np.zeros(max(2 * n, 1), dtype=np.int32)
+    edges[0 : 2 * n : 2] = starts
+    edges[1 : 2 * n : 2] = ends
+    # Elements alternate between a slice and the gap before the next: every second one is needed.
+    n_slices = max(2 * n - 1, 0)
+    everything = pa.Array.from_buffers(arrow_type, n_slices, [None, pa.py_buffer(edges), pa.py_buffer(data)])
+    return everything.take(to_arrow(np.arange(0, n_slices, 2, dtype=np.int32)))
+
+
+def not_utf8(texts: Any) -> Flags | None:
+    """bool[n]: which elements of a pa.StringArray are not UTF-8; None where all are. Spark's strings, for one, may hold
+    anything."""
+    edges = bounds(texts)
+    octets = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[int(edges[0]) : int(edges[-1])]
+    if int(octets.max(initial=0)) < 0x80:
+        return None
+    try:
+        texts.validate(full=True)
+        return None
+    except pa.ArrowInvalid:
+        return np.array([not _is_utf8(each) for each in texts.view(pa.binary()).to_pylist()], dtype=np.bool_)
+
+
+def _is_utf8(text: bytes | None) -> bool:
+    try:
+        (text or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def with_duplicate_keys(owner: Ints, keys: Any, n: int) -> Flags:
+    """bool[n]: which of n maps have a key twice; ``owner`` is the map of each key."""
+    codes = keys.dictionary_encode()
+    n_keys = max(len(codes.dictionary), 1)
+    pairs = owner * n_keys + to_numpy(codes.indices, null=0)
+    pairs.sort()
+    return flags_at(pairs[1:][pairs[1:] == pairs[:-1]] // n_keys, n)
+
+
+def concat(columns: list[Any], column_type: pa.DataType) -> Any:
+    """Columns one after the other; a single one itself, which Arrow would copy."""
+    if len(columns) == 1:
+        return columns[0]
+    return pa.concat_arrays(columns) if columns else pa.nulls(0, column_type)
+
+
+def reassemble(n_rows: int, column_type: pa.DataType, parts: list[tuple[Ints, Any]]) -> Any:
+    """A column of ``n_rows`` of (row numbers, their column) each, later ones first; null in the rows that none has."""
+    if len(parts) == 1 and len(parts[0][0]) == n_rows:
+        return parts[0][1]
+    if not parts:
+        return pa.nulls(n_rows, column_type)
+    order = np.full(n_rows, _NO_PLACE)
+    n_taken = 0
+    for index, _ in parts:
+        order[index] = np.arange(n_taken, n_taken + len(index))
+        n_taken += len(index)
+    column = parts[0][1] if len(parts) == 1 else pa.concat_arrays([each for _, each in parts])
+    is_null = order == _NO_PLACE
+    breaks = np.flatnonzero((np.diff(order) != 1) & ~(is_null[1:] & is_null[:-1])) + 1
+    if len(breaks) > n_rows // _ROWS_OF_A_RUN:
+        return column.take(to_arrow_with_nulls(np.maximum(order, 0), ~is_null))
+    # A few damaged values between many: whole runs are copied, in a fraction of the time.
+    runs = [(int(order[begin]), int(begin), int(end)) for begin, end in pairwise([0, *breaks, n_rows])]
+    return pa.concat_arrays(
+        [
+            pa.nulls(end - begin, column_type) if place == _NO_PLACE else column.slice(place, end - begin)
+            for place, begin, end in runs
+        ]
+    )
+
+
+def scatter(values: Any, index: Ints, n: int) -> Any:
+    """A pa.Array of ``n`` elements: those of ``values`` at ``index``, which ascends, and nulls. Texts and items are views."""
+    valid = np.zeros(n, dtype=np.bool_)
+    valid[index] = validity(values) if values.null_count else True
+    return _scatter(values, index, valid)
+
+
+def _scatter(values: Any, index: Ints, valid: Flags) -> Any:
+    n, kind, is_a = len(valid), values.type, pa.types
+    bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    if is_a.is_null(kind):
+        return pa.nulls(n)
+    if is_a.is_struct(kind):
+        children = [scatter(each, index, n) for each in _fields(values)]
+        return pa.Array.from_buffers(kind, n, [bitmap], children=children)
+    if is_a.is_boolean(kind):
+        bits = np.unpackbits(np.frombuffer(values.buffers()[1] or b"", dtype=np.uint8), bitorder="little")
+        flags = np.zeros(n, dtype=np.uint8)
+        flags[index] = bits[values.offset :][: len(values)]
+        return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(np.packbits(flags, bitorder="little"))])
+    if is_a.is_string(kind) or is_a.is_binary(kind) or is_a.is_list(kind) or is_a.is_map(kind):
+        return _scatter_lists(values, index, valid, bitmap)
+    width = kind.bit_width // 8
+    words = np.frombuffer(values.buffers()[1] or b"", dtype=f"V{width}" if width > 8 else f"u{width}")
+    spaced = np.zeros(n, dtype=words.dtype)
+    spaced[index] = words[values.offset :][: len(values)]
+    return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(spaced.view(np.uint8))])
+
+
+def _scatter_lists(values: Any, index: Ints, valid: Flags, bitmap: Any) -> Any:
+    """Elements of any length: those in between have none."""
+    n, kind = len(valid), values.type
+    edges = np.frombuffer(values.buffers()[1] or bytes(4), dtype=np.int32)[values.offset :][: len(values) + 1]
+    sizes = np.zeros(n, dtype=np.int32)
+    sizes[index] = np.diff(edges)
+    bounds = np.empty(n + 1, dtype=np.int32)
+    bounds[0] = edges[0]
+    np.cumsum(sizes, out=bounds[1:])
+    bounds[1:] += edges[0]
+    offsets = pa.py_buffer(bounds)
+    if pa.types.is_list(kind):
+        return pa.Array.from_buffers(kind, n, [bitmap, offsets], children=[values.values])
+    if pa.types.is_map(kind):
+        entries = pa.StructArray.from_arrays([values.keys, values.items], fields=[kind.key_field, kind.item_field])
+        return pa.Array.from_buffers(kind, n, [bitmap, offsets], children=[entries])
+    return pa.Array.from_buffers(kind, n, [bitmap, offsets, values.buffers()[2]])
+
+
+def _fields(values: Any) -> list[Any]:
+    """A struct's columns; nulls of the struct itself are not theirs."""
+    return [values.field(place) for place in range(values.type.num_fields)]
