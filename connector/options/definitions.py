@@ -136,131 +136,50 @@ class Section(NamedTuple):
     options: tuple[Option[Any], ...]
 
 
+# fmt: off
 SECTIONS: Final[tuple[Section, ...]] = (
-    Section(
-        "Brokers and topics",
-        (
-            KAFKA_BOOTSTRAP_SERVERS,
-            SUBSCRIBE,
-            SUBSCRIBE_PATTERN,
-            ASSIGN,
-        ),
-    ),
-    Section(
-        "Start and end",
-        (
-            STARTING_OFFSETS,
-            STARTING_OFFSETS_BY_TIMESTAMP,
-            STARTING_TIMESTAMP,
-            STARTING_OFFSETS_BY_TIMESTAMP_STRATEGY,
-            STARTING_OFFSETS_BY_GROUP_STRATEGY,
-            ENDING_OFFSETS,
-            ENDING_OFFSETS_BY_TIMESTAMP,
-            ENDING_TIMESTAMP,
-            MICRO_BATCH,
-        ),
-    ),
-    Section(
-        "Columns and rows",
-        (
-            INCLUDE_HEADERS,
-            COLUMNS,
-            FILTER_PUSHDOWN,
-        ),
-    ),
-    Section(
-        "Keys and values",
-        (
-            VALUE_FORMAT,
-            VALUE_SCHEMA,
-            VALUE_SUBJECT,
-            VALUE_MESSAGE,
-            ON_VALUE_ERROR,
-            KEY_FORMAT,
-            KEY_SCHEMA,
-            KEY_SUBJECT,
-            KEY_MESSAGE,
-            ON_KEY_ERROR,
-            READER_SCHEMA,
-        ),
-    ),
-    Section(
-        "Schema registry",
-        (
-            SCHEMA_REGISTRY_URL,
-            VALUE_SUBJECT_NAME_STRATEGY,
-            KEY_SUBJECT_NAME_STRATEGY,
-            SCHEMA_REGISTRY_AUTO_REGISTER,
-            BASIC_AUTH_USER_INFO,
-            BASIC_AUTH_CREDENTIALS_SOURCE,
-            BEARER_AUTH_TOKEN,
-            BEARER_AUTH_CREDENTIALS_SOURCE,
-            PROXY_HOST,
-            SCHEMA_REGISTRY_SSL,
-        ),
-    ),
-    Section(
-        "Lost records",
-        (
-            FAIL_ON_DATA_LOSS,
-            DATA_LOSS_LEDGER,
-        ),
-    ),
-    Section(
-        "Micro-batches and tasks",
-        (
-            MAX_OFFSETS_PER_TRIGGER,
-            MAX_BYTES_PER_TRIGGER,
-            MIN_OFFSETS_PER_TRIGGER,
-            MAX_TRIGGER_DELAY,
-            MIN_OFFSETS_PER_TOPIC,
-            MIN_PARTITIONS,
-            MAX_RECORDS_PER_PARTITION,
-            KAFKA_CONSUMER_POLL_TIMEOUT_MS,
-            FETCH_OFFSET_NUM_RETRIES,
-            FETCH_OFFSET_RETRY_INTERVAL_MS,
-            TASK_METRICS,
-        ),
-    ),
-    Section(
-        "Consumer group",
-        (
-            KAFKA_GROUP_ID,
-            GROUP_ID_PREFIX,
-            COMMIT_OFFSETS,
-            GROUP_MEMBERSHIP,
-        ),
-    ),
-    Section(
-        "Writes",
-        (
-            TOPIC,
-            ON_RECORD_ERROR,
-            DEAD_LETTER_TOPIC,
-        ),
-    ),
-    Section(
-        "Exactly-once writes",
-        (
-            DELIVERY_GUARANTEE,
-            KAFKA_TRANSACTIONAL_ID,
-            TRANSACTIONS,
-            MARKER_TOPIC,
-            FAIL_ON_MISSING_MARKER,
-            ON_MARKER_MISMATCH,
-            MAX_TRANSACTION_BYTES,
-        ),
-    ),
-    Section(
-        "Kafka's settings and clouds",
-        (
-            KAFKA_ISOLATION_LEVEL,
-            KAFKA_SETTINGS,
-            DATABRICKS_SERVICE_CREDENTIAL,
-            DATABRICKS_SERVICE_CREDENTIAL_SCOPE,
-        ),
-    ),
+    Section("Brokers and topics", (
+        KAFKA_BOOTSTRAP_SERVERS, SUBSCRIBE, SUBSCRIBE_PATTERN, ASSIGN
+    )),
+    Section("Start and end", (
+        STARTING_OFFSETS, STARTING_OFFSETS_BY_TIMESTAMP, STARTING_TIMESTAMP, STARTING_OFFSETS_BY_TIMESTAMP_STRATEGY,
+        STARTING_OFFSETS_BY_GROUP_STRATEGY, ENDING_OFFSETS, ENDING_OFFSETS_BY_TIMESTAMP, ENDING_TIMESTAMP, MICRO_BATCH
+    )),
+    Section("Columns and rows", (
+        INCLUDE_HEADERS, COLUMNS, FILTER_PUSHDOWN
+    )),
+    Section("Keys and values", (
+        VALUE_FORMAT, VALUE_SCHEMA, VALUE_SUBJECT, VALUE_MESSAGE, ON_VALUE_ERROR, KEY_FORMAT, KEY_SCHEMA, KEY_SUBJECT,
+        KEY_MESSAGE, ON_KEY_ERROR, READER_SCHEMA
+    )),
+    Section("Schema registry", (
+        SCHEMA_REGISTRY_URL, VALUE_SUBJECT_NAME_STRATEGY, KEY_SUBJECT_NAME_STRATEGY, SCHEMA_REGISTRY_AUTO_REGISTER,
+        BASIC_AUTH_USER_INFO, BASIC_AUTH_CREDENTIALS_SOURCE, BEARER_AUTH_TOKEN, BEARER_AUTH_CREDENTIALS_SOURCE, PROXY_HOST,
+        SCHEMA_REGISTRY_SSL
+    )),
+    Section("Lost records", (
+        FAIL_ON_DATA_LOSS, DATA_LOSS_LEDGER
+    )),
+    Section("Micro-batches and tasks", (
+        MAX_OFFSETS_PER_TRIGGER, MAX_BYTES_PER_TRIGGER, MIN_OFFSETS_PER_TRIGGER, MAX_TRIGGER_DELAY, MIN_OFFSETS_PER_TOPIC,
+        MIN_PARTITIONS, MAX_RECORDS_PER_PARTITION, KAFKA_CONSUMER_POLL_TIMEOUT_MS, FETCH_OFFSET_NUM_RETRIES,
+        FETCH_OFFSET_RETRY_INTERVAL_MS, TASK_METRICS
+    )),
+    Section("Consumer group", (
+        KAFKA_GROUP_ID, GROUP_ID_PREFIX, COMMIT_OFFSETS, GROUP_MEMBERSHIP
+    )),
+    Section("Writes", (
+        TOPIC, ON_RECORD_ERROR, DEAD_LETTER_TOPIC
+    )),
+    Section("Exactly-once writes", (
+        DELIVERY_GUARANTEE, KAFKA_TRANSACTIONAL_ID, TRANSACTIONS, MARKER_TOPIC, FAIL_ON_MISSING_MARKER, ON_MARKER_MISMATCH,
+        MAX_TRANSACTION_BYTES
+    )),
+    Section("Kafka's settings and clouds", (
+        KAFKA_ISOLATION_LEVEL, KAFKA_SETTINGS, DATABRICKS_SERVICE_CREDENTIAL, DATABRICKS_SERVICE_CREDENTIAL_SCOPE
+    )),
 )
+# fmt: on
 
 OPTIONS: Final = tuple(option for section in SECTIONS for option in section.options)
 
