@@ -177,6 +177,10 @@ class RecordsNotWrittenError(WireError):
     """Encoding or queueing was interrupted: the records of this call are neither queued nor written."""
 
 
+class TransactionStateError(WireError):
+    """A call that a transaction's state forbids: it has ended, has failed and can only be aborted, or is not complete."""
+
+
 class TopicRecreatedError(WireError):
     """A topic was deleted and recreated under the same name: offsets of the old topic are invalid in the new one.
 

@@ -33,7 +33,7 @@ from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
 from pykafka_wire.wire.produce.record_sender import RecordSender
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
-from pykafka_wire.wire.transactions.transaction import Transaction
+from pykafka_wire.wire.transactions.transaction import Transaction, TransactionState
 
 logger = logging.getLogger(__name__)
 
@@ -133,19 +133,19 @@ class TransactionalProducer:
 
 
 class RecordTransaction(RecordSender):
-    """One transaction: records that become visible all at once, or not at all. Made by :meth:`TransactionalProducer.transaction`.
-
-    Attributes:
-        committed: whether it was committed. After its ``with`` block this is false where the consumer had lost its place in the
-            group meanwhile. That is no error: another member, or the next poll, reads the records again.
-    """
+    """Records that become visible all at once, or not at all. Made by :meth:`TransactionalProducer.transaction`."""
 
     def __init__(self, settings: ClientSettings, transaction: Transaction, consumer: Consumer | None) -> None:
         super().__init__(settings, transaction)
-        self.committed = False
         self._transaction = transaction
         self._consumer = consumer
         self._is_over = False
+
+    @property
+    def committed(self) -> bool:
+        """Whether it was committed. After its ``with`` block this is false where the consumer had lost its place in the group
+        meanwhile. That is no error: another member, or the next poll, reads the records again."""
+        return self._transaction.state is TransactionState.COMMITTED
 
     def commit_offsets(
         self, group: GroupMetadata | str, offsets: Mapping[TopicPartition, int | CommittedOffset]
@@ -182,7 +182,6 @@ class RecordTransaction(RecordSender):
             self._transaction.flush(deadline)
             if self._may_commit_positions(deadline):
                 self._transaction.commit(deadline=deadline)
-                self.committed = True
         finally:
             self._end()
         return self.committed
@@ -229,8 +228,7 @@ class RecordTransaction(RecordSender):
         self._is_over = True
         self._waiting.clear()
         self._error = RecordsNotWrittenError("this transaction is over", remedy="Begin another one.")
-        if not self.committed:
-            self._transaction.abort()
+        self._transaction.abort()  # unless it was committed
         if self._consumer is not None:
             self._consumer.after_transaction(None if self._transaction.in_doubt else self.committed)
 

@@ -100,11 +100,11 @@ class TransactionRequests:
     """The requests about one transaction.
 
     Attributes:
-        has_lost_answers: whether a request was sent and not answered. It may still arrive, even if a later try was answered.
+        has_lost_responses: whether a request was sent and has no response. It may still arrive, even if a later try has one.
     """
 
     def __init__(self, cluster: Cluster, handle: TransactionHandle) -> None:
-        self.has_lost_answers = False
+        self.has_lost_responses = False
         self._cluster = cluster
         self._handle = handle
 
@@ -272,7 +272,7 @@ class TransactionRequests:
                 kind, key, counted, codes_of_answer, deadline=deadline, version_cap=version_cap
             )
         finally:
-            self.has_lost_answers |= n_unanswered > 0
+            self.has_lost_responses |= n_unanswered > 0
 
     def _cap(self, request: Request[Any]) -> int | None:  # Any: whatever it is answered with
         return self._handle.version.request_versions(type(request))[1]

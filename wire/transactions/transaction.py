@@ -11,11 +11,13 @@ one, sequences begin at 0, and every request of one transaction can be repeated 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from enum import Enum
 from types import TracebackType
 from typing import Final
 
@@ -26,6 +28,7 @@ from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
     ProducerFencedError,
+    TransactionStateError,
     TransportError,
     WireError,
 )
@@ -47,24 +50,64 @@ _ABORT_MS: Final = 10_000
 _DESCRIBE_MS: Final = 5_000
 
 
+class TransactionState(Enum):
+    """Where a transaction stands. What may follow is :data:`_MOVES`; records and offsets are added while it is BEGUN or OPEN."""
+
+    #: Its coordinator knows of nothing that would have to be ended.
+    BEGUN = "begun"
+    OPEN = "open"
+    #: A part of it was refused, or may be missing: it can only be aborted.
+    FAILED = "failed"
+    #: A commit was requested, and its outcome is unknown.
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    #: Another process, the next transaction of its id, or its time-out ends it.
+    LEFT_OPEN = "left open"
+    #: Another producer has taken its id over, or its time-out has ended it.
+    FENCED = "fenced"
+    #: The same, after a commit was requested, which may have come first.
+    FENCED_COMMITTING = "fenced while committing"
+
+
+_State = TransactionState
+_WRITABLE: Final = frozenset({_State.BEGUN, _State.OPEN})
+_ABORTABLE: Final = _WRITABLE | {_State.FAILED}
+#: Known to have ended, or never known to its coordinator.
+_SETTLED: Final = frozenset({_State.BEGUN, _State.COMMITTED, _State.ABORTED, _State.FENCED, _State.FENCED_COMMITTING})
+_IN_DOUBT: Final = frozenset({_State.COMMITTING, _State.FENCED_COMMITTING})
+#: The states that may follow each state; an end without anything to end moves from BEGUN.
+_MOVES: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+    _State.BEGUN: frozenset({_State.OPEN, _State.COMMITTED, _State.ABORTED}),
+    _State.OPEN: frozenset({_State.OPEN, _State.FAILED, _State.COMMITTING, _State.LEFT_OPEN, _State.FENCED}),
+    _State.FAILED: frozenset({_State.LEFT_OPEN, _State.FENCED}),
+    _State.COMMITTING: frozenset({_State.COMMITTED, _State.ABORTED, _State.FENCED_COMMITTING}),
+    _State.LEFT_OPEN: frozenset({_State.ABORTED, _State.FENCED}),
+    _State.COMMITTED: frozenset(),
+    _State.ABORTED: frozenset(),
+    _State.FENCED: frozenset(),
+    _State.FENCED_COMMITTING: frozenset(),
+}
+
+
 class Transaction:
     """A transaction that has begun: :meth:`produce`, :meth:`commit_offsets`, then :meth:`commit` or :meth:`abort`.
 
     As a ``with`` block it is aborted where it was not committed. Not thread-safe. It belongs to the process that began it: in a
     forked child every call raises ForkedProducerError, and :meth:`abort` does nothing. To end it from another process, hand over
-    :attr:`handle`.
+    :attr:`handle`. A call that its state forbids raises TransactionStateError.
 
     Attributes:
         handle: its transactional id, producer id, epoch and version.
-        last_handle: the same, with the producer id and epoch that the coordinator has last answered: in TV2 the end of a
+        last_handle: the same, with the producer id and epoch that the coordinator has last returned: in TV2 the end of a
             transaction changes them.
-        in_doubt: whether a commit was requested and its outcome is unknown.
+        state: where it stands.
     """
 
     def __init__(self, cluster: Cluster, handle: TransactionHandle) -> None:
         self.handle = handle
         self.last_handle = handle
-        self.in_doubt = False
+        self.state = TransactionState.BEGUN
         self._cluster = cluster
         self._requests = TransactionRequests(cluster, handle)
         self._producer = Producer(
@@ -78,10 +121,6 @@ class Transaction:
         self._partitions: set[TopicPartition] = set()
         self._begun_at = time.monotonic()
         self._fork_generation = forks.generation
-        #: Whether the coordinator may know of anything that it would have to end.
-        self._touched = False
-        self._ended = False
-        self._settled = False
 
     @classmethod
     def begin(
@@ -119,7 +158,12 @@ class Transaction:
     def is_settled(self) -> bool:
         """Whether it is known to have ended, or never reached its coordinator. Only then may another one be begun as its
         successor: to begin one while this is open fences this, and with it what names itself its successor."""
-        return self._settled or not self._touched
+        return self.state in _SETTLED
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a commit was requested and its outcome is unknown."""
+        return self.state in _IN_DOUBT
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -140,9 +184,7 @@ class Transaction:
             ProducerFencedError: another producer uses the id now, or the transaction timed out.
             WireError: a batch was rejected, or not acknowledged in time.
         """
-        if not batches:
-            self._check_fork()
-            return {}
+        self._require_writable("produce")
         self._add_partitions(batches, deadline)
         # Round robin, so that a request carries a batch of each partition.
         for each_one in itertools.zip_longest(*([(tp, batch) for batch in own] for tp, own in batches.items())):
@@ -164,7 +206,7 @@ class Transaction:
         Raises:
             ProducerFencedError, WireError: as :meth:`produce`.
         """
-        self._check_fork()
+        self._require_writable("append")
         self._add_partitions([TopicPartition(topic, partition)], None)
         try:
             self._producer.append(topic, partition, batches)
@@ -177,7 +219,7 @@ class Transaction:
         Raises:
             ProducerFencedError, WireError: as :meth:`produce`.
         """
-        self._check_fork()
+        self._require_writable("flush")
         try:
             return self._producer.flush(deadline)
         except WireError as error:
@@ -185,15 +227,23 @@ class Transaction:
 
     def _add_partitions(self, partitions: Iterable[TopicPartition], deadline: Deadline | None) -> None:
         added = [tp for tp in partitions if tp not in self._partitions]
-        if not added:
-            return
-        self._check_fork()
-        try:
-            self._touched = True
-            self._requests.add_partitions(added, deadline)
+        if added:
+            with self._adding():
+                self._requests.add_partitions(added, deadline)
             self._partitions.update(added)
+
+    @contextlib.contextmanager
+    def _adding(self) -> Iterator[None]:
+        """Something is added to the transaction at its coordinator. What fails may have been added, or not."""
+        self._move(TransactionState.OPEN)
+        try:
+            yield
         except WireError as error:
+            self._move(TransactionState.FAILED)
             raise self._explained(error) from error.__cause__
+        except BaseException:
+            self._move(TransactionState.FAILED)
+            raise
 
     def commit_offsets(
         self,
@@ -213,14 +263,10 @@ class Transaction:
                 STALE_MEMBER_EPOCH another member owns the partitions (KIP-447): abort the transaction.
         """
         member = GroupMetadata(group=group) if isinstance(group, str) else group
-        self._check_fork()
-        if not offsets:
-            return  # the coordinator would not get to know of the transaction, and reject its end
-        try:
-            self._touched = True
-            self._requests.commit_offsets(member, offsets, deadline)
-        except WireError as error:
-            raise self._explained(error) from error.__cause__
+        self._require_writable("commit_offsets")
+        if offsets:  # without any the coordinator would not get to know of the transaction, and reject its end
+            with self._adding():
+                self._requests.commit_offsets(member, offsets, deadline)
 
     def commit(self, *, deadline: Deadline | None = None) -> None:
         """Make all of it visible. The decision is in the coordinator's log when this returns.
@@ -230,21 +276,18 @@ class Transaction:
             DeadlineExceededError: it is unknown whether it was committed. The next :meth:`begin` with the same id waits
                 until it is decided, either way.
         """
-        self._check_fork()
-        self._ended = True
-        if not self._touched:  # its coordinator knows of none, and would reject this
+        self._require_complete("commit")
+        if self.state is TransactionState.BEGUN:  # its coordinator knows of none, and would reject this
+            self._move(TransactionState.COMMITTED)
             return
         # From here on an abort of ours could contradict a commit that is on its way.
-        self.in_doubt = True
+        self._move(TransactionState.COMMITTING)
         try:
             identity = self._requests.end(committed=True, deadline=deadline)
-            self.in_doubt = False
-            self.last_handle = replace(self.handle, identity=identity)
-            self._settled = True
         except WireError as error:
-            if _was_aborted(error):
-                self.in_doubt = False
             raise self._explained(error) from error.__cause__
+        self.last_handle = replace(self.handle, identity=identity)
+        self._move(TransactionState.COMMITTED)
 
     def leave_open(self) -> TransactionHandle | None:
         """The handle by which another process is to end it, and this one no longer; None if there is nothing to end.
@@ -252,38 +295,42 @@ class Transaction:
         All must have been acknowledged (:meth:`flush`).
 
         Raises:
-            TransportError: in TV1, where an answer of the coordinator was lost. The request may still arrive, after the commit,
+            TransportError: in TV1, where a response of the coordinator was lost. The request may still arrive, after the commit,
                 and begin a transaction of the same epoch: its time-out would look as if this one had been aborted.
         """
-        self._check_fork()
-        if self._requests.has_lost_answers and not self.version.end_changes_epoch:
+        self._require_complete("leave_open")
+        if self._requests.has_lost_responses and not self.version.end_changes_epoch:
             raise TransportError(
-                f"an answer to a request about the transaction of {self.transactional_id!r} was lost. The request was repeated, "
+                f"a response to a request about the transaction of {self.transactional_id!r} was lost. The request was repeated, "
                 "but its first copy may still arrive after the transaction has ended, and then it is unknown how it has ended.",
                 api="AddPartitionsToTxn",
                 remedy="Write it again in a new transaction, as Spark does when it repeats the task. Brokers with "
                 "transaction.version=2 (Kafka 4.0) do not need this.",
             )
-        self._ended = True
-        return self.handle if self._touched else None
+        if self.state is TransactionState.BEGUN:
+            self._move(TransactionState.ABORTED)
+            return None
+        self._move(TransactionState.LEFT_OPEN)
+        return self.handle
 
     def abort(self) -> None:
         """Make none of it visible, where an abort is safe; else leave it to the coordinator. Never raises.
 
         The next :meth:`begin` with this id, or the coordinator after ``transaction.timeout.ms``, ends what is left open.
         """
-        if self._ended or self._fork_generation != forks.generation:
+        if self.state not in _ABORTABLE or self._fork_generation != forks.generation:
             return
-        self._ended = True
+        if self.state is TransactionState.BEGUN:
+            self._move(TransactionState.ABORTED)
+            return
         deadline = Deadline.after_ms(_ABORT_MS)
-        if not self._touched:
-            return
+        self._move(TransactionState.LEFT_OPEN)
         # In TV1 the abort leaves the epoch as it is: a request that arrived after it would begin a transaction that
         # nobody ends (KIP-890), or that the id's next one commits. An init bumps the epoch first.
-        all_answered = self._producer.all_responded(deadline) and not self._requests.has_lost_answers
-        if not (all_answered or self.version.end_changes_epoch):
+        have_responses = self._producer.all_responded(deadline) and not self._requests.has_lost_responses
+        if not (have_responses or self.version.end_changes_epoch):
             logger.warning(
-                "transactional id %r: not aborted, for a request without an answer may still arrive. The next transaction of "
+                "transactional id %r: not aborted, for a request without a response may still arrive. The next transaction of "
                 "the id, or its timeout, ends this one",
                 self.transactional_id,
             )
@@ -291,14 +338,34 @@ class Transaction:
         try:
             identity = self._requests.end(committed=False, deadline=deadline)
             self.last_handle = replace(self.handle, identity=identity)
-            self._settled = True
+            self._move(TransactionState.ABORTED)
         except WireError as error:
-            self._settled = isinstance(error, ProducerFencedError)
+            if isinstance(error, ProducerFencedError):
+                self._move(TransactionState.FENCED)
             logger.warning("transactional id %r: could not be aborted: %s", self.transactional_id, error)
 
-    def _check_fork(self) -> None:
+    def _move(self, state: TransactionState) -> None:
+        assert state in _MOVES[self.state], f"{self.state.value} -> {state.value}"
+        self.state = state
+
+    def _require_writable(self, call: str) -> None:
+        """Raises ForkedProducerError in a forked child, and TransactionStateError where the state forbids a call."""
         if self._fork_generation != forks.generation:
             raise forks.forked_transaction_error(self.transactional_id)
+        if self.state not in _WRITABLE:
+            raise TransactionStateError(
+                f"{call}() was called on the transaction of {self.transactional_id!r}, which is {self.state.value}",
+                remedy="Abort it, and begin another one." if self.state in _ABORTABLE else "Begin another one.",
+            )
+
+    def _require_complete(self, call: str) -> None:
+        """As :meth:`_require_writable`; records without an acknowledgement forbid the call, too: they might be missing."""
+        self._require_writable(call)
+        if not self._producer.clean:
+            raise TransactionStateError(
+                f"{call}() was called on the transaction of {self.transactional_id!r}, not all of whose records are acknowledged",
+                remedy="Call flush() before, and abort the transaction where that fails.",
+            )
 
     def __enter__(self) -> Transaction:
         return self
@@ -311,7 +378,13 @@ class Transaction:
     def _explained(self, error: WireError) -> WireError:
         """`error`; of a fenced producer, with who uses the id now."""
         if isinstance(error, ProducerFencedError) or _was_aborted(error):
-            self._ended = self._settled = True  # it is no longer ours to end
+            # It is no longer ours to end.
+            if self.state is not TransactionState.COMMITTING:
+                self._move(TransactionState.FENCED)
+            elif isinstance(error, ProducerFencedError):
+                self._move(TransactionState.FENCED_COMMITTING)
+            else:
+                self._move(TransactionState.ABORTED)
             open_ms = int((time.monotonic() - self._begun_at) * 1000)
             timeout_ms = self._cluster.settings.transaction_timeout_ms
             found = last_known_state(self._cluster, self.transactional_id)
