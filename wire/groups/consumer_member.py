@@ -25,7 +25,7 @@ from pykafka_wire.wire.groups.consumer_member_state import (
     ConsumerMemberStateMachine,
     Place,
 )
-from pykafka_wire.wire.groups.member import LEAVE_TIMEOUT_MS
+from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, leave_group
 from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -90,7 +90,7 @@ class ConsumerGroupMember:
 
         try:
             response = self._cluster.coordinator_request(
-                CoordinatorKind.GROUP, machine.group_id, build, lambda answer: [answer.error_code],
+                CoordinatorKind.GROUP, machine.group_id, build, lambda response: [response.error_code],
                 purpose=self._purpose, deadline=deadline,
             )  # fmt: skip
         except WireError:
@@ -122,17 +122,14 @@ class ConsumerGroupMember:
         """Leave the group, so that others need not wait for the session timeout. A failure is logged, never raised."""
         machine = self.state_machine
         request = machine.leave_request(for_a_while=for_a_while)
-        try:
-            response = self._cluster.coordinator_request(
-                CoordinatorKind.GROUP, machine.group_id, lambda _: request, lambda answer: [answer.error_code],
-                deadline=Deadline.after_ms(LEAVE_TIMEOUT_MS),
-            )  # fmt: skip
-            machine.handle_leave(response)
-        except WireError as error:
-            logger.warning(
-                "group %s: leaving failed, the coordinator drops the member after its session timeout: %s",
-                machine.group_id, error,
-            )  # fmt: skip
+        leave_group(
+            self._cluster,
+            machine.group_id,
+            lambda _: request,
+            lambda response: [response.error_code],
+            machine.handle_leave,
+            Deadline.after_ms(LEAVE_TIMEOUT_MS),
+        )
 
     def assigned(self, known: Mapping[TopicPartition, Place]) -> dict[TopicPartition, Place]:
         """What the coordinator assigns, without topics whose names are not known yet.

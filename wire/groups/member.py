@@ -8,15 +8,16 @@ or loads to :mod:`~pykafka_wire.wire.cluster.cluster`.
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.deadline import CancellableDeadline
-from pykafka_wire.wire.errors import SettingsError, WireError
+from pykafka_wire.wire.errors import SettingsError
 from pykafka_wire.wire.groups.member_state import MemberState, MemberStateMachine
+from pykafka_wire.wire.groups.member_thread import LEAVE_TIMEOUT_MS, leave_group
 from pykafka_wire.wire.groups.subscription import Subscription
 from pykafka_wire.wire.protocol.message import Request
 from pykafka_wire.wire.protocol.messages.group import (
@@ -24,19 +25,16 @@ from pykafka_wire.wire.protocol.messages.group import (
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
+    LeaveGroupResponse,
     SyncGroupResponse,
 )
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
-logger = logging.getLogger(__name__)
-
-#: The time for an answer to JoinGroup on top of the rebalance timeout, as in Java's client.
-_JOIN_GRACE_MS: Final = 5_000
+#: The time for a response to JoinGroup on top of the rebalance timeout, as in Java's client.
+_JOIN_EXTRA_MS: Final = 5_000
 _FIRST_BATCHED_LEAVE: Final = 3
-#: The time for leaving: a coordinator that does not answer drops the member after session.timeout.ms.
-LEAVE_TIMEOUT_MS: Final = 5_000
-AnswerT = TypeVar("AnswerT", JoinGroupResponse, SyncGroupResponse, HeartbeatResponse)
+ResponseT = TypeVar("ResponseT", JoinGroupResponse, SyncGroupResponse, HeartbeatResponse)
 _numbers = itertools.count(1)
 
 
@@ -62,9 +60,9 @@ def member_state_machine(settings: ClientSettings, group_id: str, topics: tuple[
 
 
 class GroupMember:
-    """Sends the requests of a :class:`MemberStateMachine`, on a connection of its own: the answer to a JoinGroup waits until the
-    other members have joined as well. Not thread-safe, but :meth:`leave` and :meth:`close` may be called from another thread,
-    and end a :meth:`join`.
+    """Sends the requests of a :class:`MemberStateMachine`, on a connection of its own: the response to a JoinGroup waits until the
+    other members have joined as well. Not thread-safe, but :meth:`close` may be called from another thread, and ends a
+    :meth:`join`.
     """
 
     def __init__(
@@ -87,7 +85,7 @@ class GroupMember:
 
         Raises:
             BrokerError: the group refuses the member.
-            DeadlineExceededError: no coordinator answered within the rebalance timeout.
+            DeadlineExceededError: no coordinator responded within the rebalance timeout.
         """
         n_tries = 0
         while self.state_machine.state not in (MemberState.STABLE, MemberState.LEFT):
@@ -108,7 +106,7 @@ class GroupMember:
         if machine.state is MemberState.ASSIGNING:
             machine.assign(self._n_partitions(machine.group_topics))
         elif isinstance(request, JoinGroupRequest):
-            timeout_ms = machine.rebalance_timeout_ms + _JOIN_GRACE_MS
+            timeout_ms = machine.rebalance_timeout_ms + _JOIN_EXTRA_MS
             machine.handle_join(self._request(request, timeout_ms=timeout_ms))
         elif request is not None:
             machine.handle_sync(self._request(request))
@@ -118,7 +116,7 @@ class GroupMember:
 
         Raises:
             BrokerError: another member has its instance id, or the group refuses it for another reason.
-            DeadlineExceededError: no coordinator answered within ``default.api.timeout.ms``.
+            DeadlineExceededError: no coordinator responded within ``default.api.timeout.ms``.
         """
         self.state_machine.handle_heartbeat(self._request(self.state_machine.heartbeat_request()))
         return self.state_machine.state is MemberState.STABLE
@@ -158,30 +156,22 @@ class GroupMember:
             )
             return machine.leave_request(batched=batched)
 
-        try:
-            response = self._cluster.coordinator_request(
-                CoordinatorKind.GROUP, machine.group_id, build,
-                lambda answer: [answer.error_code, *(member.error_code for member in answer.members)],
-                deadline=deadline,
-            )  # fmt: skip
-            machine.handle_leave(response)
-        except WireError as error:
-            logger.warning(
-                "group %s: leaving failed, the coordinator drops the member after its session timeout: %s",
-                machine.group_id, error,
-            )  # fmt: skip
+        def codes(response: LeaveGroupResponse) -> Iterable[int]:
+            return [response.error_code, *(member.error_code for member in response.members)]
+
+        leave_group(self._cluster, machine.group_id, build, codes, machine.handle_leave, deadline)
 
     def close(self) -> None:
         """Close the member's connection, and end the requests of another thread on it."""
         self._closed.set()
         self._cluster.close_connections(self._purpose)
 
-    def _request(self, request: Request[AnswerT], *, timeout_ms: int | None = None) -> AnswerT:
+    def _request(self, request: Request[ResponseT], *, timeout_ms: int | None = None) -> ResponseT:
         return self._cluster.coordinator_request(
             CoordinatorKind.GROUP,
             self.state_machine.group_id,
             lambda _: request,
-            lambda answer: [answer.error_code],
+            lambda response: [response.error_code],
             purpose=self._purpose,
             request_timeout_ms=timeout_ms,
             deadline=self._deadline(timeout_ms),
