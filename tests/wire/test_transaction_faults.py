@@ -133,7 +133,7 @@ def test_in_the_first_protocol_none_is_left_open_behind_a_lost_answer(
         proxy.stand_between(patched)
         cluster = cluster_of(kafka_tv1, retry_backoff_ms=10)
         with (
-            pytest.raises(TransportError, match=r"an answer .* was lost.*Write it again in a new transaction"),
+            pytest.raises(TransportError, match=r"a response .* was lost.*Write it again in a new transaction"),
             Transaction.begin(cluster, own_id) as transaction,
         ):
             proxy.cut_answer_after(0)
