@@ -41,6 +41,7 @@ _CLIENT_REMEDIES: Final = {
     "PYKAFKA_WIRE_FORKED_PRODUCER": "create a producer in the child process, or call `reset()` there",
     "PYKAFKA_WIRE_FORKED_CONSUMER": "create a consumer in the child process",
     "PYKAFKA_WIRE_RECORDS_NOT_WRITTEN": "call `reset()`, and send again what was not flushed",
+    "PYKAFKA_WIRE_TRANSACTION_STATE": "call `flush()` before a commit; after an error or an end begin another transaction",
     "PYKAFKA_WIRE_TOPIC_RECREATED": "start the query with a new checkpoint; in a program, seek to an offset of the new topic",
     "PYKAFKA_WIRE_LOG_END": "the text names the cause: wait until the open transaction has ended, at the latest after its "
     "`transaction.timeout.ms`; if it hangs, see [Hanging transactions](diagnose.md#hanging-transactions); or check the replicas",
