@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pykafka_wire.wire.consumer import Consumer
     from pykafka_wire.wire.errors import WireError
     from pykafka_wire.wire.fetch.polled import Polled, Record
-    from pykafka_wire.wire.groups.group_metadata import GroupMetadata
+    from pykafka_wire.wire.groups.committed_offsets import GroupMetadata
     from pykafka_wire.wire.groups.subscription import SubscriptionPattern
     from pykafka_wire.wire.record_producer import RecordProducer
     from pykafka_wire.wire.settings import ClientSettings
@@ -53,7 +53,7 @@ _MODULES: Final = {
     "ClientSettings": "settings",
     "ClientTotals": "connection.counters",
     "Consumer": "consumer",
-    "GroupMetadata": "groups.group_metadata",
+    "GroupMetadata": "groups.committed_offsets",
     "Polled": "fetch.polled",
     "Record": "fetch.polled",
     "RecordProducer": "record_producer",

@@ -32,9 +32,8 @@ from pykafka_wire.wire.fetch.polled import Polled
 from pykafka_wire.wire.fetch.positions import Position
 from pykafka_wire.wire.groups.classic_membership import ClassicMembership
 from pykafka_wire.wire.groups.commits import GroupCommits
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
 from pykafka_wire.wire.groups.consumer_membership import ConsumerMembership
-from pykafka_wire.wire.groups.group_metadata import GroupMetadata
 from pykafka_wire.wire.groups.membership import Membership
 from pykafka_wire.wire.groups.subscription import Subscription, Topics
 from pykafka_wire.wire.records.decode import Columns

@@ -11,7 +11,7 @@ from typing import Final
 
 from pykafka_wire.cli.checks import Check, failed_check
 from pykafka_wire.wire.errors import WireError
-from pykafka_wire.wire.security.identity import identity
+from pykafka_wire.wire.security.sasl import sasl_identity
 from pykafka_wire.wire.settings import ClientSettings
 
 #: Credentials that end sooner get a warning: most live for an hour.
@@ -22,7 +22,7 @@ def identity_check(settings: ClientSettings) -> Check:
     """Whose identity the client signs in with. It may ask a cloud for credentials, or a token endpoint for a token."""
     host, _ = settings.bootstrap_servers[0]
     try:
-        found = identity(settings, host)
+        found = sasl_identity(settings, host)
     except WireError as error:
         return failed_check("identity", "", error)
     shown = f"{found.name}, from {found.source}"

@@ -74,7 +74,7 @@ class CloudStub:
     # --- what points the libraries here -------------------------------------------------------------------------------
 
     def environment_of_a_container(self) -> dict[str, str]:
-        """AWS: ECS and EKS Pod Identity."""
+        """AWS: ECS and EKS Pod SaslIdentity."""
         return {
             "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{self.url}/container",
             "AWS_CONTAINER_AUTHORIZATION_TOKEN": "pod",

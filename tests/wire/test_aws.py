@@ -19,7 +19,7 @@ from botocore.awsrequest import AWSRequest
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError
 from pykafka_wire.wire.security import oauth, sasl
 from pykafka_wire.wire.security.clouds.providers import provider
-from pykafka_wire.wire.security.identity import identity
+from pykafka_wire.wire.security.sasl import sasl_identity
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.cloud_stubs import ACCESS_KEY, CALLER, ROLE, SECRET_KEY, SESSION_TOKEN, CloudStub, point_here
 
@@ -231,8 +231,8 @@ def test_an_outage_of_the_service_that_issues_them_may_pass(
 def test_the_identity_is_the_one_that_aws_knows(
     container: CloudStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found = identity(settings(), BROKER)
+    found = sasl_identity(settings(), BROKER)
     assert found.source == "AWS container-role"
     assert found.expires_at == pytest.approx(time.time() + container.lifetime_s, abs=5)
     point_here(monkeypatch, tmp_path, container.environment_of_a_container() | container.environment_of_sts())
-    assert identity(settings(), BROKER).name == CALLER
+    assert sasl_identity(settings(), BROKER).name == CALLER

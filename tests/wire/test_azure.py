@@ -14,7 +14,7 @@ from pykafka_wire.wire.errors import AuthenticationError, SettingsError, Transpo
 from pykafka_wire.wire.security import oauth
 from pykafka_wire.wire.security.clouds import azure
 from pykafka_wire.wire.security.clouds.providers import provider
-from pykafka_wire.wire.security.identity import identity
+from pykafka_wire.wire.security.sasl import sasl_identity
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.cloud_stubs import CLIENT_ID, CLIENT_SECRET, TENANT, CloudStub, point_here
 
@@ -46,7 +46,7 @@ def settings(options: Mapping[str, str] | None = None) -> ClientSettings:
 
 def test_a_managed_identity(managed: CloudStub) -> None:
     made = settings()
-    found = identity(made, NAMESPACE)
+    found = sasl_identity(made, NAMESPACE)
     assert (found.name, found.source) == (
         f"{CLIENT_ID} of tenant {TENANT}",
         "azure-identity's ManagedIdentityCredential",
@@ -59,7 +59,7 @@ def test_a_managed_identity(managed: CloudStub) -> None:
 def test_a_client_secret_in_the_environment(authority: CloudStub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_CLIENT_ID", CLIENT_ID)
     monkeypatch.setenv("AZURE_CLIENT_SECRET", CLIENT_SECRET)
-    assert identity(settings(), NAMESPACE).source == "azure-identity's EnvironmentCredential"
+    assert sasl_identity(settings(), NAMESPACE).source == "azure-identity's EnvironmentCredential"
     assert authority.forms[-1]["scope"][0].split()[0] == f"https://{NAMESPACE}/.default"
 
 
@@ -69,7 +69,7 @@ def test_the_federated_token_of_a_workload(
     (tmp_path / "federated").write_text("federated")
     monkeypatch.setenv("AZURE_CLIENT_ID", CLIENT_ID)
     monkeypatch.setenv("AZURE_FEDERATED_TOKEN_FILE", str(tmp_path / "federated"))
-    assert identity(settings(), NAMESPACE).source == "azure-identity's WorkloadIdentityCredential"
+    assert sasl_identity(settings(), NAMESPACE).source == "azure-identity's WorkloadIdentityCredential"
 
 
 def test_a_client_secret_under_spring_clouds_names(authority: CloudStub) -> None:
@@ -85,7 +85,7 @@ def test_a_client_secret_under_spring_clouds_names(authority: CloudStub) -> None
         "sasl.login.callback.handler.class": HANDLER,
         "bootstrap.servers": f"{NAMESPACE}:9093",
     }
-    found = identity(ClientSettings.from_options(java), NAMESPACE)
+    found = sasl_identity(ClientSettings.from_options(java), NAMESPACE)
     assert found.source == "azure-identity's ClientSecretCredential"
 
 

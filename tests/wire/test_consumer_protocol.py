@@ -16,7 +16,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind
 from pykafka_wire.wire.cluster.groups import describe_group
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.consumer_membership import ConsumerMembership
-from pykafka_wire.wire.groups.member_state import Identity
+from pykafka_wire.wire.groups.member_state import MemberIdentity
 from pykafka_wire.wire.protocol.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from tests.wire.test_consumer import Reader, await_shares, ends_of, members, poll_until, produce, records_of
 
@@ -91,7 +91,7 @@ def test_a_commit_under_a_stale_epoch_is_sent_again_under_the_members_present_on
     poll_until(member, ends_of)
     membership = membership_of(member)
     stale = replace(membership.identity, generation=0)
-    refused: list[Identity] = []
+    refused: list[MemberIdentity] = []
     renew = membership.newer_identity
     monkeypatch.setattr(member._commits, "_identity", lambda: stale)
     monkeypatch.setattr(

@@ -16,7 +16,7 @@ import pytest
 
 from pykafka_wire.wire.errors import AuthenticationError
 from pykafka_wire.wire.security import oauth, sasl
-from pykafka_wire.wire.security.identity import identity
+from pykafka_wire.wire.security.sasl import sasl_identity
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.cloud_stubs import ACCESS_KEY, ACCOUNT, CLIENT_ID, CloudStub, point_here
 
@@ -71,7 +71,7 @@ def test_a_credential_of_each_cloud(
     runtime(monkeypatch, lambda given: (asked.append(given), ISSUED[host]())[1], task=task)
     made = settings(host)
     assert sasl.mechanism(made, host).name == mechanism
-    found = identity(made, host)
+    found = sasl_identity(made, host)
     assert name in found.name
     assert found.source == "Databricks' service credential Reader"
     assert asked == ["Reader"]

@@ -10,7 +10,7 @@ import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import AuthenticationError
-from pykafka_wire.wire.security.identity import identity
+from pykafka_wire.wire.security.sasl import sasl_identity
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.secured import PASSWORDS, Secured
 
@@ -43,7 +43,7 @@ def test_a_delegation_token(secured_kafka: Secured, tmp_path: Path) -> None:
         except AuthenticationError:
             assert time.monotonic() < deadline
             time.sleep(0.5)
-    assert identity(settings, "b").name == f"delegation token {token_id}"
+    assert sasl_identity(settings, "b").name == f"delegation token {token_id}"
     without = {**options, "sasl.jaas.config": options["sasl.jaas.config"].replace(" tokenauth=true", "")}
     with Cluster(ClientSettings.from_options(without)) as cluster, pytest.raises(AuthenticationError):
         cluster.metadata.brokers()

@@ -15,7 +15,7 @@ from pykafka_wire.wire.errors import AuthenticationError, TransportError
 from pykafka_wire.wire.security import oauth
 from pykafka_wire.wire.security.clouds import google
 from pykafka_wire.wire.security.clouds.providers import provider
-from pykafka_wire.wire.security.identity import identity
+from pykafka_wire.wire.security.sasl import sasl_identity
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.cloud_stubs import ACCOUNT, CloudStub, point_here, service_account_key
 
@@ -58,7 +58,7 @@ def test_the_token_has_the_three_parts_that_javas_handler_makes(instance: CloudS
 
 
 def test_the_identity_is_the_account(instance: CloudStub) -> None:
-    found = identity(settings(), HOST)
+    found = sasl_identity(settings(), HOST)
     assert (found.name, found.source) == (ACCOUNT, "google-auth (google.auth.compute_engine.credentials)")
     assert found.expires_at == pytest.approx(time.time() + instance.lifetime_s, abs=5)
 
@@ -66,7 +66,7 @@ def test_the_identity_is_the_account(instance: CloudStub) -> None:
 def test_a_service_accounts_key(cloud_stub: CloudStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "key.json").write_text(json.dumps(service_account_key(cloud_stub)))
     point_here(monkeypatch, tmp_path, {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "key.json")})
-    found = identity(settings(), HOST)
+    found = sasl_identity(settings(), HOST)
     assert (found.name, found.source) == (ACCOUNT, "google-auth (google.oauth2.service_account)")
     assert cloud_stub.issued == ["google"]
 

@@ -16,7 +16,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
 from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
-from pykafka_wire.wire.groups.member_state import Identity
+from pykafka_wire.wire.groups.member_state import MemberIdentity
 from tests.wire.conftest import await_in_sync
 from tests.wire.test_consumer import Reader, await_shares, produce
 
@@ -87,7 +87,7 @@ def member(kafka: Any, topic: Any, group: str) -> Iterator[Callable[..., Heartbe
         settings = ClientSettings.from_options(options | {key.replace("_", "."): more[key] for key in more})
         cluster, state_machine = Cluster(settings), member_state_machine(settings, group, (name,))
         if like is not None:
-            state_machine.identity = Identity(member_id=like.state_machine.identity.member_id)
+            state_machine.identity = MemberIdentity(member_id=like.state_machine.identity.member_id)
         opened.append((cluster, HeartbeatThread(GroupMember(cluster, state_machine), settings, rejoins=True)))
         opened[-1][1].request_join()
         assert opened[-1][1].wait_until_stable(Deadline.after_ms(TIMEOUT_S * 1000))

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
-from pykafka_wire.wire.security.msk_iam import MskIamExchange
-from pykafka_wire.wire.security.sasl import OAuthBearer, Plain, mechanism
+from pykafka_wire.wire.security.sasl import MskIamExchange, OAuthBearer, Plain, mechanism
 from pykafka_wire.wire.security.scram import Scram
 from pykafka_wire.wire.settings import ClientSettings
 

@@ -37,7 +37,7 @@ from pykafka_wire.wire.protocol.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from pykafka_wire.wire.security.mechanism import SaslMechanism
+from pykafka_wire.wire.security.token import SaslMechanism
 from tests.wire.fake_broker import VERSIONS, frame_of, versions_response
 
 

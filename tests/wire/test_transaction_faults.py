@@ -19,8 +19,7 @@ from pykafka_wire.wire.errors import (
     UnsupportedVersionError,
     WireError,
 )
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
-from pykafka_wire.wire.groups.group_metadata import GroupMetadata
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata, fetch_offsets
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
 from pykafka_wire.wire.protocol.messages.find_coordinator import (
     Coordinator,
@@ -35,8 +34,8 @@ from pykafka_wire.wire.protocol.messages.transaction_admin import (
 )
 from pykafka_wire.wire.protocol.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
 from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.transactions.bulk import commit_all, describe_all
 from pykafka_wire.wire.transactions.coordinator import TransactionRequests, init_transaction
-from pykafka_wire.wire.transactions.many import commit_all, describe_all
 from pykafka_wire.wire.transactions.transaction import Transaction
 from pykafka_wire.wire.transactions.versions import TransactionVersion
 from tests.wire.cutting_proxy import CuttingProxy

@@ -31,7 +31,7 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.protocol.message import Request
-from pykafka_wire.wire.security.mechanism import SaslMechanism
+from pykafka_wire.wire.security.token import SaslMechanism
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)

@@ -43,7 +43,7 @@ from pykafka_wire.wire.protocol.messages.sasl import (
     SaslHandshakeResponse,
 )
 from pykafka_wire.wire.protocol.primitives import Piece
-from pykafka_wire.wire.security.mechanism import SaslMechanism
+from pykafka_wire.wire.security.token import SaslMechanism
 
 #: What a broker may send before it has authenticated us: its handshake responses take a few KiB.
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024

@@ -13,7 +13,7 @@ from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import broker_error
 from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
 from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
-from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, Identity, MemberState
+from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, MemberIdentity, MemberState
 from pykafka_wire.wire.groups.strategies import are_cooperative
 from pykafka_wire.wire.groups.subscription import Subscription
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -55,7 +55,7 @@ class ClassicMembership:
         return self._machine.times_lost != self._losses_handled
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> MemberIdentity:
         identity = self._machine.identity
         # A commit without a generation counts as one from outside the group, and could rewind it. In the cooperative protocol
         # a member that was lost while it joined has joined again since, but what it owned may be another member's.
@@ -64,7 +64,7 @@ class ClassicMembership:
             raise broker_error(code, api="OffsetCommit", detail=f"(group {self._machine.group_id!r})")
         return identity
 
-    def newer_identity(self, identity: Identity, deadline: Deadline) -> Identity | None:
+    def newer_identity(self, identity: MemberIdentity, deadline: Deadline) -> MemberIdentity | None:
         if not self._is_cooperative:
             return None  # what the old generation owned may be another member's in the new one
         # The consumer keeps what it owns while the member joins: it commits for that under the group's new generation.

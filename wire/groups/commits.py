@@ -14,9 +14,8 @@ from typing import Final, TypeVar
 from pykafka_wire.wire.background_call import BackgroundCall
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, SettingsError, WireError
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.groups.group_metadata import GroupMetadata
-from pykafka_wire.wire.groups.member_state import Identity
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata, commit_offsets, fetch_offsets
+from pykafka_wire.wire.groups.member_state import MemberIdentity
 from pykafka_wire.wire.groups.membership import Membership
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -84,7 +83,7 @@ class GroupCommits:
         stable = self._settings.isolation_level == "read_committed"
         wanted = list(partitions)
 
-        def fetch(identity: Identity) -> dict[TopicPartition, CommittedOffset]:
+        def fetch(identity: MemberIdentity) -> dict[TopicPartition, CommittedOffset]:
             return fetch_offsets(
                 self._cluster,
                 self.group,
@@ -96,7 +95,7 @@ class GroupCommits:
             )
 
         names_itself = as_member and self.membership is not None and self._settings.group_protocol == "consumer"
-        return self._as_member(self._identity() if names_itself else Identity(), fetch, deadline)
+        return self._as_member(self._identity() if names_itself else MemberIdentity(), fetch, deadline)
 
     def record(self, committed: Mapping[TopicPartition, int]) -> None:
         """These offsets are committed already: an automatic commit leaves them out."""
@@ -173,7 +172,7 @@ class GroupCommits:
         offsets = {tp: CommittedOffset(offset, leader_epoch) for tp, (offset, leader_epoch) in positions.items()}
 
         def call(deadline: Deadline) -> Mapping[TopicPartition, int]:
-            def commit(member: Identity) -> None:
+            def commit(member: MemberIdentity) -> None:
                 commit_offsets(
                     self._cluster,
                     group,
@@ -190,11 +189,13 @@ class GroupCommits:
 
         return call
 
-    def _identity(self) -> Identity:
+    def _identity(self) -> MemberIdentity:
         """The member that commits now. Raises BrokerError where it has lost its place."""
-        return Identity() if self.membership is None else self.membership.identity
+        return MemberIdentity() if self.membership is None else self.membership.identity
 
-    def _as_member(self, identity: Identity, request: Callable[[Identity], ResultT], deadline: Deadline) -> ResultT:
+    def _as_member(
+        self, identity: MemberIdentity, request: Callable[[MemberIdentity], ResultT], deadline: Deadline
+    ) -> ResultT:
         """What ``request`` returns; sent again where the member's identity was stale, and it has a newer one (KIP-848, KIP-429)."""
         while True:
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -58,6 +59,21 @@ class CommittedOffset(NamedTuple):
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadata:
+    """A group, and its member that commits in a transaction, so that the group's coordinator fences zombies (KIP-447); only the
+    name for a commit from outside, which fences no member.
+
+    Attributes:
+        generation: in the consumer protocol (KIP-848) the member's epoch; -1 from outside.
+    """
+
+    group: str
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
 
 
 def commit_offsets(

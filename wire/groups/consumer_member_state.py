@@ -30,7 +30,7 @@ from enum import Enum
 from typing import Final, NamedTuple, NoReturn
 
 from pykafka_wire.wire.errors import BrokerError, broker_error
-from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, Identity
+from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, MemberIdentity
 from pykafka_wire.wire.groups.subscription import Subscription
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
@@ -106,7 +106,7 @@ class ConsumerMemberStateMachine:
         self.subscription = subscription
         self.topics = subscription.names
         self.state = ConsumerMemberState.UNJOINED
-        self.identity = Identity(member_id=member_id, instance_id=instance_id)
+        self.identity = MemberIdentity(member_id=member_id, instance_id=instance_id)
         self.target: frozenset[Place] | None = None
         self.owned: frozenset[Place] = frozenset()
         self.heartbeat_interval_ms = 0
@@ -233,8 +233,8 @@ class ConsumerMemberStateMachine:
         error.remedy = _REMEDIES.get(code, error.remedy)
         return error
 
-    def _identity(self, epoch: int, member_id: str | None = None, times_lost: int | None = None) -> Identity:
-        return Identity(
+    def _identity(self, epoch: int, member_id: str | None = None, times_lost: int | None = None) -> MemberIdentity:
+        return MemberIdentity(
             member_id=self.identity.member_id if member_id is None else member_id,
             generation=epoch,
             instance_id=self.identity.instance_id,

@@ -22,7 +22,7 @@ from pykafka_wire.wire.groups.consumer_member_state import (
     ConsumerMemberStateMachine,
     Place,
 )
-from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, Identity
+from pykafka_wire.wire.groups.member_state import UNKNOWN_MEMBER_ID, MemberIdentity
 from pykafka_wire.wire.groups.member_thread import MemberThread
 from pykafka_wire.wire.groups.subscription import Subscription
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -66,7 +66,7 @@ class ConsumerMembership:
         return self.state_machine.state is ConsumerMemberState.FENCED
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> MemberIdentity:
         machine = self.state_machine
         identity = machine.identity
         if identity.generation < 0:
@@ -74,7 +74,7 @@ class ConsumerMembership:
             raise broker_error(code, api="OffsetCommit", detail=f"(group {machine.group_id!r})")
         return identity
 
-    def newer_identity(self, identity: Identity, deadline: Deadline) -> Identity | None:
+    def newer_identity(self, identity: MemberIdentity, deadline: Deadline) -> MemberIdentity | None:
         with self._changed:
             until = self._thread.request()
             while self.state_machine.identity == identity and self._thread.n_ended < until:

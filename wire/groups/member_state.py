@@ -48,11 +48,11 @@ from pykafka_wire.wire.protocol.messages.group import (
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,
-    MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from pykafka_wire.wire.protocol.messages.group import MemberIdentity as LeavingMember
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 PROTOCOL_TYPE: Final = "consumer"
@@ -79,7 +79,7 @@ class MemberState(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class MemberIdentity:
     """Member id, generation and instance id, which commits carry too. Replaced as a whole, so that threads may read it.
 
     Attributes:
@@ -122,7 +122,7 @@ class MemberStateMachine:
         self.group_id = group_id
         self.topics = tuple(topics)
         self.state = MemberState.UNJOINED
-        self.identity = Identity(instance_id=instance_id)
+        self.identity = MemberIdentity(instance_id=instance_id)
         self.assignment: tuple[TopicPartition, ...] = ()
         self.owned: tuple[TopicPartition, ...] = ()
         self.lost_error_code = 0
@@ -275,7 +275,7 @@ class MemberStateMachine:
             return LeaveGroupRequest(group_id=self.group_id, member_id=self.identity.member_id)
         # Both ids: with the instance id alone a fenced member would remove the one that has fenced it.
         identity = self.identity
-        member = MemberIdentity(member_id=identity.member_id, group_instance_id=identity.instance_id, reason=reason)
+        member = LeavingMember(member_id=identity.member_id, group_instance_id=identity.instance_id, reason=reason)
         return LeaveGroupRequest(group_id=self.group_id, members=[member])
 
     def handle_leave(self, response: LeaveGroupResponse) -> None:
@@ -340,8 +340,8 @@ class MemberStateMachine:
             error.remedy = f"Give each member a group.instance.id of its own; {self.identity.instance_id!r} is in use."
         raise error
 
-    def _identity(self, member_id: str, generation: int = -1) -> Identity:
-        return Identity(
+    def _identity(self, member_id: str, generation: int = -1) -> MemberIdentity:
+        return MemberIdentity(
             member_id=member_id,
             generation=generation,
             instance_id=self.identity.instance_id,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.groups.member_state import Identity
+from pykafka_wire.wire.groups.member_state import MemberIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 
@@ -25,10 +25,10 @@ class Membership(Protocol):
         """Whether what the consumer owned is lost: others may own it already, and it must not commit for it."""
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> MemberIdentity:
         """What a commit carries. Raises BrokerError where the place in the group is lost."""
 
-    def newer_identity(self, identity: Identity, deadline: Deadline) -> Identity | None:
+    def newer_identity(self, identity: MemberIdentity, deadline: Deadline) -> MemberIdentity | None:
         """The identity for a commit that was refused as stale; None where there is none until the deadline, or the place was
         lost meanwhile. May be called from any thread."""
 

@@ -43,7 +43,7 @@ from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError, WireError
 from pykafka_wire.wire.security import jaas
 from pykafka_wire.wire.security.secret_references import load_callable, resolve
-from pykafka_wire.wire.security.token import UNKNOWN, Identity, Token, json_object, jwt_claims, printable_line
+from pykafka_wire.wire.security.token import UNKNOWN, SaslIdentity, Token, json_object, jwt_claims, printable_line
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ def _token(
         lifetime_s = expires_at - time.time()  # RFC 7519, section 4.1.4
     name = next((str(claims[name]) for name in _NAMES if claims.get(name)), UNKNOWN.name)
     ends_at = None if lifetime_s is None else time.time() + lifetime_s
-    identity = Identity(name=printable_line(name), source=source, expires_at=ends_at)
+    identity = SaslIdentity(name=printable_line(name), source=source, expires_at=ends_at)
     return Token(value=value, lifetime_s=lifetime_s, extensions=extensions, identity=identity)
 
 

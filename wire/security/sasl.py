@@ -1,27 +1,27 @@
 """SASL mechanisms as generators: each yields a token for the broker and receives the broker's token, until both sides agree.
 
-Owns the choice of the mechanism and its credentials, and the mechanisms PLAIN (RFC 4616) and OAUTHBEARER (RFC 7628). SCRAM is
-in :mod:`~pykafka_wire.wire.security.scram`, GSSAPI in :mod:`~pykafka_wire.wire.security.kerberos`, AWS_MSK_IAM in
-:mod:`~pykafka_wire.wire.security.msk_iam`, and bearer tokens come from :mod:`~pykafka_wire.wire.security.oauth`. This module
+Owns the choice of the mechanism, its credentials and whose they are, by settings and JAAS line; references are resolved here, each
+time. Owns the mechanisms PLAIN (RFC 4616), OAUTHBEARER (RFC 7628) and AWS_MSK_IAM, too. SCRAM is in
+:mod:`~pykafka_wire.wire.security.scram`, GSSAPI in :mod:`~pykafka_wire.wire.security.kerberos`, bearer tokens come from
+:mod:`~pykafka_wire.wire.security.oauth`, and signed requests from :mod:`~pykafka_wire.wire.security.clouds.aws`. This module
 knows no connection: :mod:`~pykafka_wire.wire.connection.state_machine` sends the tokens.
 https://kafka.apache.org/documentation/#security_sasl
+https://github.com/aws/aws-msk-iam-auth#message-exchange-with-kafka-broker
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pykafka_wire.wire.cloud_settings import MSK_IAM
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError
 from pykafka_wire.wire.security import jaas
-from pykafka_wire.wire.security.login import Login, login
-from pykafka_wire.wire.security.mechanism import SaslMechanism
 from pykafka_wire.wire.security.scram import HASHES, Scram
 from pykafka_wire.wire.security.secret_references import resolve
-from pykafka_wire.wire.security.token import json_object
+from pykafka_wire.wire.security.token import SaslIdentity, SaslMechanism, json_object
 from pykafka_wire.wire.settings import ClientSettings
 
 # RFC 6750, section 2.1, and RFC 7628, section 3.1. Any other character in a token could smuggle in a second attribute.
@@ -29,6 +29,65 @@ _BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
 _DEFAULT_SERVICE: Final = "kafka"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """A SASL mechanism, the settings with this mechanism, and the options of the JAAS line (empty without one)."""
+
+    mechanism: str
+    settings: ClientSettings = field(repr=False)
+    options: Mapping[str, str] = field(repr=False)
+
+    def user_and_password(self) -> tuple[str, str]:
+        """``sasl.username`` and ``sasl.password`` override the JAAS line's.
+
+        Raises:
+            SettingsError: one of them is missing or cannot be read.
+        """
+        username = self.settings.sasl_username or self.options.get("username")
+        password = self.settings.sasl_password or self.options.get("password")
+        if not username or not password:
+            missing = "sasl.username" if not username else "sasl.password"
+            raise SettingsError(
+                f"{self.mechanism or 'SASL'} needs a user and a password, and {missing} is missing.",
+                setting=missing,
+                remedy="Set sasl.username and sasl.password, or sasl.jaas.config with a login module that names both.",
+            )
+        return resolve(username, "sasl.username"), resolve(password, "sasl.password")
+
+
+def login(settings: ClientSettings) -> Login:
+    """The login of a client that uses SASL.
+
+    Raises:
+        SettingsError: there is no mechanism, or the JAAS line is malformed or for another one.
+        AuthenticationError, TransportError: as :func:`~pykafka_wire.wire.security.clouds.providers.provider`, for a service
+            credential whose mechanism only its cloud tells.
+    """
+    line = settings.sasl_jaas_config
+    module = jaas.parse_jaas(resolve(line, jaas.SETTING)) if line else None
+    options: Mapping[str, str] = module.options if module is not None else {}
+    name = settings.sasl_mechanism
+    if name is None and settings.cloud == "databricks":
+        from pykafka_wire.wire.security.clouds.providers import provider
+
+        name = provider(settings, options).mechanism
+    if name is None and module is not None and len(module.mechanisms) == 1:
+        (name,) = module.mechanisms
+    if name is None:
+        raise SettingsError(
+            "sasl.mechanism is missing.", setting="sasl.mechanism", remedy="Set it, as in SCRAM-SHA-512."
+        )
+    if module is not None and name not in module.mechanisms:
+        raise SettingsError(
+            f"{jaas.SETTING} names {module.name}, which is not for sasl.mechanism={name}.",
+            setting=jaas.SETTING,
+            remedy=f"Name the login module of {name}, or set sasl.username and sasl.password instead.",
+        )
+    if name == MSK_IAM and settings.cloud is None:
+        settings = replace(settings, sasl_mechanism=name)  # only the JAAS line names it
+    return Login(mechanism=name, settings=settings, options=options)
 
 
 def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
@@ -51,7 +110,6 @@ def mechanism(settings: ClientSettings, host: str) -> SaslMechanism:
         return Kerberos.from_options(service, host, options)
     if name == MSK_IAM:
         from pykafka_wire.wire.security.clouds.providers import forget, provider
-        from pykafka_wire.wire.security.msk_iam import MskIamExchange
 
         request = provider(found.settings, options).token(host).value
         return MskIamExchange(signed_request=request, on_rejected=forget)
@@ -77,6 +135,34 @@ def user_and_password(settings: ClientSettings) -> tuple[str, str]:
     line = settings.sasl_jaas_config
     options = jaas.parse_jaas(resolve(line, jaas.SETTING)).options if line else {}
     return Login(mechanism=settings.sasl_mechanism or "", settings=settings, options=options).user_and_password()
+
+
+def sasl_identity(settings: ClientSettings, host: str) -> SaslIdentity:
+    """Whose identity a client has in connections to ``host``, for people who ask. It may get a token, as a connection would; AWS is
+    asked for the identity's name, if STS can be reached.
+
+    Raises:
+        SettingsError, AuthenticationError, TransportError: as a connection would.
+    """
+    found = login(settings)
+    if found.settings.cloud is not None:
+        from pykafka_wire.wire.security.clouds.providers import provider
+
+        return provider(found.settings, found.options).identity(host)
+    if found.mechanism == "OAUTHBEARER":
+        from pykafka_wire.wire.security import oauth
+
+        return oauth.token_source(settings).token().identity
+    if found.mechanism == "GSSAPI":
+        uses_keytab = found.options.get("useKeyTab", "").lower() == "true"
+        principal = found.options.get("principal") or "the default principal"
+        return SaslIdentity(name=principal, source="its keytab" if uses_keytab else "the ticket cache")
+    user, _ = found.user_and_password()
+    is_token = found.options.get("tokenauth", "").lower() == "true"
+    return SaslIdentity(
+        name=f"delegation token {user}" if is_token else user,
+        source="sasl.username" if settings.sasl_username else jaas.SETTING,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,3 +238,37 @@ def _status(error_response: bytes) -> str:
     except (ValueError, KeyError):
         return "no reason given"
     return repr(found[:200]) if isinstance(found, str) else "no reason given"
+
+
+_MSK_REMEDY: Final = (
+    "Allow kafka-cluster:Connect on the cluster to this identity (pykafka-wire doctor shows it), "
+    "and check this machine's clock."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MskIamExchange:
+    """The client's side of the exchange, with its signed request."""
+
+    signed_request: str = field(repr=False)
+    #: Called when the broker rejects the request, so that credentials are looked for again.
+    on_rejected: Callable[[], None] = field(default=lambda: None, repr=False)
+
+    @property
+    def name(self) -> str:
+        return MSK_IAM
+
+    def exchange(self) -> Generator[bytes, bytes, None]:
+        """Raises AuthenticationError if the broker rejects the request, or does not respond as MSK does."""
+        try:
+            response = yield self.signed_request.encode()
+        except AuthenticationError as error:
+            self.on_rejected()
+            error.remedy = _MSK_REMEDY
+            raise
+        try:
+            json_object(response)
+        except ValueError as error:
+            raise AuthenticationError(
+                "the broker's response to AWS_MSK_IAM is not a JSON object", remedy=_MSK_REMEDY
+            ) from error

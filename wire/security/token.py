@@ -1,4 +1,4 @@
-"""What proves an identity to a broker, and whose it is: the interface that the sources of bearer tokens and signatures share.
+"""What proves an identity to a broker, and whose it is: the interfaces of SASL mechanisms, and of sources of tokens and signatures.
 
 A connection needs the token's value, :mod:`~pykafka_wire.wire.security.oauth` its lifetime, and ``doctor`` the identity.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class SaslIdentity:
     """Who signs in: a name that may be shown, where the credentials came from, and when they end. Holds no secret."""
 
     name: str
@@ -22,7 +22,7 @@ class Identity:
     expires_at: float | None = None
 
 
-UNKNOWN: Final = Identity(name="an unnamed identity", source="unknown")
+UNKNOWN: Final = SaslIdentity(name="an unnamed identity", source="unknown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Token:
     value: str = field(repr=False)
     lifetime_s: float | None = None
     extensions: Mapping[str, str] = field(default_factory=dict)
-    identity: Identity = UNKNOWN
+    identity: SaslIdentity = UNKNOWN
 
 
 class TokenProvider(Protocol):
@@ -53,8 +53,19 @@ class TokenProvider(Protocol):
         """
         ...
 
-    def identity(self, host: str) -> Identity:
+    def identity(self, host: str) -> SaslIdentity:
         """Whose token it would be, as exactly as can be found out, for people who ask. Raises as :meth:`token`."""
+        ...
+
+
+class SaslMechanism(Protocol):
+    """A SASL mechanism for one connection (see :mod:`pykafka_wire.wire.security.sasl`)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def exchange(self) -> Generator[bytes, bytes, None]:
+        """Yields tokens for the broker, receives the broker's, and returns when the client accepts the broker."""
         ...
 
 

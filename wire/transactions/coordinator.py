@@ -18,8 +18,7 @@ from typing import Any, Final, TypeVar
 
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_in_portions
-from pykafka_wire.wire.groups.group_metadata import GroupMetadata
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata, commit_in_portions
 from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -32,8 +32,7 @@ from pykafka_wire.wire.errors import (
     TransportError,
     WireError,
 )
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
-from pykafka_wire.wire.groups.group_metadata import GroupMetadata
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
 from pykafka_wire.wire.produce.producer import Producer
 from pykafka_wire.wire.produce.producer_identity import ProducerIdentity, TransactionScope
 from pykafka_wire.wire.produce.write_results import WriteResult

@@ -18,8 +18,8 @@ from pykafka_wire.wire.cluster.describe import DescribedTransaction, open_produc
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, UnsupportedVersionError
 from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.transactions.bulk import End, abort_all, commit_all, describe_all, end_of
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
-from pykafka_wire.wire.transactions.many import End, abort_all, commit_all, describe_all, end_of
 
 _log = logging.getLogger(__name__)
 

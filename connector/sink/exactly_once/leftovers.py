@@ -22,8 +22,8 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, describe_transaction
 from pykafka_wire.wire.errors import UnsupportedVersionError, WireError
 from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
+from pykafka_wire.wire.transactions.bulk import abort_all, describe_all, list_open
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
-from pykafka_wire.wire.transactions.many import abort_all, describe_all, list_open
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Final
 from pykafka_wire.sink.exactly_once.task_ids import is_task_id, task_prefix
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import UnsupportedVersionError
-from pykafka_wire.wire.transactions.many import list_in_states
+from pykafka_wire.wire.transactions.bulk import list_in_states
 from pykafka_wire.wire.transactions.transaction import last_known_state
 
 #: States of a transaction that is committed, or is going to be: the coordinator has decided.

@@ -51,8 +51,8 @@ from pykafka_wire.sink.exactly_once.marker_offsets import commit_marker, read_ma
 from pykafka_wire.sink.exactly_once.open_task import OpenTask
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError, WireError
+from pykafka_wire.wire.transactions.bulk import abort_all, describe_all
 from pykafka_wire.wire.transactions.coordinator import init_transaction
-from pykafka_wire.wire.transactions.many import abort_all, describe_all
 from pykafka_wire.wire.transactions.transaction import Transaction
 
 _log = logging.getLogger(__name__)

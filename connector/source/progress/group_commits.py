@@ -17,7 +17,7 @@ from pykafka_wire.source.progress.static_member import StaticMember
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import BrokerError, WireError
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.groups.member_state import Identity
+from pykafka_wire.wire.groups.member_state import MemberIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class GroupCommitter:
             self._last = dict(progress.offsets)
             return
         deadline = Deadline.after_ms(_DEADLINE_MS)
-        identity = Identity()
+        identity = MemberIdentity()
         try:
             if self._member is not None:
                 identity = self._member.identity(progress, deadline)
@@ -97,7 +97,7 @@ class GroupCommitter:
             )
         except WireError as error:
             self.failures += 1
-            rejoined = self._member is not None and identity != Identity() and self._member.has_moved_on(identity)
+            rejoined = self._member is not None and identity != MemberIdentity() and self._member.has_moved_on(identity)
             if isinstance(error, BrokerError) and error.name in _FENCED and not rejoined:
                 self._fenced = True
                 self._warn_once(

@@ -21,7 +21,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError
 from pykafka_wire.wire.groups.heartbeat import HeartbeatThread
 from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
-from pykafka_wire.wire.groups.member_state import Identity
+from pykafka_wire.wire.groups.member_state import MemberIdentity
 from pykafka_wire.wire.settings import ClientSettings
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class StaticMember:
             member.request_join()
         return member
 
-    def identity(self, progress: QueryOffsets, deadline: Deadline) -> Identity:
+    def identity(self, progress: QueryOffsets, deadline: Deadline) -> MemberIdentity:
         """The member's identity for a commit; waits until ``deadline`` for the group to have it as a member.
 
         Raises:
@@ -75,7 +75,7 @@ class StaticMember:
             )
         return member.state_machine.identity
 
-    def has_moved_on(self, identity: Identity) -> bool:
+    def has_moved_on(self, identity: MemberIdentity) -> bool:
         """Whether the member has joined again, or is about to, since it had ``identity``."""
         member = self._member
         return (

@@ -15,8 +15,8 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.transactions.bulk import End, commit_all, list_open
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
-from pykafka_wire.wire.transactions.many import End, commit_all, list_open
 from pykafka_wire.wire.transactions.transaction import Transaction
 from tests.wire.transaction_records import encode
 

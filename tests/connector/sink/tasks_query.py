@@ -23,7 +23,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topic_partitions import TopicPartition
-from pykafka_wire.wire.transactions.many import abort_all, list_open
+from pykafka_wire.wire.transactions.bulk import abort_all, list_open
 from tests.connector.sink.tasks_process import write_task
 
 LIMIT_S = 60

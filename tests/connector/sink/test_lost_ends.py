@@ -27,7 +27,7 @@ from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import OpenProducer, open_producers
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
-from pykafka_wire.wire.transactions.many import list_open
+from pykafka_wire.wire.transactions.bulk import list_open
 from tests.connector.sink.drivers import TIMEOUT_S, Drivers
 from tests.connector.sink.query_process import Job
 

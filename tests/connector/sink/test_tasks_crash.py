@@ -22,7 +22,7 @@ from pykafka_wire.sink.exactly_once.task_ids import task_prefix
 from pykafka_wire.sink.exactly_once.tasks_commit import TasksCommit
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.transactions.many import list_open
+from pykafka_wire.wire.transactions.bulk import list_open
 from pykafka_wire.wire.transactions.versions import TransactionVersion
 from tests.connector.sink.crash_checks import TIMEOUT_S, Reader, check, report_of
 from tests.connector.sink.driver_process import AFTER_RESPONSE, AFTER_SEND, BEFORE_SEND, Drive, done

@@ -24,7 +24,7 @@ from typing import Any, Final
 from pykafka_wire.wire.cloud_settings import BEARER, MSK_IAM
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError, WireError
 from pykafka_wire.wire.security import jaas
-from pykafka_wire.wire.security.token import Identity, Token, printable_line
+from pykafka_wire.wire.security.token import SaslIdentity, Token, printable_line
 
 logger = logging.getLogger(__name__)
 
@@ -83,10 +83,10 @@ class MskIam:
         name = self.role or f"access key {frozen.access_key}"
         source = self.source or f"AWS {self.credentials.method}"
         return Token(
-            value=value, lifetime_s=lifetime_s, identity=Identity(name=name, source=source, expires_at=expires_at)
+            value=value, lifetime_s=lifetime_s, identity=SaslIdentity(name=name, source=source, expires_at=expires_at)
         )
 
-    def identity(self, host: str) -> Identity:
+    def identity(self, host: str) -> SaslIdentity:
         known = self.token(host).identity
         return replace(known, name=self.caller() or known.name)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pykafka_wire.wire.cloud_settings import BEARER, cloud_of_host
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError
-from pykafka_wire.wire.security.token import Identity, Token, jwt_claims, printable_line
+from pykafka_wire.wire.security.token import SaslIdentity, Token, jwt_claims, printable_line
 
 #: Claims that name who a token is for, the most telling first: a user, an application (v1 and v2 tokens), an object.
 _NAMES: Final = ("upn", "unique_name", "appid", "azp", "oid", "sub")
@@ -58,14 +58,14 @@ class Azure:
         name = next((str(claims[name]) for name in _NAMES if claims.get(name)), "unnamed identity")
         if claims.get("tid"):
             name += f" of tenant {claims['tid']}"
-        identity = Identity(
+        identity = SaslIdentity(
             name=printable_line(name),
             source=self.source or _source(self.credential),
             expires_at=float(access.expires_on),
         )
         return Token(value=access.token, lifetime_s=access.expires_on - time.time(), identity=identity)
 
-    def identity(self, host: str) -> Identity:
+    def identity(self, host: str) -> SaslIdentity:
         return self.token(host).identity
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pykafka_wire.wire.cloud_settings import BEARER
 from pykafka_wire.wire.errors import AuthenticationError, SettingsError, TransportError
-from pykafka_wire.wire.security.token import Identity, Token, jwt_claims, printable_line
+from pykafka_wire.wire.security.token import SaslIdentity, Token, jwt_claims, printable_line
 
 _SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 _HEADER: Final = {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}
@@ -52,10 +52,10 @@ class Google:
         claims = {"exp": int(expires_at or now + 3600), "iat": int(now), "scope": "kafka", "sub": subject}
         value = ".".join(_base64(part) for part in (json.dumps(_HEADER), json.dumps(claims), access))
         source = self.source or f"google-auth ({type(self.credentials).__module__})"
-        identity = Identity(name=subject, source=source, expires_at=expires_at)
+        identity = SaslIdentity(name=subject, source=source, expires_at=expires_at)
         return Token(value=value, lifetime_s=None if expires_at is None else expires_at - now, identity=identity)
 
-    def identity(self, host: str) -> Identity:
+    def identity(self, host: str) -> SaslIdentity:
         return self.token(host).identity
 
     def _refresh(self) -> None:
