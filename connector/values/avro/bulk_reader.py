@@ -24,12 +24,12 @@ Octets = npt.NDArray[np.uint8]
 _FREE_PER_BYTE: Final = FREE_PER_BYTE // 2
 
 
-class Lanes:
+class BulkReader:
     """Values in one buffer.
 
     Attributes:
         buffer: uint8[…], the bytes of all values.
-        position: int64[n], the next position of each lane; ascending, and never after its end.
+        position: int64[n], the next position of each value; ascending, and never after its end.
         end: int64[n], exclusive.
         failed: bool[n].
         memory: what items may still take, of all values of one buffer.
@@ -45,31 +45,31 @@ class Lanes:
         self.failed: Flags = np.zeros(len(position), dtype=np.bool_)
 
     @classmethod
-    def of(cls, payloads: Payloads) -> Lanes:
+    def of(cls, payloads: Payloads) -> BulkReader:
         """At the beginning of each value."""
         return cls(payloads.data, payloads.starts.copy(), payloads.ends, MemoryBudget(FREE_BYTES, _FREE_PER_BYTE))
 
     def __len__(self) -> int:
         return len(self.position)
 
-    def select(self, index: Ints) -> Lanes:
-        """A copy of some lanes, to read them separately and then merge them with :meth:`put_back`."""
+    def select(self, index: Ints) -> BulkReader:
+        """A copy of some values, to read them separately and then merge them with :meth:`put_back`."""
         if len(index) == len(self):  # all of them
-            return Lanes(self.buffer, self.position.copy(), self.end, self.memory)
-        return Lanes(self.buffer, self.position.take(index), self.end.take(index), self.memory)
+            return BulkReader(self.buffer, self.position.copy(), self.end, self.memory)
+        return BulkReader(self.buffer, self.position.take(index), self.end.take(index), self.memory)
 
-    def put_back(self, index: Ints, lanes: Lanes) -> None:
-        """Take over the positions and failures of ``lanes``, which :meth:`select` returned for ``index``."""
+    def put_back(self, index: Ints, reader: BulkReader) -> None:
+        """Take over the positions and failures of ``reader``, which :meth:`select` returned for ``index``."""
         if len(index) == len(self):
-            self.position = lanes.position.copy()
-            self.failed |= lanes.failed
+            self.position = reader.position.copy()
+            self.failed |= reader.failed
             return
-        self.position[index] = lanes.position
-        if lanes.failed.any():
-            self.failed[index] |= lanes.failed
+        self.position[index] = reader.position
+        if reader.failed.any():
+            self.failed[index] |= reader.failed
 
     def fail(self, wrong: Flags) -> None:
-        """Mark lanes as failed, and move them to their end, where every length is 0."""
+        """Mark values as failed, and move them to their end, where every length is 0."""
         if wrong.any():
             self.failed |= wrong
             np.copyto(self.position, self.end, where=wrong)
@@ -84,18 +84,18 @@ class Lanes:
         return self._advance(self.position + np.dtype(dtype).itemsize, numbers_at(self.buffer, self.position, dtype))
 
     def advance(self, sizes: Ints | int) -> None:
-        """Go past so many bytes; lanes that have fewer fail."""
+        """Go past so many bytes; values that have fewer fail."""
         ends = self.position + sizes
         wrong = ends > self.end
         self.position = ends
         self.fail(wrong)
 
     def octets(self) -> Octets:
-        """uint8[n]: the next byte of each lane; 0 if it fails."""
+        """uint8[n]: the next byte of each value; 0 if it fails."""
         return self._advance(self.position + 1, self.buffer.take(self.position, mode="clip"))
 
     def lengths(self) -> Ints:
-        """int64[n]: the next varint as a length, checked against the lane's remaining bytes."""
+        """int64[n]: the next varint as a length, checked against the value's remaining bytes."""
         sizes = self.longs()
         wrong = (sizes < 0) | (sizes > self.end - self.position)
         if wrong.any():

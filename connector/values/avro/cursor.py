@@ -1,7 +1,7 @@
 """A position in the bytes of one Avro value, and what the value has used of its limits.
 
 Owns Avro's encodings of single values (https://avro.apache.org/docs/1.12.0/specification/#binary-encoding), for values that are
-read one by one. :mod:`~pykafka_wire.values.avro.lanes` is the same for many values together.
+read one by one. :mod:`~pykafka_wire.values.avro.bulk_reader` is the same for many values together.
 """
 
 from __future__ import annotations

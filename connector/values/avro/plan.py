@@ -1,6 +1,6 @@
 """Makes the steps that read values in columns, from a resolved schema and the wanted Arrow type.
 
-What is not read in columns becomes a step in which all lanes fail, :class:`~pykafka_wire.values.avro.scalar_steps.Unreadable`:
+What is not read in columns becomes a step in which all values fail, :class:`~pykafka_wire.values.avro.scalar_steps.Unreadable`:
 its values are left to be read one by one. The plan says which places these are.
 """
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.avro import nested_steps, resolution, scalar_steps
-from pykafka_wire.values.avro.bulk_reader import Lanes
+from pykafka_wire.values.avro.bulk_reader import BulkReader
 from pykafka_wire.values.avro.defaults import Defaults
 from pykafka_wire.values.avro.input_limits import item_bytes
 from pykafka_wire.values.avro.logical_values import is_member_struct, scale_of
@@ -115,9 +115,9 @@ class Plan:
             payload, node = self._defaults.of(default)
         except DecodeError:  # reading one by one reports why
             return scalar_steps.Unreadable(wanted)
-        lanes = Lanes.of(Payloads.of(binary_array([payload])))
-        column = self.step(node, wanted, default.name).read(lanes)
-        if lanes.failed.any():
+        reader = BulkReader.of(Payloads.of(binary_array([payload])))
+        column = self.step(node, wanted, default.name).read(reader)
+        if reader.failed.any():
             return scalar_steps.Unreadable(wanted)
         return scalar_steps.Constant(column)
 
@@ -131,7 +131,7 @@ class Plan:
             column = wanted.item_type if node.is_map else wanted.value_type
         item = self.step(node.item, column, f"{path}[]", inside)
         if not node.is_map and item.may_be_empty:
-            # Few schemas have any, and a few bytes of each lane could claim thousands of items.
+            # Few schemas have any, and a few bytes of each value could claim thousands of items.
             return None
         key = scalar_steps.Text(pa.string(), True) if node.is_map else None
         size = (0 if column is None else item_bytes(column) + item.free_bytes) + (

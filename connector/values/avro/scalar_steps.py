@@ -1,8 +1,8 @@
-"""Steps for Avro's primitive values: each reads a value into an Arrow array, or skips it, in all lanes.
+"""Steps for Avro's primitive values: each reads one type into an Arrow array, or skips it, in all values of a reader.
 
-Owns the conversion from lanes (:mod:`~pykafka_wire.values.avro.lanes`) to Arrow. :mod:`~pykafka_wire.values.avro.plan` selects
-the step for a schema. A step never raises on bytes: it marks lanes that it cannot read as failed, and returns meaningless
-elements for them.
+Owns the way from a reader of many values (:mod:`~pykafka_wire.values.avro.bulk_reader`) to Arrow.
+:mod:`~pykafka_wire.values.avro.plan` selects the step for a schema. A step never raises on bytes: it marks values that it cannot
+read as failed, and returns meaningless elements for them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.values.avro.bulk_reader import Lanes
+from pykafka_wire.values.avro.bulk_reader import BulkReader
 from pykafka_wire.values.bulk.arrays import Flags, Ints, bitmap, not_utf8
 from pykafka_wire.values.bulk.reading import Payloads, read_in_groups
 from pykafka_wire.wire.records.arrays import to_arrow
@@ -34,11 +34,11 @@ class Step(ABC):
     """Reads or skips one type of value."""
 
     @abstractmethod
-    def read(self, lanes: Lanes) -> Any:
-        """pa.Array, one element for each lane."""
+    def read(self, reader: BulkReader) -> Any:
+        """pa.Array, one element for each value."""
 
     @abstractmethod
-    def skip(self, lanes: Lanes) -> None:
+    def skip(self, reader: BulkReader) -> None:
         """Advance past the value."""
 
     @property
@@ -61,25 +61,25 @@ def decode(payloads: Payloads, step: Step, column_type: pa.DataType) -> tuple[An
     """``(pa.Array, bool[n])``: the values, and which of them were not read; a value with bytes left over was not."""
 
     def read(group: Payloads) -> tuple[Any, Flags]:
-        lanes = Lanes.of(group)
-        column = step.read(lanes)
-        return column, lanes.failed | (lanes.position != lanes.end)
+        reader = BulkReader.of(group)
+        column = step.read(reader)
+        return column, reader.failed | (reader.position != reader.end)
 
     return read_in_groups(payloads, column_type, read, max_values=_VALUES_AT_ONCE, max_bytes=_BYTES_AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable(Step):
-    """A value that is not supported in columns: every lane fails."""
+    """A value that is not supported in columns: every value fails."""
 
     type: pa.DataType
 
-    def read(self, lanes: Lanes) -> Any:
-        self.skip(lanes)
-        return pa.nulls(len(lanes), self.type)
+    def read(self, reader: BulkReader) -> Any:
+        self.skip(reader)
+        return pa.nulls(len(reader), self.type)
 
-    def skip(self, lanes: Lanes) -> None:
-        lanes.fail(np.ones(len(lanes), dtype=np.bool_))
+    def skip(self, reader: BulkReader) -> None:
+        reader.fail(np.ones(len(reader), dtype=np.bool_))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ class Null(Step):
     def may_be_empty(self) -> bool:
         return True
 
-    def read(self, lanes: Lanes) -> Any:
-        return pa.nulls(len(lanes), self.type)
+    def read(self, reader: BulkReader) -> Any:
+        return pa.nulls(len(reader), self.type)
 
-    def skip(self, lanes: Lanes) -> None:
+    def skip(self, reader: BulkReader) -> None:
         pass
 
 
@@ -111,26 +111,26 @@ class Constant(Step):
     def free_bytes(self) -> int:
         return int(self.value.nbytes)
 
-    def read(self, lanes: Lanes) -> Any:
-        return self.value.take(to_arrow(np.zeros(len(lanes), dtype=np.int32)))
+    def read(self, reader: BulkReader) -> Any:
+        return self.value.take(to_arrow(np.zeros(len(reader), dtype=np.int32)))
 
-    def skip(self, lanes: Lanes) -> None:
+    def skip(self, reader: BulkReader) -> None:
         pass
 
 
 @dataclass(frozen=True, slots=True)
 class Boolean(Step):
-    def read(self, lanes: Lanes) -> Any:
-        octets = lanes.octets()
-        lanes.fail(octets > 1)
+    def read(self, reader: BulkReader) -> Any:
+        octets = reader.octets()
+        reader.fail(octets > 1)
         return pa.Array.from_buffers(pa.bool_(), len(octets), [None, bitmap(octets == 1)])
 
     @property
     def width(self) -> int | None:
         return 1
 
-    def skip(self, lanes: Lanes) -> None:
-        lanes.advance(1)
+    def skip(self, reader: BulkReader) -> None:
+        reader.advance(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +143,11 @@ class Integer(Step):
     factor: int = 1
     divisor: int = 1
 
-    def read(self, lanes: Lanes) -> Any:
-        values = lanes.longs()
+    def read(self, reader: BulkReader) -> Any:
+        values = reader.longs()
         wrong = (values < self.minimum) | (values > self.maximum)
         if wrong.any():
-            lanes.fail(wrong)
+            reader.fail(wrong)
             values[wrong] = 0
         if self.factor != 1:
             values *= self.factor
@@ -155,8 +155,8 @@ class Integer(Step):
             values //= self.divisor
         return _numbers(values, self.type)
 
-    def skip(self, lanes: Lanes) -> None:
-        lanes.longs()
+    def skip(self, reader: BulkReader) -> None:
+        reader.longs()
 
 
 def integer(arrow_type: pa.DataType, written_bits: int) -> Integer:
@@ -180,12 +180,12 @@ class Floating(Step):
     dtype: str
     type: pa.DataType
 
-    def read(self, lanes: Lanes) -> Any:
-        values = lanes.fixed(self.dtype)
+    def read(self, reader: BulkReader) -> Any:
+        values = reader.fixed(self.dtype)
         if self.dtype == "<f8" and self.type == pa.float32():
             with np.errstate(over="ignore", invalid="ignore"):
                 narrow = values.astype(np.float32)
-            lanes.fail(np.isinf(narrow) & np.isfinite(values))
+            reader.fail(np.isinf(narrow) & np.isfinite(values))
             values = narrow
         return _numbers(values, self.type)
 
@@ -193,8 +193,8 @@ class Floating(Step):
     def width(self) -> int | None:
         return int(np.dtype(self.dtype).itemsize)
 
-    def skip(self, lanes: Lanes) -> None:
-        lanes.advance(np.dtype(self.dtype).itemsize)
+    def skip(self, reader: BulkReader) -> None:
+        reader.advance(np.dtype(self.dtype).itemsize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +204,15 @@ class Text(Step):
     type: pa.DataType
     is_utf8: bool
 
-    def read(self, lanes: Lanes) -> Any:
-        found = lanes.slices(lanes.lengths(), pa.string() if self.is_utf8 else self.type)
+    def read(self, reader: BulkReader) -> Any:
+        found = reader.slices(reader.lengths(), pa.string() if self.is_utf8 else self.type)
         if self.is_utf8 and (wrong := not_utf8(found)) is not None:
-            lanes.fail(wrong)
+            reader.fail(wrong)
         return found if found.type == self.type else found.view(self.type)
 
-    def skip(self, lanes: Lanes) -> None:
-        sizes = lanes.lengths()  # this advances the lanes, too
-        lanes.position = lanes.position + sizes
+    def skip(self, reader: BulkReader) -> None:
+        sizes = reader.lengths()  # this advances the reader, too
+        reader.position = reader.position + sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,16 +227,16 @@ class Fixed(Step):
     def width(self) -> int | None:
         return self.size
 
-    def read(self, lanes: Lanes) -> Any:
-        return lanes.slices(self._sizes(lanes), pa.binary())
+    def read(self, reader: BulkReader) -> Any:
+        return reader.slices(self._sizes(reader), pa.binary())
 
-    def skip(self, lanes: Lanes) -> None:
-        sizes = self._sizes(lanes)
-        lanes.position = lanes.position + sizes
+    def skip(self, reader: BulkReader) -> None:
+        sizes = self._sizes(reader)
+        reader.position = reader.position + sizes
 
-    def _sizes(self, lanes: Lanes) -> Ints:
-        wrong = lanes.end - lanes.position < self.size
-        lanes.fail(wrong)
+    def _sizes(self, reader: BulkReader) -> Ints:
+        wrong = reader.end - reader.position < self.size
+        reader.fail(wrong)
         return np.where(wrong, 0, self.size)
 
 
@@ -251,37 +251,37 @@ class DecimalNumber(Step):
     type: pa.DataType
     size: int | None
 
-    def read(self, lanes: Lanes) -> Any:
-        sizes = lanes.lengths() if self.size is None else Fixed(self.size)._sizes(lanes)
+    def read(self, reader: BulkReader) -> Any:
+        sizes = reader.lengths() if self.size is None else Fixed(self.size)._sizes(reader)
         wrong = (sizes > 16) | (sizes == 0)
         if wrong.any():
-            lanes.fail(wrong)
+            reader.fail(wrong)
             sizes[wrong] = 0
-        starts = lanes.position
-        lanes.position = starts + sizes
-        high, low = self._words(lanes, starts, sizes)
+        starts = reader.position
+        reader.position = starts + sizes
+        high, low = self._words(reader, starts, sizes)
         wrong = _out_of_range(high, low, 10**self.type.precision)
-        lanes.fail(wrong)
+        reader.fail(wrong)
         high[wrong], low[wrong] = 0, 0
-        words = np.empty((len(lanes), 2), dtype=np.int64)
+        words = np.empty((len(reader), 2), dtype=np.int64)
         words[:, 0] = low.view(np.int64)
         words[:, 1] = high
-        return pa.Array.from_buffers(self.type, len(lanes), [None, pa.py_buffer(words)])
+        return pa.Array.from_buffers(self.type, len(reader), [None, pa.py_buffer(words)])
 
-    def skip(self, lanes: Lanes) -> None:
-        sizes = lanes.lengths() if self.size is None else Fixed(self.size)._sizes(lanes)
-        lanes.position = lanes.position + sizes
+    def skip(self, reader: BulkReader) -> None:
+        sizes = reader.lengths() if self.size is None else Fixed(self.size)._sizes(reader)
+        reader.position = reader.position + sizes
 
     @staticmethod
-    def _words(lanes: Lanes, starts: Ints, sizes: Ints) -> tuple[Ints, npt.NDArray[np.uint64]]:
+    def _words(reader: BulkReader, starts: Ints, sizes: Ints) -> tuple[Ints, npt.NDArray[np.uint64]]:
         """Each number as two words, sign-extended."""
-        first = lanes.buffer.take(starts, mode="clip")
+        first = reader.buffer.take(starts, mode="clip")
         negative = (first > 0x7F) & (sizes > 0)
         high = np.where(negative, np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(0))
         low = high.copy()
         for at in range(int(sizes.max(initial=0))):
             going = np.flatnonzero(sizes > at)
-            octets = lanes.buffer.take(starts.take(going) + at, mode="clip").astype(np.uint64)
+            octets = reader.buffer.take(starts.take(going) + at, mode="clip").astype(np.uint64)
             high[going] = (high[going] << np.uint64(8)) | (low[going] >> np.uint64(56))
             low[going] = (low[going] << np.uint64(8)) | octets
         return high.view(np.int64), low
@@ -303,18 +303,18 @@ class Enum(Step):
     def free_bytes(self) -> int:
         return int(byte_lengths(self.symbols).max(initial=0))
 
-    def read(self, lanes: Lanes) -> Any:
-        numbers = lanes.longs()
+    def read(self, reader: BulkReader) -> Any:
+        numbers = reader.longs()
         wrong = (numbers < 0) | (numbers >= len(self.symbols))
         if not self.is_known.all():
             wrong |= ~self.is_known.take(numbers, mode="clip")
         if wrong.any():
-            lanes.fail(wrong)
+            reader.fail(wrong)
             numbers[wrong] = 0
         return self.symbols.take(to_arrow(numbers))
 
-    def skip(self, lanes: Lanes) -> None:
-        lanes.longs()
+    def skip(self, reader: BulkReader) -> None:
+        reader.longs()
 
 
 def _numbers(values: npt.NDArray[Any], arrow_type: pa.DataType) -> Any:

@@ -1,7 +1,7 @@
 """What reads the messages of a descriptor as an Arrow type in columns.
 
 Fields and types that resist (groups, extensions, values by way of Protobuf's JSON mapping) are left to the row-by-row conversion
-(:mod:`~pykafka_wire.values.protobuf.conversion`), whose values are the reference: lanes that have them fail.
+(:mod:`~pykafka_wire.values.protobuf.conversion`), whose values are the reference: messages that have them fail.
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ class _Plan:
         struct.oneofs = [tags for tags in oneofs if len(tags) > 1]
 
     def _check(self, field: Any) -> Field | None:
-        """What fails lanes in which a field that no one wants is not valid; None where it always is."""
+        """What fails messages in which a field that no one wants is not valid; None where it always is."""
         if field.type == field.TYPE_GROUP:
-            return None  # lanes that have one fail whatever is in it
+            return None  # messages that have one fail whatever is in it
         if field.message_type is not None:
             inner = self._unwanted_message(field.message_type)
             if field.is_repeated:
@@ -188,7 +188,7 @@ class _Plan:
         if field.message_type is not None:
             if field.type == field.TYPE_GROUP:
                 self.left.append(path)
-                return Absent(wanted)  # in all lanes that do not fail
+                return Absent(wanted)  # in all messages that do not fail
             return SingleMessage(self.messages(field.message_type, wanted, path), field.number, is_always_set=is_entry)
         return SingleScalar(
             self._scalar(field, wanted, path), field.number, has_presence=field.has_presence and not is_entry

@@ -17,7 +17,7 @@ from pykafka_wire.values.protobuf.input_limits import FREE_BYTES, FREE_PER_BYTE
 from pykafka_wire.wire.records.varints import Octets, Words, numbers_at, read_unsigned
 
 #: A round takes some 50 µs, and a field that is read one by one some 0.2 µs: reading in columns takes a few times as long at most.
-_LANES_OF_A_ROUND: Final = 64
+_MESSAGES_OF_A_ROUND: Final = 64
 _FREE_ROUNDS: Final = 500
 #: Of a varint of ten bytes the last: parsers refuse more than 64 bits.
 _MAX_TENTH: Final = 1
@@ -29,7 +29,7 @@ class Buffer:
     Attributes:
         octets: uint8[…]; it may hold other bytes, too.
         memory: of the items of arrays.
-        work: how many lanes' fields may still be found in rounds of few lanes; see :meth:`is_worth_a_round`.
+        work: how many messages' fields may still be found in rounds of few messages; see :meth:`is_worth_a_round`.
         unchecked: by what checks them, the starts, ends and rows of messages that no one wants.
     """
 
@@ -38,7 +38,7 @@ class Buffer:
     def __init__(self, octets: Octets) -> None:
         self.octets = octets
         self.memory = MemoryBudget(FREE_BYTES, FREE_PER_BYTE)
-        self.work = _FREE_ROUNDS * _LANES_OF_A_ROUND
+        self.work = _FREE_ROUNDS * _MESSAGES_OF_A_ROUND
         self.unchecked: dict[Any, list[tuple[Ints, Ints, Ints]]] = {}
 
     def numbers(self, positions: Ints, dtype: str) -> npt.NDArray[Any]:
@@ -53,17 +53,17 @@ class Buffer:
         """pa.Array of bytes as ``pa.binary()`` or ``pa.string()``; slices must ascend and not overlap; a copy."""
         return slices(self.octets, starts, starts + sizes, arrow_type)
 
-    def is_worth_a_round(self, n_lanes: int) -> bool:
-        """Whether to find a field of so many lanes; False where too many rounds found those of a few, and more would follow.
+    def is_worth_a_round(self, n_messages: int) -> bool:
+        """Whether to find a field of so many messages; False where too many rounds found those of a few, and more would follow.
 
-        A round takes as long as many fields that are read one by one. Messages that hold themselves have lanes that become fewer
+        A round takes as long as many fields that are read one by one. Messages that hold themselves have messages that become fewer
         with each level, while there are more and more ways to them.
         """
-        self.work += n_lanes - _LANES_OF_A_ROUND
+        self.work += n_messages - _MESSAGES_OF_A_ROUND
         return self.work >= 0
 
 
-class Lanes:
+class MessageGroup:
     """Messages within one :class:`Buffer`.
 
     Attributes:
@@ -88,18 +88,18 @@ class Lanes:
         return len(self.start)
 
     def rows_of(self, index: Ints) -> Ints:
-        """The rows of the lanes at ``index``."""
+        """The rows of the messages at ``index``."""
         return index if self.rows is None else self.rows[index]
 
     def check_later(self, messages: Any, index: Ints, starts: Ints, ends: Ints) -> None:
-        """Keep messages within the lanes at ``index``, which no one wants, to be checked with all others of their type."""
+        """Keep messages within the messages at ``index``, which no one wants, to be checked with all others of their type."""
         self.data.unchecked.setdefault(messages, []).append((starts, ends, self.rows_of(index)))
 
     def spend(self, owner: Ints, item_bytes: int) -> Flags | None:
-        """bool[n]: the lanes that have too many items for their size; None where all items have room.
+        """bool[n]: the messages that have too many items for their size; None where all items have room.
 
         Args:
-            owner: int64[…], the lane of each item.
+            owner: int64[…], the message of each item.
             item_bytes: what an item takes in memory.
         """
         if self.data.memory.spend(len(owner) * item_bytes):

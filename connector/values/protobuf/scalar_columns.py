@@ -1,6 +1,6 @@
 """Protobuf's scalar types as Arrow arrays: from what :mod:`~pykafka_wire.values.protobuf.field_scan` finds of a field.
 
-Values that the Arrow type cannot hold fail their lanes.
+Values that the Arrow type cannot hold fail their messages.
 """
 
 from __future__ import annotations

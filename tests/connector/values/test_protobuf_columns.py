@@ -16,7 +16,7 @@ from pykafka_wire.errors import DecodeError, SchemaError
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.protobuf.linker import link
 from pykafka_wire.values.protobuf.message_columns import Messages, read_messages
-from pykafka_wire.values.protobuf.message_group import Lanes
+from pykafka_wire.values.protobuf.message_group import MessageGroup
 from pykafka_wire.values.protobuf.message_reader import message_reader
 from pykafka_wire.values.protobuf.types import arrow_type
 from tests.connector.values import protobuf_samples as samples
@@ -180,7 +180,7 @@ class TooLarge(Messages):
 
     type = ID
 
-    def read(self, lanes: Lanes, valid: Any) -> Any:
+    def read(self, group: MessageGroup, valid: Any) -> Any:
         raise pa.ArrowInvalid("Take overflowed")
 
 
