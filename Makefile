@@ -113,6 +113,10 @@ paused: setup  ## pause each of three brokers for 20 s: the other brokers' parti
 planning: setup  ## time to plan 10,000 topic-partitions, on two brokers
 	$(BIN)/python -m pytest -m long tests/connector/source/test_planning_scale.py -s $(PYTEST_ARGS)
 
+.PHONY: chaos-ingest
+chaos-ingest: setup  ## 50 topics of ten million records into tables, ten kills of driver and workers, schemas that change; an hour
+	$(BIN)/python -m pytest -m long tests/soak/test_ingest.py -s $(PYTEST_ARGS)
+
 chaos: setup  ## a stream into Delta under leader moves, broker kills, and kills of its first batch; hours
 	$(BIN)/python -m pytest -m long tests/soak/test_chaos.py tests/soak/test_first_batch.py -s $(PYTEST_ARGS)
 

@@ -1,0 +1,42 @@
+"""An ingest as a program of its own, for a test that kills it: ``python -m tests.soak.ingest_program SETTINGS.toml [once]``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pykafka_wire.ingest import Ingest
+from pykafka_wire.ingest.settings import read_settings
+from pykafka_wire.local import delta_jars, ensure_java, export_java_home
+
+
+def main(file: str, *, once: bool) -> None:
+    export_java_home(ensure_java())
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", ",".join(map(str, delta_jars())))
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.databricks.delta.snapshotPartitions", "2")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "2g")
+        .config("spark.task.maxFailures", "4")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    ingest = Ingest(read_settings(Path(file)))
+    query = ingest.start(spark, once=once, every="1 second")
+    query.awaitTermination()
+    for status in ingest.statuses.values():
+        print(status.topic, status.rows, status.rejects, status.error, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], once="once" in sys.argv[2:])
