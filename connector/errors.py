@@ -80,6 +80,12 @@ class RegistryError(ConnectorError):
     code = "PYKAFKA_WIRE_REGISTRY"
 
 
+class IngestError(ConnectorError):
+    """An ingest that cannot start, or a table that cannot go on."""
+
+    code = "PYKAFKA_WIRE_INGEST"
+
+
 class MissingLibraryError(ConnectorError):
     """A library of an extra is not installed where it is needed."""
 

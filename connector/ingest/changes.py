@@ -12,7 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import DataType, StructType
 
-from pykafka_wire.ingest.settings import IngestError, Table
+from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.settings import Table
 from pykafka_wire.ingest.tables import quoted
 
 #: Why a record is no row of its table, null for one that is.

@@ -9,9 +9,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
+from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import DELETE, REASON, changes, key_columns, newest
 from pykafka_wire.ingest.comparison import Comparison, compare
-from pykafka_wire.ingest.settings import IngestError, Settings, Table
+from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import START_PROPERTY, TOPIC_PROPERTY, LandedTable, start_of
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.wire.cluster.cluster import Cluster

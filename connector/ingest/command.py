@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pykafka_wire.ingest.settings import IngestError, Settings, make_settings, read_settings
+from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.settings import Settings, make_settings, read_settings
 
 if TYPE_CHECKING:  # loads Spark, which no other command needs
     from pyspark.sql import SparkSession

@@ -15,9 +15,9 @@ from pykafka_wire.checkpoints.positions import position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference
 from pykafka_wire.checkpoints.spark_files import SparkFiles
-from pykafka_wire.errors import ConnectorError, OffsetsError, OptionError
+from pykafka_wire.errors import ConnectorError, IngestError, OffsetsError, OptionError
 from pykafka_wire.ingest.landing import Landing, TableStatus
-from pykafka_wire.ingest.settings import IngestError, Settings, Table
+from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings

@@ -20,9 +20,10 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 
+from pykafka_wire.errors import IngestError
 from pykafka_wire.ingest.changes import DELETE, REASON, changes, key_columns, newest
 from pykafka_wire.ingest.json_types import column_ddl
-from pykafka_wire.ingest.settings import IngestError, Settings, Table
+from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import Landed, LandedTable, check_owner
 from pykafka_wire.ingest.topic_rows import TopicRange, TopicReader, ValueSchema
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pykafka_wire.errors import ConnectorError
+from pykafka_wire.errors import IngestError
 
 Mode = Literal["append", "upsert", "cdc"]
 MODES: Final = ("append", "upsert", "cdc")
@@ -25,12 +25,6 @@ KEY_FORMATS: Final = ("avro", "protobuf", "json", "string", "binary")
 CONFLICTS: Final = ("stop", "divert")
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 _DURATION: Final = re.compile(r"[0-9]+\s*(ms|s|m|min|h|d)")
-
-
-class IngestError(ConnectorError):
-    """An ingest that cannot start, or a table that cannot go on; the text says what to do."""
-
-    code = "PYKAFKA_WIRE_INGEST"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

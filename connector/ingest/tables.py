@@ -16,7 +16,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pykafka_wire.ingest.settings import IngestError, Settings, Table
+from pykafka_wire.errors import IngestError
+from pykafka_wire.ingest.settings import Settings, Table
 
 #: Properties of every table, beside Delta's own.
 TOPIC_PROPERTY: Final = "pykafka-wire.topic"

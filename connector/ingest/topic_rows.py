@@ -16,10 +16,10 @@ from pyspark.sql.types import DataType, StructType
 
 from pykafka_wire.checkpoints.positions import Position
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
-from pykafka_wire.errors import DecodeError
+from pykafka_wire.errors import DecodeError, IngestError
 from pykafka_wire.ingest.changes import REASON, envelope_ddl
 from pykafka_wire.ingest.json_types import column_ddl, inferred_type, widened
-from pykafka_wire.ingest.settings import IngestError, Settings, Table
+from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import quoted
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.settings import registry_of

@@ -21,6 +21,8 @@ PACKAGES = {
     "pykafka_wire": "connector",
     "pykafka_wire/checkpoints": "connector/checkpoints",
     "pykafka_wire/cli": "connector/cli",
+    "pykafka_wire/columns": "connector/columns",
+    "pykafka_wire/ingest": "connector/ingest",
     "pykafka_wire/local": "connector/local",
     "pykafka_wire/metrics": "connector/metrics",
     "pykafka_wire/options": "connector/options",
