@@ -3,6 +3,9 @@
 Owns a count of the forks that lead to this process, and the list of what a child must mend. Whoever keeps a producer id, sequences
 or records of its own process remembers :data:`generation` with them, and compares before each use. A module's attribute, not a
 call or ``os.getpid()``: it is compared for each record that is sent.
+
+A child that wrote under its parent's producer id would lose records: the broker takes its first batch for a duplicate of the
+parent's, acknowledges it and drops it. So the child's producer gets a new id; it fails if the parent had unacknowledged records.
 """
 
 from __future__ import annotations

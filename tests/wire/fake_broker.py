@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from pykafka_wire.wire.connection.frames import request_header_version, response_header_version
 from pykafka_wire.wire.protocol.message import Message, Request
@@ -47,8 +48,9 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
 }
 
 
-#: Of brokers in memory.
 _PORTS: Final = itertools.count(1)
+#: Brokers in memory by port.
+IN_MEMORY: Final[WeakValueDictionary[int, FakeBroker]] = WeakValueDictionary()
 
 
 class Close:
@@ -107,10 +109,14 @@ class FakeBroker:
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.silent = False
         self._connections: list[socket.socket] = []
+        self.in_memory = in_memory
+        self.is_open = True
         self._threads: list[threading.Thread] = []
         self._listener: socket.socket | None = None
         self.port: int = next(_PORTS)
-        if not in_memory:
+        if in_memory:
+            IN_MEMORY[self.port] = self
+        else:
             self._listener = socket.create_server(("127.0.0.1", 0))
             self.port = self._listener.getsockname()[1]
             self._threads = [threading.Thread(target=self._accept, args=(self._listener,), daemon=True)]
@@ -126,6 +132,7 @@ class FakeBroker:
 
     def close(self) -> None:
         """Close the port and every connection."""
+        self.is_open = False
         if self._listener is not None:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)

@@ -8,28 +8,24 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Callable
 
 from pykafka_wire.wire.connection.transport import Address
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError
-from tests.wire.fake_broker import Close, FakeBroker
-
-#: Takes a request's frame, its length stripped; the bytes that come back, None for none, or the end of the connection.
-Peer = Callable[[bytes], "bytes | Close | None"]
+from tests.wire.fake_broker import IN_MEMORY, Close, FakeBroker
 
 
 class MemoryTransport:
-    """A byte stream to a function. ``ends_after`` cuts it after so many bytes in all have come back."""
+    """A byte stream to a scripted broker. ``ends_after`` cuts it after so many bytes in all have come back."""
 
-    def __init__(self, peer: Peer, ends_after: int | None = None) -> None:
+    def __init__(self, broker: FakeBroker, ends_after: int | None = None) -> None:
         self.low_water_bytes = 1
         #: What has come back and was not read.
         self.arrived = bytearray()
-        self._peer = peer
+        self._broker = broker
         self._left = ends_after
         self._written = bytearray()
-        self._closed_by_peer = False
+        self._dropped = False
         self._idle: tuple[socket.socket, socket.socket] | None = None
 
     @property
@@ -49,7 +45,7 @@ class MemoryTransport:
                 return
             frame = bytes(self._written[4 : 4 + size])
             del self._written[: 4 + size]
-            reply = self._peer(frame)
+            reply = self._broker.reply(frame)
             if isinstance(reply, Close):
                 self.drop()
             elif reply is not None:
@@ -78,7 +74,11 @@ class MemoryTransport:
 
     def drop(self) -> None:
         """The peer closes the stream, behind what it has sent."""
-        self._closed_by_peer = True
+        self._dropped = True
+
+    @property
+    def _closed_by_peer(self) -> bool:
+        return self._dropped or not self._broker.is_open
 
     def _arrive(self, data: bytes) -> None:
         self.arrived += data if self._left is None else data[: self._left]
@@ -89,20 +89,19 @@ class MemoryTransport:
 
 
 class MemoryNetwork:
-    """Reaches scripted brokers by their ports. ``opened`` has the streams, in order."""
+    """Reaches the scripted brokers in memory by their ports. ``opened`` has the streams, in order."""
 
-    def __init__(self, *brokers: FakeBroker, ends_after: int | None = None) -> None:
+    def __init__(self, ends_after: int | None = None) -> None:
         self.opened: list[MemoryTransport] = []
-        self._brokers = {broker.port: broker for broker in brokers}
         self._ends_after = ends_after
 
     def addresses(self, host: str, port: int) -> list[Address]:
         return [(int(socket.AF_INET), (host, port))]
 
     def connect(self, host: str, port: int, address: Address, deadline: Deadline) -> MemoryTransport:
-        broker = self._brokers.get(port)
-        if broker is None:
+        broker = IN_MEMORY.get(port)
+        if broker is None or not broker.is_open:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         broker.n_connections += 1
-        self.opened.append(MemoryTransport(broker.reply, self._ends_after))
+        self.opened.append(MemoryTransport(broker, self._ends_after))
         return self.opened[-1]

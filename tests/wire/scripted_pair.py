@@ -30,15 +30,16 @@ from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker
+from tests.wire.memory_network import MemoryNetwork
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
 QUICK = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
 
 
 @contextmanager
-def scripted_pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
+def scripted_pair(*, in_memory: bool = False) -> Iterator[tuple[FakeBroker, FakeBroker]]:
     """Two scripted brokers; 1 leads t-0 and t-2, 2 leads t-1, all answer ListOffsets with 10 x node id."""
-    with FakeBroker(1) as one, FakeBroker(2) as two:
+    with FakeBroker(1, in_memory=in_memory) as one, FakeBroker(2, in_memory=in_memory) as two:
         topics = {"t": {0: (1, 4), 1: (2, 4), 2: (1, 4)}}
         for broker in (one, two):
             broker.peers = {1: one, 2: two}
@@ -49,7 +50,8 @@ def scripted_pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
 
 def cluster_of(brokers: Sequence[FakeBroker], **settings: Any) -> Cluster:
     pairs = tuple(("127.0.0.1", broker.port) for broker in brokers)
-    return Cluster(ClientSettings(bootstrap_servers=pairs, **QUICK, **settings))
+    network = MemoryNetwork() if brokers[0].in_memory else None
+    return Cluster(ClientSettings(bootstrap_servers=pairs, **QUICK, **settings), network=network)
 
 
 def offsets_of(broker: FakeBroker, codes: dict[int, list[int]]) -> Callable[[ListOffsetsRequest, int], Any]:

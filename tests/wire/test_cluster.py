@@ -42,8 +42,21 @@ from tests.wire.scripted_pair import T0, T1, T2, cluster_of, commit, coordinate,
 
 @pytest.fixture
 def pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
+    with scripted_pair(in_memory=True) as brokers:
+        yield brokers
+
+
+@pytest.fixture
+def socket_pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
+    """For tests of threads, forks and time that passes."""
     with scripted_pair() as brokers:
         yield brokers
+
+
+@pytest.fixture
+def socket_cluster(socket_pair: tuple[FakeBroker, FakeBroker]) -> Iterator[Cluster]:
+    with cluster_of(socket_pair) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -62,12 +75,14 @@ def test_each_leader_gets_one_request_for_all_of_its_partitions(
     assert [broker.count(ListOffsetsRequest) for broker in pair] == [1, 1]
 
 
-def test_all_leaders_are_asked_at_the_same_time(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
+def test_all_leaders_are_asked_at_the_same_time(
+    socket_pair: tuple[FakeBroker, FakeBroker], socket_cluster: Cluster
+) -> None:
     both_asked = threading.Barrier(2)
-    for broker in pair:
+    for broker in socket_pair:
         answer = offsets_of(broker, {})
         broker.on[ListOffsetsRequest] = lambda r, v, answer=answer: both_asked.wait(5) >= 0 and answer(r, v)
-    assert ends(cluster, T0, T1) == {T0: 10, T1: 20}
+    assert ends(socket_cluster, T0, T1) == {T0: 10, T1: 20}
 
 
 @pytest.mark.parametrize("code", [5, 6, 74, 75, 78, 7, 56], ids=lambda code: error_codes.error_info(code).name)
@@ -247,11 +262,11 @@ def test_a_feature_is_asked_of_another_broker_where_one_is_gone(pair: tuple[Fake
 
 
 def test_the_connection_of_a_purpose_is_closed_and_wakes_who_waits_on_it(
-    pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
+    socket_pair: tuple[FakeBroker, FakeBroker], socket_cluster: Cluster
 ) -> None:
-    one, _ = pair
+    one, _ = socket_pair
     one.on[FindCoordinatorRequest] = lambda request, version: None
-    waiting = cluster.send(1, FindCoordinatorRequest(coordinator_keys=["g"]), purpose="member-1")
+    waiting = socket_cluster.send(1, FindCoordinatorRequest(coordinator_keys=["g"]), purpose="member-1")
     errors: list[WireError] = []
 
     def wait() -> None:
@@ -262,11 +277,11 @@ def test_the_connection_of_a_purpose_is_closed_and_wakes_who_waits_on_it(
     thread = threading.Thread(target=wait)
     thread.start()
     started = time.monotonic()
-    cluster.close_connections("member-1")
+    socket_cluster.close_connections("member-1")
     thread.join(60)
     assert time.monotonic() - started < 30
     assert "the client was closed" in str(errors[0])
-    assert cluster.request(1, MetadataRequest(topics=[])).controller_id == 1
+    assert socket_cluster.request(1, MetadataRequest(topics=[])).controller_id == 1
 
 
 def test_a_connection_that_another_thread_opens_meanwhile_does_not_outlive_close(
@@ -299,19 +314,19 @@ def test_a_connection_that_another_thread_opens_meanwhile_does_not_outlive_close
 
 
 def test_finding_a_coordinator_ends_in_time_though_brokers_do_not_answer_the_handshake(
-    pair: tuple[FakeBroker, FakeBroker],
+    socket_pair: tuple[FakeBroker, FakeBroker],
 ) -> None:
     settings = ClientSettings.from_options(
-        {"bootstrap.servers": pair[0].address, "socket.connection.setup.timeout.ms": "20000"}
+        {"bootstrap.servers": socket_pair[0].address, "socket.connection.setup.timeout.ms": "20000"}
     )
-    with Cluster(settings) as cluster:
-        cluster.metadata.brokers()
-        for broker in pair:
+    with Cluster(settings) as socket_cluster:
+        socket_cluster.metadata.brokers()
+        for broker in socket_pair:
             broker.silent = True
             broker.drop()
         started = time.monotonic()
         with pytest.raises(DeadlineExceededError):
-            cluster.coordinator(CoordinatorKind.GROUP, "g", deadline=Deadline.after_ms(500))
+            socket_cluster.coordinator(CoordinatorKind.GROUP, "g", deadline=Deadline.after_ms(500))
         assert time.monotonic() - started < 15
 
 
@@ -328,24 +343,26 @@ def test_a_coordinator_has_a_connection_of_its_own(pair: tuple[FakeBroker, FakeB
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_opens_connections_of_its_own(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:
-    assert ends(cluster, T0) == {T0: 10}
-    n_before = pair[0].n_connections
+def test_a_forked_child_opens_connections_of_its_own(
+    socket_pair: tuple[FakeBroker, FakeBroker], socket_cluster: Cluster
+) -> None:
+    assert ends(socket_cluster, T0) == {T0: 10}
+    n_before = socket_pair[0].n_connections
     out, into = os.pipe()
     # Whatever thread holds a lock at the fork, the child does not have it.
-    with cluster.metadata._lock, cluster._connections._lock:
+    with socket_cluster.metadata._lock, socket_cluster._connections._lock:
         pid = os.fork()
         if pid == 0:
-            ok = ends(cluster, T0, ms=5_000) == {T0: 10}
+            ok = ends(socket_cluster, T0, ms=5_000) == {T0: 10}
             os.write(into, b"1" if ok else b"0")
             os._exit(0)
     assert os.read(out, 1) == b"1"
     os.waitpid(pid, 0)
     os.close(out)
     os.close(into)
-    assert pair[0].n_connections == n_before + 1
-    assert ends(cluster, T0) == {T0: 10}
-    assert pair[0].n_connections == n_before + 1
+    assert socket_pair[0].n_connections == n_before + 1
+    assert ends(socket_cluster, T0) == {T0: 10}
+    assert socket_pair[0].n_connections == n_before + 1
 
 
 def test_threads_use_one_cluster(pair: tuple[FakeBroker, FakeBroker], cluster: Cluster) -> None:

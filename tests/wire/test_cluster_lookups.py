@@ -32,12 +32,13 @@ from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker
+from tests.wire.memory_network import MemoryNetwork
 from tests.wire.scripted_pair import T0, T1, asked_for, cluster_of, commit, coordinate, ends, offsets_of, scripted_pair
 
 
 @pytest.fixture
 def pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
-    with scripted_pair() as brokers:
+    with scripted_pair(in_memory=True) as brokers:
         yield brokers
 
 
@@ -139,7 +140,7 @@ def test_topics_out_of_date_are_asked_for_together(pair: tuple[FakeBroker, FakeB
 def test_a_hint_redirects_at_once_and_brings_its_endpoint(
     pair: tuple[FakeBroker, FakeBroker], cluster: Cluster
 ) -> None:
-    with FakeBroker(3) as three:
+    with FakeBroker(3, in_memory=True) as three:
         three.on[ListOffsetsRequest] = offsets_of(three, {})
         cluster.metadata.topics(["t"])
         assert cluster.metadata.redirect(T0, 1, hint=(3, 5), endpoint=("127.0.0.1", three.port))
@@ -223,7 +224,10 @@ def test_partitions_without_a_leader_are_not_looked_up_more_often_than_retries_a
     pair: tuple[FakeBroker, FakeBroker],
 ) -> None:
     pair[0].topics["t"][1] = (-1, 4)
-    with Cluster(ClientSettings(bootstrap_servers=(("127.0.0.1", pair[0].port),), retry_backoff_ms=60_000)) as cluster:
+    address = (("127.0.0.1", pair[0].port),)
+    with Cluster(
+        ClientSettings(bootstrap_servers=address, retry_backoff_ms=60_000), network=MemoryNetwork()
+    ) as cluster:
         for _ in range(100):
             assert set(cluster.metadata.leaders([T0, T1]).errors) == {T1}
     assert len(asked_for(pair[0]) + asked_for(pair[1])) == 1
@@ -246,7 +250,7 @@ def test_a_coordinator_that_moved_under_its_node_id_is_found_again(
     coordinate(pair, [2], {})
     commit(cluster)
     two.close()
-    with FakeBroker(2) as elsewhere:
+    with FakeBroker(2, in_memory=True) as elsewhere:
         coordinate((one, elsewhere), [2], {})
         commit(cluster)
         assert elsewhere.count(OffsetCommitRequest) == 1

@@ -34,7 +34,7 @@ def broker() -> FakeBroker:
 
 def connection_to(broker: FakeBroker, ends_after: int | None = None, **settings: Any) -> Connection:
     chosen = ClientSettings(bootstrap_servers=(("memory", broker.port),), **settings)
-    network = MemoryNetwork(broker, ends_after=ends_after)
+    network = MemoryNetwork(ends_after)
     return Connection("memory", broker.port, chosen, Trace(""), f"memory:{broker.port}", network=network)
 
 

@@ -27,6 +27,7 @@ from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.connection.transport import Network
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.error_codes import Action, error_info
 from pykafka_wire.wire.errors import DeadlineExceededError, ProtocolError, TransportError, broker_error
@@ -69,19 +70,22 @@ class Cluster:
 
     After a fork the child keeps what is known of the cluster and opens connections of its own.
 
+    Args:
+        network: opens the connections' byte streams, by default sockets.
+
     Attributes:
         metadata: brokers, topics and leaders.
         counters: what this client has sent, received and waited for.
     """
 
-    def __init__(self, settings: ClientSettings, *, log_warnings: bool = True) -> None:
+    def __init__(self, settings: ClientSettings, *, log_warnings: bool = True, network: Network | None = None) -> None:
         self.settings = settings
         for warning in settings.warnings if log_warnings else ():
             logger.warning("%s", warning)
         self.counters = ClientCounters()
         self._trace = Trace(settings.trace)
         self._backoff = Backoff(settings)
-        self._connections = ConnectionPool(settings, self._trace, self.counters)
+        self._connections = ConnectionPool(settings, self._trace, self.counters, network)
         self.metadata = Metadata(settings, self._connections, self.counters)
         forks.call_in_child(self)
 

@@ -21,6 +21,7 @@ from pykafka_wire.wire.cluster.metadata_view import Broker
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.counters import ClientCounters
 from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.connection.transport import Network
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import DeadlineExceededError, SettingsError, TransportError
 from pykafka_wire.wire.settings import ClientSettings
@@ -45,7 +46,11 @@ class _Failure:
 
 class Reconnects:
     """When a broker may be connected to again after attempts that failed (KIP-144): the failures by host and port. Threads may
-    share it."""
+    share it.
+
+    A call to a broker in its pause fails at once, so that others are asked meanwhile; only the threads of
+    :mod:`~pykafka_wire.wire.cluster.broker_readiness` wait.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._backoff = Backoff.of_connections(settings)
@@ -98,8 +103,11 @@ class _Slot:
 class ConnectionPool:
     """Connections by node id and purpose. Threads may share it."""
 
-    def __init__(self, settings: ClientSettings, trace: Trace, counters: ClientCounters) -> None:
+    def __init__(
+        self, settings: ClientSettings, trace: Trace, counters: ClientCounters, network: Network | None = None
+    ) -> None:
         self._settings = settings
+        self._network = network
         self._trace = trace
         self._counters = counters
         self._lock = threading.Lock()
@@ -180,7 +188,9 @@ class ConnectionPool:
 
     def seed(self, host: str, port: int, label: str | None = None) -> Connection:
         """A connection that is not open yet and belongs to no broker."""
-        return Connection(host, port, self._settings, self._trace, label or f"{host}:{port}", self._counters)
+        return Connection(
+            host, port, self._settings, self._trace, label or f"{host}:{port}", self._counters, self._network
+        )
 
     def open_seed(self, host: str, port: int, deadline: Deadline) -> Connection:
         """A connection to an address that is open, and belongs to no broker yet. Raises as :meth:`get`."""

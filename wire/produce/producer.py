@@ -145,7 +145,8 @@ class Producer:
         self._results = WriteResults()
         self._rejected: list[RejectedRecords] = []
         self._batch_limits = BatchLimits(self._cluster, self._settings)
-        #: Runs during calls only: between them nothing is sent or read, so a slow caller's batches must not expire. All times
+        #: Runs during calls only, for there is no thread: between them nothing is sent or read, so the batches of a task whose rows
+        #: arrive slowly must not expire. All times
         #: here are this clock's, but for linger.ms.
         self._clock = WorkingClock()
 
