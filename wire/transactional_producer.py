@@ -87,7 +87,7 @@ class TransactionalProducer:
         Raises:
             ProducerFencedError: another producer has taken the ``transactional.id`` over.
             SettingsError: the consumer commits by itself, or reads what is not committed.
-            WireError: the coordinator refuses the id, or does not answer.
+            WireError: the coordinator refuses the id, or does not respond.
         """
         if self._fork_generation != forks.generation:
             raise forks.forked_transaction_error(self._transactional_id)

@@ -86,8 +86,10 @@ class _Steps:
             member = self._join(cluster)
             self._consume(cluster, member)
         finally:
-            self._step("DeleteTopics: the walkthrough leaves no topic behind.")
-            delete_topics(cluster, [self._topic])
+            try:
+                self._step("DeleteTopics: the walkthrough leaves no topic behind.")
+            finally:  # though nobody may read the output any more
+                delete_topics(cluster, [self._topic])
 
     def _produce(self, cluster: Cluster) -> None:
         self._step(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import signal
@@ -9,9 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.settings import ClientSettings
+from pykafka_wire.wire.walkthrough import run_walkthrough
 from tests.broker_features import BROKERS
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "protocol_walkthrough.py"
@@ -73,6 +78,28 @@ def check(printed: str) -> None:
 @pytest.mark.broker
 def test_each_step_is_explained_and_traced(java: None) -> None:
     check(walk("--version", BROKERS))
+
+
+class _Closed(io.StringIO):
+    """A pipe that nobody reads any more once the topic is there, as with ``… | head``."""
+
+    def write(self, text: str) -> int:
+        if "DeleteTopics" in self.getvalue() + text or "Produce:" in text:
+            raise BrokenPipeError
+        return super().write(text)
+
+
+@pytest.mark.broker
+def test_no_topic_stays_though_nobody_reads_the_output(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})
+    with monkeypatch.context() as patched, pytest.raises(BrokenPipeError):
+        patched.setattr(sys, "stdout", _Closed())
+        run_walkthrough(settings)
+    with Cluster(settings) as cluster:
+        deadline = time.monotonic() + 30
+        while left := [name for name in cluster.metadata.topics(None) if "walkthrough" in name]:
+            assert time.monotonic() < deadline, left
+            time.sleep(0.05)
 
 
 @pytest.mark.long

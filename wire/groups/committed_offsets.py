@@ -39,7 +39,7 @@ _NO_IDS: Final[Mapping[TopicPartition, uuid.UUID]] = MappingProxyType({})
 
 _NONE: Final = 0
 _UNKNOWN_TOPIC_ID: Final = 100
-#: What brokers that are not Apache's answer for a group that has committed nothing yet; Apache's answer offsets of -1.
+#: What brokers that are not Apache's return for a group that has committed nothing yet; Apache's return offsets of -1.
 GROUP_ID_NOT_FOUND: Final = 69
 #: A request's size as a batch of ``__consumer_offsets``: half of what brokers accept by default (message.max.bytes, 1 MiB).
 PORTION_BYTES: Final = 512 * 1024
@@ -95,7 +95,7 @@ def commit_offsets(
 
     Raises:
         BrokerError: the coordinator refused an offset; names the first one, and how many were refused.
-        DeadlineExceededError: no coordinator answered in time.
+        DeadlineExceededError: no coordinator responded in time.
     """
     deadline = deadline or Deadline.of_call(cluster.settings)
 
@@ -168,16 +168,16 @@ def commit_in_portions(
         ProtocolError: the coordinator does not say of an offset whether it is committed.
     """
     remaining = list(offsets.items())
-    most_bytes = PORTION_BYTES
+    max_bytes = PORTION_BYTES
     refused: dict[TopicPartition, int] = {}
     while remaining:
-        portion = _first_portion(group, remaining, most_bytes)
-        codes = set((answered := commit(portion)).values())
-        _require_all(portion, answered, group, api)
+        portion = _first_portion(group, remaining, max_bytes)
+        codes = set((results := commit(portion)).values())
+        _require_all(portion, results, group, api)
         if len(portion) > 1 and codes & _TOO_LARGE:
-            most_bytes = sum(_size(group, tp, committed) for tp, committed in portion.items()) // 2
+            max_bytes = sum(_size(group, tp, committed) for tp, committed in portion.items()) // 2
             continue
-        refused |= {tp: code for tp, code in answered.items() if code}
+        refused |= {tp: code for tp, code in results.items() if code}
         remaining = remaining[len(portion) :]
         if codes - _OF_ONE_OFFSET:
             break  # the coordinator refuses the group or its member: the next portion would meet the same
@@ -188,10 +188,10 @@ def commit_in_portions(
         raise broker_error(code, topic=tp.topic, partition=tp.partition, api=api, detail=detail)
 
 
-def _require_all(wanted: Iterable[TopicPartition], answered: Container[TopicPartition], group: str, api: str) -> None:
+def _require_all(wanted: Iterable[TopicPartition], results: Container[TopicPartition], group: str, api: str) -> None:
     """Raises ProtocolError where a response leaves out a topic-partition that it was asked for."""
     for tp in wanted:
-        if tp not in answered:
+        if tp not in results:
             raise ProtocolError(
                 f"the response for group {group!r} leaves out a topic-partition of the request",
                 topic=tp.topic,
@@ -201,14 +201,14 @@ def _require_all(wanted: Iterable[TopicPartition], answered: Container[TopicPart
 
 
 def _first_portion(
-    group: str, offsets: Sequence[tuple[TopicPartition, CommittedOffset]], most_bytes: int
+    group: str, offsets: Sequence[tuple[TopicPartition, CommittedOffset]], max_bytes: int
 ) -> dict[TopicPartition, CommittedOffset]:
-    """The first offsets that take at most ``most_bytes`` together, at least one."""
+    """The first offsets that take at most ``max_bytes`` together, at least one."""
     portion: dict[TopicPartition, CommittedOffset] = {}
     n_bytes = 0
     for tp, committed in offsets:
         n_bytes += _size(group, tp, committed)
-        if portion and n_bytes > most_bytes:
+        if portion and n_bytes > max_bytes:
             break
         portion[tp] = committed
     return portion
@@ -238,7 +238,7 @@ def fetch_offsets(
     Raises:
         BrokerError: the coordinator refuses the group or a topic.
         ProtocolError: the response does not contain the group.
-        DeadlineExceededError: no coordinator answered in time.
+        DeadlineExceededError: no coordinator responded in time.
     """
     wanted = None if partitions is None else partitions_by_topic(partitions)
     batched = False
@@ -268,19 +268,19 @@ def fetch_offsets(
 
     def codes(response: OffsetFetchResponse) -> Iterable[int]:
         yield response.error_code
-        for answer in response.groups:
-            yield answer.error_code
+        for entry in response.groups:
+            yield entry.error_code
         for _, _, code, _ in _offsets(response):
             yield code
 
     response = cluster.coordinator_request(
         CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=LAST_VERSION_BY_NAME
     )
-    # A query that took "not answered" for "nothing committed" would start somewhere else.
-    if batched and [answer.group_id for answer in response.groups] != [group]:
-        answered = ", ".join(repr(answer.group_id) for answer in response.groups) or "no group"
-        raise ProtocolError(f"the response for group {group!r} has the offsets of {answered}", api="OffsetFetch")
-    for group_code in (response.error_code, *(answer.error_code for answer in response.groups)):
+    # A query that took "not in the response" for "nothing committed" would start somewhere else.
+    if batched and [entry.group_id for entry in response.groups] != [group]:
+        named = ", ".join(repr(entry.group_id) for entry in response.groups) or "no group"
+        raise ProtocolError(f"the response for group {group!r} has the offsets of {named}", api="OffsetFetch")
+    for group_code in (response.error_code, *(entry.error_code for entry in response.groups)):
         if group_code not in (_NONE, GROUP_ID_NOT_FOUND):
             raise _refused(group_code, group)
     offsets = {}
@@ -296,17 +296,17 @@ def fetch_offsets(
 
 
 def _offsets(response: OffsetFetchResponse) -> Iterable[tuple[str, int, int, CommittedOffset]]:
-    for answer in response.groups:  # version 8 and newer
-        yield from offsets_of_group(answer)
+    for entry in response.groups:  # version 8 and newer
+        yield from offsets_of_group(entry)
     for topic in response.topics:  # up to version 7
         for q in topic.partitions:
             committed = CommittedOffset(q.committed_offset, q.committed_leader_epoch, q.metadata or "")
             yield topic.name, q.partition_index, q.error_code, committed
 
 
-def offsets_of_group(answer: OffsetFetchResponseGroup) -> Iterable[tuple[str, int, int, CommittedOffset]]:
+def offsets_of_group(entry: OffsetFetchResponseGroup) -> Iterable[tuple[str, int, int, CommittedOffset]]:
     """``(topic, partition, error code, offset)`` of each offset in one group's part of a response."""
-    for topics in answer.topics:
+    for topics in entry.topics:
         for p in topics.partitions:
             committed = CommittedOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
             yield topics.name, p.partition_index, p.error_code, committed

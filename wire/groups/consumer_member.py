@@ -70,7 +70,7 @@ class ConsumerGroupMember:
         Raises:
             BrokerError: as :meth:`ConsumerMemberStateMachine.handle_heartbeat`.
             UnsupportedVersionError: the brokers are too old.
-            TransportError: no coordinator has answered within ``default.api.timeout.ms``.
+            TransportError: no coordinator has responded within ``default.api.timeout.ms``.
         """
         machine = self.state_machine
         sent: list[ConsumerGroupHeartbeatRequest] = []
@@ -138,7 +138,7 @@ class ConsumerGroupMember:
             known: partitions whose names are known already.
 
         Raises:
-            TransportError: no broker has answered.
+            TransportError: no broker has responded.
         """
         target = self.state_machine.target or frozenset()
         ids = {place.topic_id for place in target}
@@ -157,7 +157,7 @@ class ConsumerGroupMember:
         given_up = {place.topic_id for place in owned.values()} - {place.topic_id for place in assigned.values()}
         of_given_up = {tp: place for tp, place in owned.items() if place.topic_id in given_up}
         if of_given_up:
-            with contextlib.suppress(WireError):  # a topic does not exist, or no broker answers
+            with contextlib.suppress(WireError):  # a topic does not exist, or no broker responds
                 self._cluster.metadata.topics({tp.topic for tp in of_given_up}, deadline=self._deadline(_CHECK_MS))
         return frozenset(
             tp for tp, place in of_given_up.items() if self._cluster.metadata.topic_name(place.topic_id) != tp.topic
@@ -191,8 +191,8 @@ class ConsumerGroupMember:
         found = {topic_id: self._cluster.metadata.topic_name(topic_id) for topic_id in ids}
         return {topic_id: name for topic_id, name in found.items() if name is not None}
 
-    def _deadline(self, most_ms: int | None = None) -> Deadline:
+    def _deadline(self, max_ms: int | None = None) -> Deadline:
         timeout_ms = self._cluster.settings.default_api_timeout_ms
-        if most_ms is not None:
-            timeout_ms = min(timeout_ms, most_ms)
+        if max_ms is not None:
+            timeout_ms = min(timeout_ms, max_ms)
         return CancellableDeadline(Deadline.after_ms(timeout_ms).at, self._closed)

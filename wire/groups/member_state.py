@@ -61,7 +61,7 @@ ILLEGAL_GENERATION: Final = 22
 _INCONSISTENT_PROTOCOL: Final = 23
 UNKNOWN_MEMBER_ID: Final = 25
 _REBALANCE_IN_PROGRESS: Final = 27
-#: Brokers that are not Apache's may answer this in place of UNKNOWN_MEMBER_ID.
+#: Brokers that are not Apache's may return this in place of UNKNOWN_MEMBER_ID.
 _GROUP_ID_NOT_FOUND: Final = 69
 _MEMBER_ID_REQUIRED: Final = 79
 FENCED_INSTANCE_ID: Final = 82

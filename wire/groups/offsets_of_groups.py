@@ -32,7 +32,7 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 logger = logging.getLogger(__name__)
 
 #: Groups of one request: their offsets are in one response. At 1,000 partitions a group it has some 50 MB.
-_MOST_GROUPS: Final = 1_000
+_MAX_GROUPS: Final = 1_000
 
 Offsets = dict[TopicPartition, CommittedOffset]
 
@@ -46,7 +46,7 @@ def fetch_offsets_of_groups(
     Before Kafka 3.0 each group takes a request of its own, and so does one whose coordinator has moved.
 
     Raises:
-        TransportError: a coordinator has not answered in time.
+        TransportError: a coordinator has not responded in time.
     """
     by_node: dict[int, list[str]] = {}
     for group in groups:
@@ -57,12 +57,12 @@ def fetch_offsets_of_groups(
         if not cluster.supports(node, OffsetFetchRequest, FIRST_BATCHED_VERSION, deadline=deadline):
             alone += names
             continue
-        for first in range(0, len(names), _MOST_GROUPS):
-            for answer in _ask(cluster, node, names[first : first + _MOST_GROUPS], deadline):
-                if error_info(answer.error_code).retriable:  # its broker is not, or not yet, the coordinator
-                    alone.append(answer.group_id)
-                elif (offsets := _offsets(answer)) is not None:
-                    found[answer.group_id] = offsets
+        for first in range(0, len(names), _MAX_GROUPS):
+            for entry in _fetch(cluster, node, names[first : first + _MAX_GROUPS], deadline):
+                if error_info(entry.error_code).retriable:  # its broker is not, or not yet, the coordinator
+                    alone.append(entry.group_id)
+                elif (offsets := _offsets(entry)) is not None:
+                    found[entry.group_id] = offsets
     for name in alone:
         try:
             found[name] = fetch_offsets(cluster, name, None, deadline=deadline)
@@ -71,23 +71,23 @@ def fetch_offsets_of_groups(
     return found
 
 
-def _ask(
+def _fetch(
     cluster: Cluster, node: int, names: Sequence[str], deadline: Deadline | None
 ) -> Sequence[OffsetFetchResponseGroup]:
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in names])
     response = cluster.request(node, request, deadline=deadline, version_cap=LAST_VERSION_BY_NAME)
     wanted = set(names)
-    return [answer for answer in response.groups if answer.group_id in wanted]
+    return [entry for entry in response.groups if entry.group_id in wanted]
 
 
-def _offsets(answer: OffsetFetchResponseGroup) -> Offsets | None:
+def _offsets(entry: OffsetFetchResponseGroup) -> Offsets | None:
     """The offsets of one group; None where it, or one of its topics, is refused."""
-    codes = {answer.error_code, *(code for _, _, code, _ in offsets_of_group(answer))} - {0, GROUP_ID_NOT_FOUND}
+    codes = {entry.error_code, *(code for _, _, code, _ in offsets_of_group(entry))} - {0, GROUP_ID_NOT_FOUND}
     if codes:
-        logger.debug("group %s: its offsets cannot be fetched: error codes %s", answer.group_id, sorted(codes))
+        logger.debug("group %s: its offsets cannot be fetched: error codes %s", entry.group_id, sorted(codes))
         return None
     return {
         TopicPartition(topic, partition): committed
-        for topic, partition, code, committed in offsets_of_group(answer)
+        for topic, partition, code, committed in offsets_of_group(entry)
         if not code and committed.offset >= 0
     }

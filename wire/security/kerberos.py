@@ -80,13 +80,13 @@ class Kerberos:
                     "the broker requires a Kerberos security layer", remedy="Use TLS: security.protocol=SASL_SSL."
                 )
             # No authorization id: the broker uses the authenticated principal.
-            answer = context.wrap(_CHOICE, False).message
+            choice = context.wrap(_CHOICE, False).message
         except gssapi.exceptions.GSSError as error:
             reason = " ".join(str(error).split())[:300]
             raise AuthenticationError(
                 f"Kerberos for {self.service}/{self.host}: {reason}", remedy=_remedy(reason)
             ) from error
-        yield answer
+        yield choice
 
     def _credentials(self, gssapi: Any) -> Any:  # Any: a package without types
         name = gssapi.Name(self.principal, gssapi.NameType.kerberos_principal) if self.principal else None

@@ -242,12 +242,12 @@ def _by_client_credentials(settings: ClientSettings, options: Mapping[str, str],
             "Cache-Control": "no-cache",
         },
     )
-    answer = _post(request, _tls_context(settings, options), settings.sasl_login_read_timeout_ms)
-    value = answer.get("access_token")
+    response = _post(request, _tls_context(settings, options), settings.sasl_login_read_timeout_ms)
+    value = response.get("access_token")
     if not isinstance(value, str) or not value:
         raise AuthenticationError("the token endpoint's response has no access_token", remedy=f"Check {_ENDPOINT}.")
     # expires_in comes first: it is relative, so a wrong clock on this machine does not matter. Some endpoints send it as text.
-    lifetime_s = _number(answer.get("expires_in"))
+    lifetime_s = _number(response.get("expires_in"))
     return _token(value, lifetime_s, source=f"the token endpoint {urllib.parse.urlsplit(url).netloc}")
 
 
@@ -361,8 +361,8 @@ def _read(response: http.client.HTTPResponse, deadline: Deadline) -> bytes:
 def _error_description(error: urllib.error.HTTPError, deadline: Deadline) -> str:
     """The error's name and description (RFC 6749, section 5.2), shortened; the rest of the response is not shown."""
     try:
-        answer = json_object(_read(cast("http.client.HTTPResponse", error), deadline))
-        parts = [answer.get(name) for name in ("error", "error_description")]
+        description = json_object(_read(cast("http.client.HTTPResponse", error), deadline))
+        parts = [description.get(name) for name in ("error", "error_description")]
     except (ValueError, OSError, http.client.HTTPException, AuthenticationError):
         return ""
     shown = [re.sub(r"[^\x20-\x7e]", " ", part)[:200] for part in parts if isinstance(part, str)]

@@ -67,7 +67,7 @@ def commit_all(
 
     Raises:
         BrokerError: an end was refused for another reason than that the transaction has ended.
-        DeadlineExceededError: how some have ended is unknown, for their coordinators do not answer.
+        DeadlineExceededError: how some have ended is unknown, for their coordinators do not respond.
     """
     codes = _end_all(cluster, handles, committed=True, deadline=deadline)
     ends = {handle: End.COMMITTED for handle in handles if not codes[handle]}
@@ -87,7 +87,7 @@ def abort_all(
     """Abort transactions, each exactly the one of its producer id and epoch; error codes by handle, 0 where it is aborted.
 
     Raises:
-        DeadlineExceededError: a coordinator did not answer.
+        DeadlineExceededError: a coordinator did not respond.
     """
     return _end_all(cluster, handles, committed=False, deadline=deadline)
 

@@ -132,7 +132,7 @@ class TransactionRequests:
 
         response = self._request(
             lambda _: request,
-            lambda answer: (code for _, _, code in results(answer)),
+            lambda response: (code for _, _, code in results(response)),
             version_cap=_ADD_PARTITIONS_CAP,
             deadline=deadline,
         )
@@ -195,10 +195,10 @@ class TransactionRequests:
         commit_in_portions(group, offsets, commit, api="TxnOffsetCommit")
 
     def end(self, *, committed: bool, deadline: Deadline | None = None) -> ProducerIdentity:
-        """Commit or abort, repeated with the same arguments until the answer is definite; the identity that the transactional id
+        """Commit or abort, repeated with the same arguments until the response is definite; the identity that the transactional id
         has from now on.
 
-        A repetition finds the transaction ended as it asks for, and the coordinator answers that it succeeded: the next
+        A repetition finds the transaction ended as it asks for, and the coordinator responds that it succeeded: the next
         transaction has another epoch.
 
         Raises:
@@ -249,31 +249,31 @@ class TransactionRequests:
         version_cap: int | None = None,
         deadline: Deadline | None,
     ) -> ResponseT:
-        """The answer of the transaction's coordinator, or of a group's."""
+        """The response of the transaction's coordinator, or of a group's."""
         kind, key = (CoordinatorKind.TRANSACTION, self._handle.transactional_id)
         if group is not None:
             kind, key = CoordinatorKind.GROUP, group
-        n_unanswered = 0
+        n_without_response = 0
 
         def counted(node: int) -> Request[ResponseT]:
-            nonlocal n_unanswered
+            nonlocal n_without_response
             request = build(node)
-            n_unanswered += 1
+            n_without_response += 1
             return request
 
-        def codes_of_answer(response: ResponseT) -> Iterable[int]:
-            nonlocal n_unanswered
-            n_unanswered -= 1
+        def codes_of_response(response: ResponseT) -> Iterable[int]:
+            nonlocal n_without_response
+            n_without_response -= 1
             return codes(response)
 
         try:
             return self._cluster.coordinator_request(
-                kind, key, counted, codes_of_answer, deadline=deadline, version_cap=version_cap
+                kind, key, counted, codes_of_response, deadline=deadline, version_cap=version_cap
             )
         finally:
-            self.has_lost_responses |= n_unanswered > 0
+            self.has_lost_responses |= n_without_response > 0
 
-    def _cap(self, request: Request[Any]) -> int | None:  # Any: whatever it is answered with
+    def _cap(self, request: Request[Any]) -> int | None:  # Any: whatever its response is
         return self._handle.version.request_versions(type(request))[1]
 
     def _in_version(self, request: Request[ResponseT]) -> Callable[[int], Request[ResponseT]]:

@@ -144,7 +144,7 @@ class Transaction:
             handle = init_transaction(cluster, transactional_id, successor_of=successor_of, deadline=deadline)
             return cls(cluster, handle)
         except DeadlineExceededError as error:
-            if isinstance(error.__cause__, BrokerError):  # the coordinator answers, so it can describe the transaction
+            if isinstance(error.__cause__, BrokerError):  # the coordinator responds, so it can describe the transaction
                 found = last_known_state(cluster, transactional_id)
                 error.remedy = f"The id's last transaction has not ended: {found}." if found else error.remedy
             raise

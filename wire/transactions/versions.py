@@ -50,9 +50,7 @@ class TransactionVersion(Enum):
         """Whether the end of a transaction fences requests that arrive after it."""
         return self is TransactionVersion.TV2
 
-    def request_versions(
-        self, request: type[Request[Any]]
-    ) -> tuple[int, int | None]:  # Any: whatever it is answered with
+    def request_versions(self, request: type[Request[Any]]) -> tuple[int, int | None]:  # Any: whatever its response is
         """The lowest and the highest version (None for any) of TxnOffsetCommit or EndTxn."""
         last_of_tv1 = {TxnOffsetCommitRequest: 4, EndTxnRequest: 4}[request]
         return (0, last_of_tv1) if self is TransactionVersion.TV1 else (last_of_tv1 + 1, None)

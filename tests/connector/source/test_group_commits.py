@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,15 +32,26 @@ from pykafka_wire.wire.protocol.messages.group import (
     SyncGroupResponse,
 )
 from pykafka_wire.wire.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from pykafka_wire.wire.protocol.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker
+from tests.wire.fake_coordinator import GroupCoordinator
 
 DAY_S = 24 * 3600.0
 
@@ -138,3 +150,58 @@ def test_one_deadline_holds_for_joining_looking_and_committing(caplog: Any) -> N
     assert (committer.successes, committer.failures) == (0, 1)
     assert "OffsetFetch" in caplog.text
     assert "another query" not in caplog.text, "it was waited for beyond the deadline"
+
+
+def test_a_members_commits_go_on_after_a_secret_was_missing_once(tmp_path: Path, caplog: Any) -> None:
+    tp, now, password = TopicPartition("t", 0), [0.0], tmp_path / "password"
+    password.write_text("secret")
+
+    def fetched(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+        nothing = OffsetFetchResponsePartitions(partition_index=0, committed_offset=-1, metadata="")
+        topics = [OffsetFetchResponseTopics(name="t", partitions=[nothing])]
+        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
+
+    def committed(request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
+        partition = OffsetCommitResponsePartition(partition_index=0)
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])])
+
+    with GroupCoordinator() as broker:
+        broker.on |= {
+            SaslHandshakeRequest: lambda *_: SaslHandshakeResponse(mechanisms=["PLAIN"]),
+            SaslAuthenticateRequest: lambda *_: SaslAuthenticateResponse(),
+            OffsetFetchRequest: fetched,
+            OffsetCommitRequest: committed,
+        }
+        options = {
+            "bootstrap.servers": broker.address,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": f"file:{password}",
+            "heartbeat.interval.ms": "20",
+            "reconnect.backoff.ms": "10",
+        }
+        settings = ClientSettings.from_options(options)
+        with Cluster(settings) as cluster:
+            committer = GroupCommitter(cluster, member=StaticMember(cluster, settings), clock=lambda: now[0])
+            progress = QueryOffsets(offsets={tp: 5}, query="q", group="g")
+            committer.commit(progress)
+            assert committer.successes == 1, caplog.text
+            password.rename(tmp_path / "elsewhere")
+            broker.drop()
+            deadline = time.monotonic() + 30
+            while "which cannot be read" not in caplog.text:
+                assert time.monotonic() < deadline
+                now[0] += 100
+                committer.commit(replace(progress, offsets={tp: 6}))
+                time.sleep(0.01)
+            (tmp_path / "elsewhere").rename(password)
+            while committer.successes == 1:
+                assert time.monotonic() < deadline, caplog.text
+                now[0] += 100
+                committer.commit(replace(progress, offsets={tp: 7}))
+                time.sleep(0.01)
+            committer.close()
+    asked = [each for each in broker.requests if isinstance(each, OffsetCommitRequest)]
+    assert [each.member_id for each in asked] == ["me", "me"]
+    assert asked[-1].topics[0].partitions[0].committed_offset == 7

@@ -91,7 +91,7 @@ class MskIam:
         return replace(known, name=self.caller() or known.name)
 
     def caller(self) -> str:
-        """The ARN that AWS knows these credentials by, from STS; "" where STS does not answer in time."""
+        """The ARN that AWS knows these credentials by, from STS; "" where STS does not respond in time."""
         from botocore.config import Config
 
         limits = Config(connect_timeout=_STS_TIMEOUT_S, read_timeout=_STS_TIMEOUT_S, retries={"total_max_attempts": 1})
@@ -271,8 +271,8 @@ def _botocore_calls() -> Iterator[None]:
     except WireError:
         raise
     except errors.ClientError as error:
-        answer = error.response.get("Error", {})
-        what = printable_line(f"{answer.get('Code')}: {answer.get('Message')}")
+        reason = error.response.get("Error", {})
+        what = printable_line(f"{reason.get('Code')}: {reason.get('Message')}")
         raise AuthenticationError(
             f"AWS refused credentials ({error.operation_name}): {what}",
             remedy="Check the role's trust policy and the permissions of whoever assumes it.",

@@ -108,7 +108,7 @@ def _authority() -> dict[str, Any]:  # Any: azure-identity's own arguments
 
 
 def _unreachable(error: BaseException | None) -> bool:
-    """Whether no answer is the cause: azure-identity wraps that into errors of authentication."""
+    """Whether a missing response is the cause: azure-identity wraps that into errors of authentication."""
     errors = _errors()
     while error is not None:
         if isinstance(error, errors.ServiceRequestError | errors.ServiceResponseError):

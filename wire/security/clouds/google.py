@@ -68,7 +68,7 @@ class Google:
             self.credentials.refresh(google.auth.transport.requests.Request())
         except google.auth.exceptions.GoogleAuthError as error:
             what = f"no access token of Google: {printable_line(error)}"
-            # A metadata server that does not answer is the cause of a RefreshError that is not called retryable.
+            # A metadata server that does not respond is the cause of a RefreshError that is not called retryable.
             unreachable = any(
                 isinstance(each, google.auth.exceptions.TransportError) for each in (error, error.__cause__)
             )
