@@ -72,12 +72,12 @@ class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):
 
     def writer(self, schema: StructType | pa.Schema, overwrite: bool) -> DataSourceWriter:
         """A batch writer; a topic cannot be overwritten. The schema is as :meth:`reader`'s."""
-        from pykafka_wire.sink.choose_writer import batch_writer
+        from pykafka_wire.sink.writer import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A streaming writer; with output mode complete every row of every batch is written."""
-        from pykafka_wire.sink.choose_writer import stream_writer
+        from pykafka_wire.sink.writer import stream_writer
 
         return stream_writer(self.options, schema)

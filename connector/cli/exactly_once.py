@@ -14,10 +14,13 @@ import click
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.output import counted
 from pykafka_wire.cli.times import format_timestamp
-from pykafka_wire.sink.exactly_once.leftovers import decided_in, open_transactions
-from pykafka_wire.sink.exactly_once.lost_marker import own_id_has_committed, tasks_have_committed
-from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, marker_group
-from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
+from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, marker_group, read_marker
+from pykafka_wire.sink.exactly_once.orphaned_transactions import (
+    decided_in,
+    open_transactions,
+    own_id_has_committed,
+    tasks_have_committed,
+)
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
@@ -81,7 +84,7 @@ def show_own(cluster: Cluster, transactional_id: str, *, abort: bool, yes: bool)
     )
     if not yes:
         click.confirm(question, abort=True, err=True)
-    # From the claim on no driver can decide one of them. One may have been decided while the question was open.
+    # From here on no driver can decide one of them. One may have been decided while the question was open.
     init_transaction(cluster, transactional_id)
     decided = _decided(cluster, transactional_id)
     version = TransactionVersion.of(cluster)

@@ -23,7 +23,7 @@ def check_batch_write(options: SinkOptions) -> None:
     """Check what would fail every task of a batch write.
 
     Raises:
-        WireError: no broker answers, or a topic does not exist.
+        WireError: no broker responds, or a topic does not exist.
         SettingsError: the partitioner cannot be imported.
     """
     Partitioner(options.client)
@@ -58,10 +58,10 @@ def check_stream_write(options: SinkOptions) -> None:
 
 
 def check_brokers(options: SinkOptions) -> None:
-    """Check that the brokers answer, after a new query's first micro-batch had no rows: none of its tasks has connected.
+    """Check that the brokers respond, after a new query's first micro-batch had no rows: none of its tasks has connected.
 
     Raises:
-        WireError: no broker answers.
+        WireError: no broker responds.
     """
     shared_cluster(options.client).metadata.brokers()
 

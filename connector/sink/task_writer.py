@@ -1,10 +1,10 @@
-"""A task's part of a write: Arrow batches become record batches, which go to a producer."""
+"""A task's part of a write: Arrow batches become record batches, which go to a producer, or to another destination."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -32,40 +32,27 @@ class WrittenTask(WriterCommitMessage):
 
 
 class TaskWriter:
-    """Writes the rows of tasks. Built without any I/O: Spark pickles it for the tasks."""
+    """Encodes the rows of tasks. Built without any I/O: Spark pickles it for the tasks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.columns = SinkColumns.from_schema(schema, options.topic, options.typed.encoded, options.checkpoint)
-        self._options = options
+        self.options = options
 
-    def run(self, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
-        """As :meth:`write`, and sends the task's figures where ``taskMetrics`` has it so, whether the task succeeds or not."""
-        agent = self._options.task_metrics
+    def run(self, batches: Iterator[Any], write_task: WriteTask) -> WriterCommitMessage:  # Any: pyarrow has no types
+        """What `write_task` returns; sends the task's figures where ``taskMetrics`` has it so, whether it succeeds or not."""
+        agent = self.options.task_metrics
         if agent is None:
-            return self.write(batches)
-        counters = shared_cluster(self._options.client).counters
+            return write_task(self, batches)
+        counters = shared_cluster(self.options.client).counters
         before, written = counters.totals(), None
         try:
-            written = self.write(batches)
+            written = write_task(self, batches)
         finally:
             produced = {
                 f"{name}_produced": getattr(written, f"n_{name}", 0) for name in ("records", "bytes")
             }  # a task that has failed may have written some
             agent.send(TaskFigures.of_client(counters.totals().since(before), **produced))
         return written
-
-    def write(self, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
-        """Send one task's Arrow batches; returns its commit message when every record is acknowledged."""
-        with shared_producer(self._options.client) as producer:
-            dead_letter_topic = self._options.dead_letter_topic
-            if dead_letter_topic is None:
-                written = self.append_all(producer, batches)
-                producer.flush()
-                return written
-            diverting = DeadLetterProducer(producer, self._options, dead_letter_topic)
-            written = self.append_all(diverting, batches)
-            n_dead_letters = diverting.flush()
-            return WrittenTask(written.n_records - n_dead_letters, written.n_bytes, n_dead_letters)
 
     def append_all(
         self,
@@ -74,7 +61,7 @@ class TaskWriter:
         on_records: Callable[[RecordColumns], None] | None = None,
     ) -> WrittenTask:
         """Encode all rows and append them to a destination, by topic-partition; `on_records` is called with all records."""
-        builder = BatchBuilder(destination, self._options)
+        builder = BatchBuilder(destination, self.options)
         n_records = n_bytes = 0
         for batch in coalesce_batches(batch.select(self.columns.names) for batch in batches):
             records = self.columns.records(batch)
@@ -85,3 +72,21 @@ class TaskWriter:
                 n_bytes += sum(len(each.data) for each in built.batches)
                 destination.append(*built)
         return WrittenTask(n_records, n_bytes)
+
+
+#: Writes one task's Arrow batches by one way of delivery.
+WriteTask: TypeAlias = Callable[[TaskWriter, Iterator[Any]], WriterCommitMessage]
+
+
+def send_task(rows: TaskWriter, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+    """Send one task's Arrow batches at least once; returns its commit message when every record is acknowledged."""
+    options = rows.options
+    with shared_producer(options.client) as producer:
+        if options.dead_letter_topic is None:
+            written = rows.append_all(producer, batches)
+            producer.flush()
+            return written
+        diverting = DeadLetterProducer(producer, options, options.dead_letter_topic)
+        written = rows.append_all(diverting, batches)
+        n_dead_letters = diverting.flush()
+        return WrittenTask(written.n_records - n_dead_letters, written.n_bytes, n_dead_letters)

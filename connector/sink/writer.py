@@ -1,23 +1,28 @@
-"""Spark's writers for at-least-once writes: each task sends its rows to the partitions' leaders.
+"""Spark's writers of a batch and of a stream, and which delivery a stream's has.
 
-The producer is idempotent and waits for ``acks=all`` by default, so its own retries never duplicate a record. Duplicates come
-only from Spark, when it runs a task or a micro-batch again. A task fails if any of its records is not acknowledged.
+At least once, each task sends its rows to the partitions' leaders. The producer is idempotent and waits for ``acks=all`` by
+default, so its own retries never duplicate a record. Duplicates come only from Spark, when it runs a task or a micro-batch again. A
+task fails if any of its records is not acknowledged. Exactly once is :mod:`~pykafka_wire.sink.exactly_once.delivery`'s.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import Any
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pykafka_wire.options.sink import SinkOptions
+from pykafka_wire.columns.spark_schema import spark_schema
+from pykafka_wire.errors import OptionError
+from pykafka_wire.options.parsing import log_warnings
+from pykafka_wire.options.sink import SinkOptions, parse_sink_options
 from pykafka_wire.sink.arrow_input import rows_to_arrow
 from pykafka_wire.sink.encoding import Encoding
-from pykafka_wire.sink.preflight import check_brokers
-from pykafka_wire.sink.task_writer import TaskWriter, WrittenTask
+from pykafka_wire.sink.preflight import check_batch_write, check_brokers, check_stream_write
+from pykafka_wire.sink.task_writer import TaskWriter, WrittenTask, send_task
 from pykafka_wire.worker_pickling import SentToWorkers
 
 try:
@@ -28,6 +33,9 @@ except ImportError:  # Spark 4.0 hands rows to a streaming writer
     from pyspark.sql.datasource import DataSourceStreamWriter as DataSourceStreamArrowWriter  # type: ignore[assignment]
 
     _STREAM_GETS_ARROW = False
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 
@@ -48,10 +56,10 @@ class KafkaBatchWriter(SentToWorkers, DataSourceArrowWriter):
         """Sends one task's rows; returns when every record is acknowledged.
 
         Raises:
-            WireError: a broker rejected a batch, or did not answer within ``kafka.delivery.timeout.ms``.
+            WireError: a broker rejected a batch, or did not respond within ``kafka.delivery.timeout.ms``.
             WriteError: a row cannot be written.
         """
-        return self._task_writer.run(self.encoding.encoded(iterator, self._topic))
+        return self._task_writer.run(self.encoding.encoded(iterator, self._topic), send_task)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Logs the totals: the records are in Kafka already."""
@@ -61,41 +69,87 @@ class KafkaBatchWriter(SentToWorkers, DataSourceArrowWriter):
         """Does nothing: the records of tasks that succeeded stay in Kafka (at least once)."""
 
 
+class Delivery(Protocol):
+    """How a stream's micro-batches get to Kafka. Spark pickles it with the writer, for every micro-batch."""
+
+    def before_tasks(self) -> None:
+        """Called on the driver, once before Spark sends the writer to a micro-batch's tasks."""
+
+    def write_task(self, rows: TaskWriter, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+        """Write one task's Arrow batches."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        """Complete a micro-batch whose tasks have all succeeded."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Undo what can be undone of a micro-batch that has failed."""
+
+
+class AtLeastOnce:
+    """The delivery whose tasks send for good."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def before_tasks(self) -> None: ...
+
+    def write_task(self, rows: TaskWriter, batches: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
+        return send_task(rows, batches)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        """Logs the totals: the records are in Kafka already.
+
+        Raises:
+            WireError: no broker responds a new query, whose first micro-batch was empty; Spark would log it as done.
+        """
+        if batch_id == 0 and not any(isinstance(message, WrittenTask) and message.n_records for message in messages):
+            check_brokers(self._options)
+        _log_totals(messages, f"Micro-batch {batch_id}")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Does nothing: the records of tasks that succeeded stay in Kafka."""
+
+
 class KafkaStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
     """Appends each micro-batch's rows to Kafka. Built without any I/O: Spark pickles it for every micro-batch.
 
     Attributes:
+        delivery: how.
         encoding: what writes typed columns; to be set where the options name any.
     """
 
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType, delivery: Delivery) -> None:
+        self.delivery = delivery
         self.encoding = Encoding()
         self._task_writer = TaskWriter(options, schema)
-        self._options = options
+        self._topic = options.topic
         self._schema = schema
 
-    def before_tasks(self) -> None:
-        """Called on the driver, once before Spark sends the writer to a micro-batch's tasks. Does nothing here."""
-
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # Any: pyarrow has no types
-        """As :meth:`KafkaBatchWriter.write`."""
+        """Writes one task's rows; returns when every record is acknowledged, or encoded for the driver.
+
+        Raises:
+            WireError: a broker rejected a batch, or did not respond within ``kafka.delivery.timeout.ms``.
+            WriteError: a row cannot be written.
+            ExactlyOnceError: the task has more than the micro-batch may have, or the micro-batch is unknown.
+        """
         batches = (
             iterator if _STREAM_GETS_ARROW else rows_to_arrow(iterator, self._schema, self._task_writer.columns.names)
         )
-        return self._task_writer.run(self.encoding.encoded(iter(batches), self._options.topic))
+        return self._task_writer.run(self.encoding.encoded(iter(batches), self._topic), self.delivery.write_task)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Logs the totals: the records are in Kafka already.
+        """Completes the micro-batch.
 
         Raises:
-            WireError: no broker answers a new query, whose first micro-batch was empty; Spark would log it as done.
+            ExactlyOnceError: it was not written, not all of it is visible, or its outcome is unknown; the text says which, and why.
+            WireError: no broker responds a new query.
         """
-        if batchId == 0 and not any(isinstance(message, WrittenTask) and message.n_records for message in messages):
-            check_brokers(self._options)
-        _log_totals(messages, f"Micro-batch {batchId}")
+        self.delivery.commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Does nothing: the records of tasks that succeeded stay in Kafka (at least once)."""
+        """Undoes what can be undone."""
+        self.delivery.abort(messages)
 
 
 def _log_totals(messages: list[WriterCommitMessage | None], what: str) -> None:
@@ -109,3 +163,70 @@ def _log_totals(messages: list[WriterCommitMessage | None], what: str) -> None:
     )
     if n_dead_letters := sum(message.n_dead_letters for message in written):
         _log.warning("%s: %d records were rejected and went to the dead-letter topic", what, n_dead_letters)
+
+
+def batch_writer(given: Mapping[str, str], schema: StructType | pa.Schema, overwrite: bool) -> DataSourceWriter:
+    """A writer of one DataFrame; brokers, topics and permissions are checked here, before any task.
+
+    Raises:
+        OptionError, SchemaError: what the user gave cannot be.
+    """
+    if overwrite:
+        raise OptionError('a topic cannot be overwritten, only appended to: use .mode("append").')
+    parsed = parse_sink_options(given)
+    if parsed.exactly_once is not None:
+        raise OptionError(
+            "deliveryGuarantee=exactly-once is for streaming writes: a batch write has no batch id by which a second "
+            "run could be recognized. Write a stream with trigger(availableNow=True), or leave it out."
+        )
+    log_warnings(parsed.warnings)
+    schema = spark_schema(schema)
+    writer = KafkaBatchWriter(parsed.for_tasks(), schema)
+    writer.encoding = _encoding(parsed, schema)
+    check_batch_write(parsed)
+    return writer
+
+
+def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamWriter:
+    """A writer of a stream's micro-batches; brokers, topics and permissions are checked here, before any task.
+
+    Raises:
+        OptionError, SchemaError: what the user gave cannot be.
+    """
+    parsed = parse_sink_options(given)
+    only_commits = _only_commits()
+    if not only_commits:
+        log_warnings(parsed.warnings, parsed.checkpoint)
+    writer = KafkaStreamWriter(parsed.for_tasks(), schema, _delivery(parsed))
+    if not only_commits:
+        writer.encoding = _encoding(parsed, schema)
+        check_stream_write(parsed)
+        writer.delivery.before_tasks()
+    return writer
+
+
+def _delivery(parsed: SinkOptions) -> Delivery:
+    if parsed.exactly_once is None:
+        return AtLeastOnce(parsed.for_tasks())
+    from pykafka_wire.sink.exactly_once.delivery import DriverTransactionDelivery, TaskTransactionsDelivery
+
+    by_tasks = parsed.exactly_once.through_tasks
+    return (TaskTransactionsDelivery if by_tasks else DriverTransactionDelivery)(
+        parsed.for_tasks(), parsed.exactly_once
+    )
+
+
+def _encoding(options: SinkOptions, schema: StructType) -> Encoding:
+    """What writes the typed columns of a DataFrame; asks the schema registry, if there is one."""
+    if not options.typed.encoded:
+        return Encoding()
+    from pykafka_wire.sink.encoding_lookup import look_up_encoding  # and with it, the formats' modules
+
+    return look_up_encoding(options, schema)
+
+
+def _only_commits() -> bool:
+    """Whether Spark builds stream writers in this process only to commit what others, built before them, have written."""
+    runner = "python_streaming_sink_runner"
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return any(name.endswith(runner) for name in (*sys.modules, getattr(main, "name", "")))

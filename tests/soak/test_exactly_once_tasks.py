@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from pykafka_wire.options.sink import ExactlyOnceOptions
-from pykafka_wire.sink.exactly_once.claim import claim_micro_batch
+from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
 from pykafka_wire.sink.exactly_once.decision import Decision
-from pykafka_wire.sink.exactly_once.tasks_commit import TasksCommit
+from pykafka_wire.sink.exactly_once.fencing import fence_micro_batch
+from pykafka_wire.sink.exactly_once.task_transactions import TaskTransactions
 from pykafka_wire.wire.cluster.admin import LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
@@ -82,13 +83,14 @@ def test_a_thousand_tasks_are_decided_and_ended_in_under_three_seconds(kafka: An
     with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
         took = []
         for batch_id in range(3):
-            claim = claim_micro_batch(cluster, options)
+            token = fence_micro_batch(cluster, options)
             tasks = [
-                write_task(cluster, options.transactional_id, claim, batch_id, i, [(name, i % 4, b"%d" % i)])
+                write_task(cluster, options.transactional_id, token, batch_id, i, [(name, i % 4, b"%d" % i)])
                 for i in range(n_tasks)
             ]
             begun = time.monotonic()
-            assert TasksCommit(cluster, options, batch_id).run(tasks) is Decision.WRITE
+            strategy = TaskTransactions(cluster, options)
+            assert MicroBatchCommit(cluster, options, batch_id, strategy).run(tasks) is Decision.WRITE
             took.append(time.monotonic() - begun)
     print(f"{n_tasks} tasks decided and ended in {', '.join(f'{s:.2f}' for s in took)} s")
     assert min(took) < 3.0

@@ -1,8 +1,7 @@
 """The marker of an exactly-once query: a committed offset that names the last micro-batch in Kafka.
 
-Owns the marker's serialized form and the names of its groups. Does no I/O, which is
-:mod:`~pykafka_wire.sink.exactly_once.marker_offsets`'s. What a marker means for the next micro-batch is
-:mod:`~pykafka_wire.sink.exactly_once.decision`'s.
+Owns the marker's serialized form, the names of its groups, and how it is read and committed. What a marker means for the next
+micro-batch is :mod:`~pykafka_wire.sink.exactly_once.decision`'s.
 
 The marker of micro-batch b is the offset b + 1 on partition 0 of the marker topic, in a consumer group of the query's own. Its
 metadata are a JSON object, at most 4096 characters on the broker (``offset.metadata.max.bytes``):
@@ -37,10 +36,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.task_ids import task_id, task_name
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
 from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
+from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
+from pykafka_wire.wire.transactions.transaction import Transaction
 from pykafka_wire.wire.transactions.versions import TransactionVersion
 
 #: The newest version that is read. A marker without a list is written in version 1.
@@ -49,11 +52,11 @@ _SETTLED: Final = 1
 #: The broker's default of ``offset.metadata.max.bytes``.
 _MAX_CHARACTERS: Final = 4096
 #: A list of more parts leaves out where its records are, which only errors name.
-_MOST_PARTS_WITH_RANGES: Final = 16
+_MAX_PARTS_WITH_RANGES: Final = 16
 #: So does a task that would take more characters with them: each part must have room for any of its tasks.
-_MOST_OF_A_TASK: Final = 1024
+_MAX_TASK_CHARACTERS: Final = 1024
 #: Other programs' metadata are quoted in errors up to this length.
-_QUOTED: Final = 60
+_MAX_QUOTED: Final = 60
 
 
 class WrittenRange(NamedTuple):
@@ -115,6 +118,11 @@ class UnreadableMarker:
 FoundMarker: TypeAlias = Marker | UnreadableMarker | None
 
 
+def digest_text(digest: int) -> str:
+    """A digest as markers have it."""
+    return f"{digest & 0xFFFFFFFFFFFFFFFF:016x}"
+
+
 def encode_marker(marker: Marker, transactional_id: str) -> list[CommittedOffset]:
     """A marker as the offsets to commit: the first in the marker's group, each further one in a group of its own."""
     offset = marker.batch_id + 1
@@ -129,7 +137,7 @@ def encode_marker(marker: Marker, transactional_id: str) -> list[CommittedOffset
         return [CommittedOffset(offset, metadata=json.dumps(fields))]
     fields["protocol"] = marker.pending[0].transaction.version.name
     parts = _parts(fields, [_task_fields(each, transactional_id) for each in marker.pending])
-    if len(parts) > _MOST_PARTS_WITH_RANGES:
+    if len(parts) > _MAX_PARTS_WITH_RANGES:
         without = [_task_fields(replace(each, ranges=()), transactional_id) for each in marker.pending]
         parts = _parts(fields, without)
     return [CommittedOffset(offset, metadata=_compact(part)) for part in parts]
@@ -156,7 +164,7 @@ def _task_fields(task: DecidedTask, transactional_id: str) -> list[Any]:
     name = task_name(transactional_id, task.transaction.transactional_id)
     fields = [task.task, name, identity.producer_id, identity.producer_epoch, task.n_records, task.digest]
     with_ranges = [*fields, [list(each) for each in task.ranges]]
-    return with_ranges if task.ranges and len(_compact(with_ranges)) <= _MOST_OF_A_TASK else fields
+    return with_ranges if task.ranges and len(_compact(with_ranges)) <= _MAX_TASK_CHARACTERS else fields
 
 
 def _compact(fields: object) -> str:
@@ -172,7 +180,7 @@ def decode_marker(committed: Sequence[CommittedOffset | None], transactional_id:
     first = committed[0]
     if first is None:
         return None
-    quoted = repr(first.metadata[:_QUOTED])
+    quoted = repr(first.metadata[:_MAX_QUOTED])
     foreign = UnreadableMarker(description=f"offset {first.offset} with the metadata {quoted}, which is no marker")
     try:
         fields = json.loads(first.metadata)
@@ -254,3 +262,30 @@ def _pending(
 def marker_group(transactional_id: str, part: int = 0) -> str:
     """The consumer group that holds a part of the marker; an ACL for the transactional id as a prefix covers all of them."""
     return f"{transactional_id}.marker" + (f".{part}" if part else "")
+
+
+def read_marker(cluster: Cluster, transactional_id: str, marker_topic: str) -> FoundMarker:
+    """What is committed in the marker's place. Waits until no transaction on it is open.
+
+    Raises:
+        WireError: a group may not be read, or its coordinator does not respond.
+    """
+    place = TopicPartition(marker_topic, 0)
+
+    def part(number: int) -> CommittedOffset | None:
+        group = marker_group(transactional_id, number)
+        return fetch_offsets(cluster, group, [place], require_stable=True).get(place)
+
+    first = part(0)
+    return decode_marker([first, *(part(number) for number in range(1, n_parts(first)))], transactional_id)
+
+
+def commit_marker(transaction: Transaction, options: ExactlyOnceOptions, marker: Marker) -> None:
+    """Commit a marker in the driver's transaction, all of its parts.
+
+    Raises:
+        WireError: as :meth:`Transaction.commit_offsets`.
+    """
+    place = TopicPartition(options.marker_topic, 0)
+    for number, offset in enumerate(encode_marker(marker, options.transactional_id)):
+        transaction.commit_offsets(marker_group(options.transactional_id, number), {place: offset})

@@ -22,7 +22,8 @@ from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once import commit
 from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
 from pykafka_wire.sink.exactly_once.decision import Decision
-from pykafka_wire.sink.exactly_once.task import EncodedTask
+from pykafka_wire.sink.exactly_once.driver_transaction import DriverTransaction
+from pykafka_wire.sink.exactly_once.tasks import EncodedTask
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.records.compression import Codec
@@ -141,7 +142,8 @@ def _run(drive: Drive) -> None:
     with stack, Cluster(ClientSettings.from_options(given)) as cluster:
         for batch_id in range(done(drive.log), drive.n_batches):
             current = batch_id
-            MicroBatchCommit(cluster, options, batch_id, max_bytes=1 << 20).run(messages(drive, batch_id))
+            strategy = DriverTransaction(cluster, options, max_bytes=1 << 20)
+            MicroBatchCommit(cluster, options, batch_id, strategy).run(messages(drive, batch_id))
             with drive.log.open("a") as log:
                 log.write(f"{batch_id}\n")
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 #: Each rule of the protocol that a model can be explored without.
 RULES: Final = (
-    "a decision needs the claim",
+    "a decision needs the latest fencing token",
     "a commit reads the marker",
     "a transaction is ended after its decision",
     "only what is open in its partition is committed",
@@ -26,8 +26,8 @@ RULES: Final = (
     "a replacement is decided before it is ended",
     "a repeated micro-batch uses new ids",
     "each attempt has an id of its own",
-    "leftovers are aborted after the marker was read",
-    "leftovers are aborted only while the claim holds",
+    "orphans are aborted after the marker was read",
+    "orphans are aborted only by the latest driver",
 )
 
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
@@ -75,7 +75,7 @@ class Driver(NamedTuple):
 
     Attributes:
         step: what it does next.
-        claim: the number of its claim on the query's transactional id.
+        token: its fencing token; a later driver's is higher.
         written: what its tasks returned.
         work: what is left to do in this step: transactions to end, or to abort.
         shuffled: its tasks compute the rows of others.
@@ -83,7 +83,7 @@ class Driver(NamedTuple):
 
     step: str
     batch: int = 0
-    claim: int = 0
+    token: int = 0
     written: tuple[Handle, ...] = ()
     work: tuple[Handle, ...] = ()
     lost: tuple[Handle, ...] = ()
@@ -95,7 +95,7 @@ class State(NamedTuple):
 
     log: int
     marker: Marker
-    claim: int
+    token: int
     transactions: tuple[Transaction, ...]
     visible: tuple[int, ...]
     drivers: tuple[Driver, ...]
@@ -196,33 +196,31 @@ class Model:
                 running = [d for d in state.drivers[:i] if d.step not in ("dead", "done")]
                 if len(running) < 2 and all(d.step != "new" for d in state.drivers[:i]):
                     yield f"driver {i} starts", self._moved(state, i, self._next_batch(state, driver))
-            case "claim":
-                claimed = state._replace(claim=state.claim + 1)
-                moved = driver._replace(step="look for leftovers", claim=claimed.claim)
-                yield f"driver {i} claims", self._moved(claimed, i, moved)
-            case "look for leftovers":
+            case "fence":
+                fenced = state._replace(token=state.token + 1)
+                moved = driver._replace(step="look for orphans", token=fenced.token)
+                yield f"driver {i} fences", self._moved(fenced, i, moved)
+            case "look for orphans":
                 decided = {(h.key, h.epoch) for h in state.marker.pending}
-                if not self.keeps("leftovers are aborted after the marker was read"):
+                if not self.keeps("orphans are aborted after the marker was read"):
                     decided = set()
                 found = tuple(
                     Handle(t.key, t.epoch, t.rows)
                     for t in state.transactions
                     if t.state == OPEN and (t.key, t.epoch) not in decided
                 )
-                moved = driver._replace(step="check claim" if found else "write", work=found)
-                yield f"driver {i} looks for leftovers", self._moved(state, i, moved)
-            case "check claim":
-                holds = driver.claim == state.claim or not self.keeps(
-                    "leftovers are aborted only while the claim holds"
-                )
+                moved = driver._replace(step="check token" if found else "write", work=found)
+                yield f"driver {i} looks for orphans", self._moved(state, i, moved)
+            case "check token":
+                holds = driver.token == state.token or not self.keeps("orphans are aborted only by the latest driver")
                 yield (
-                    f"driver {i} checks its claim",
-                    self._moved(state, i, driver._replace(step="abort leftovers") if holds else _DEAD),
+                    f"driver {i} checks its token",
+                    self._moved(state, i, driver._replace(step="abort orphans") if holds else _DEAD),
                 )
-            case "abort leftovers":
+            case "abort orphans":
                 changed, _ = self.end(state, driver.work[0], commit=False)
                 rest = driver.work[1:]
-                moved = driver._replace(step="abort leftovers" if rest else "write", work=rest)
+                moved = driver._replace(step="abort orphans" if rest else "write", work=rest)
                 yield f"driver {i} aborts {driver.work[0].key}", self._moved(changed, i, moved)
             case "write":
                 yield from self._write(state, i, driver)
@@ -233,8 +231,8 @@ class Model:
             case "end decided before":
                 changed, outcome = self.end(state, driver.work[0], commit=True)
                 if outcome == UNKNOWN:
-                    # Only a run that has lost its claim may meet this: it has read an old marker.
-                    failed = Driver(UNKNOWN) if driver.claim == state.claim else _DEAD
+                    # Only a run that was fenced may meet this: it has read an old marker.
+                    failed = Driver(UNKNOWN) if driver.token == state.token else _DEAD
                     yield f"driver {i} finds {driver.work[0].key} unknown", self._moved(changed, i, failed)
                     return
                 lost = (*driver.lost, driver.work[0]) if outcome == ABORTED else driver.lost
@@ -261,7 +259,7 @@ class Model:
             case "decide after the end":
                 yield from self._decide(state, i, driver, driver.written, "settle")
             case "settle":
-                if driver.claim == state.claim or not self.keeps("a decision needs the claim"):
+                if driver.token == state.token or not self.keeps("a decision needs the latest fencing token"):
                     settled = state._replace(marker=Marker(driver.batch))
                     yield f"driver {i} settles", self._moved(settled, i, driver._replace(step="log"))
                 else:
@@ -269,7 +267,7 @@ class Model:
             case "log":
                 if state.log == driver.batch:
                     logged = state._replace(log=state.log + 1)
-                    cleared = Driver("claim", driver.batch, shuffled=driver.shuffled)
+                    cleared = Driver("fence", driver.batch, shuffled=driver.shuffled)
                     yield f"driver {i} logs", self._moved(logged, i, self._next_batch(logged, cleared))
                 else:
                     yield f"driver {i} finds another one's log", self._moved(state, i, _DEAD)
@@ -277,7 +275,7 @@ class Model:
     def _next_batch(self, state: State, driver: Driver) -> Driver:
         if state.log == self.n_batches:
             return Driver("done")
-        return Driver("claim", state.log, shuffled=driver.shuffled)
+        return Driver("fence", state.log, shuffled=driver.shuffled)
 
     def _write(self, state: State, i: int, driver: Driver) -> Iterator[tuple[str, State]]:
         task = len(driver.written)
@@ -323,7 +321,7 @@ class Model:
     def _decide(
         self, state: State, i: int, driver: Driver, pending: tuple[Handle, ...], then: str
     ) -> Iterator[tuple[str, State]]:
-        if driver.claim == state.claim or not self.keeps("a decision needs the claim"):
+        if driver.token == state.token or not self.keeps("a decision needs the latest fencing token"):
             decided = state._replace(marker=Marker(driver.batch, pending))
             yield f"driver {i} decides", self._moved(decided, i, driver._replace(step=then, work=pending))
         else:

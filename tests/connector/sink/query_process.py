@@ -23,10 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from pykafka_wire.datasource import PykafkaWireDataSource
-from pykafka_wire.options.sink import parse_sink_options
-from pykafka_wire.sink.choose_writer import _only_commits
-from pykafka_wire.sink.exactly_once.tasks_writer import TasksStreamWriter
-from pykafka_wire.sink.exactly_once.writer import ExactlyOnceStreamWriter
+from pykafka_wire.sink.writer import Delivery
 from tests.connector.sink.driver_process import Strike, arm
 
 STRIKE = "strike.json"
@@ -91,45 +88,38 @@ class StruckSource(PykafkaWireDataSource):
         return "struck"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        parsed = parse_sink_options(self.options)
-        assert parsed.exactly_once is not None
         given = {name.lower(): value for name, value in self.options.items()}
         folder = Path(given["checkpointlocation"]).parent
         strike = Strike(**json.loads((folder / STRIKE).read_text()))
-        if not parsed.exactly_once.through_tasks:
-            return StruckWriter(parsed, parsed.exactly_once, schema, strike, str(folder))
-        writer = StruckTasksWriter(parsed, parsed.exactly_once, schema, strike, str(folder))
-        if not _only_commits():
-            writer.before_tasks()
+        writer: Any = super().streamWriter(schema, overwrite)
+        writer.delivery = StruckDelivery(writer.delivery, strike, str(folder))
         return writer
 
 
-class StruckCommit:
-    """A writer whose commit is struck."""
+class StruckDelivery:
+    """A delivery whose commit is struck."""
 
-    def __init__(self, options: Any, exactly_once: Any, schema: StructType, strike: Strike, folder: str) -> None:
-        super().__init__(options, exactly_once, schema)  # type: ignore[call-arg]
+    def __init__(self, delivery: Delivery, strike: Strike, folder: str) -> None:
+        self._delivery = delivery
         self._strike = strike
         self._folder = folder
 
-    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
+    def write_task(self, rows: Any, batches: Any) -> Any:
+        return self._delivery.write_task(rows, batches)
+
+    def commit(self, messages: Any, batch_id: int) -> None:
         def act() -> None:
-            if first(self._folder, f"struck-{batchId}"):
+            if first(self._folder, f"struck-{batch_id}"):
                 if self._strike.signal == signal.SIGSTOP:
                     os.kill(os.getpid(), signal.SIGSTOP)
                 else:
                     kill_driver()
 
-        with arm(self._strike, lambda: batchId, act):
-            super().commit(messages, batchId)  # type: ignore[misc]
+        with arm(self._strike, lambda: batch_id, act):
+            self._delivery.commit(messages, batch_id)
 
-
-class StruckWriter(StruckCommit, ExactlyOnceStreamWriter):
-    pass
-
-
-class StruckTasksWriter(StruckCommit, TasksStreamWriter):
-    pass
+    def abort(self, messages: Any) -> None:
+        self._delivery.abort(messages)
 
 
 def in_trouble(folder: str) -> Any:

@@ -19,11 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.options.sink import ExactlyOnceOptions
-from pykafka_wire.sink.exactly_once import tasks_commit
-from pykafka_wire.sink.exactly_once.claim import Claim, claim_micro_batch
-from pykafka_wire.sink.exactly_once.open_task import OpenTask, ranges_of
+from pykafka_wire.sink.exactly_once import commit
+from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
+from pykafka_wire.sink.exactly_once.fencing import FencingToken, fence_micro_batch
 from pykafka_wire.sink.exactly_once.task_ids import next_task_id
-from pykafka_wire.sink.exactly_once.tasks_commit import TasksCommit
+from pykafka_wire.sink.exactly_once.task_transactions import TaskTransactions
+from pykafka_wire.sink.exactly_once.tasks import OpenTask, ranges_of
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.records.compression import Codec
@@ -62,7 +63,7 @@ class NumberedStrike:
 def write_task(
     cluster: Cluster,
     transactional_id: str,
-    claim: Claim,
+    token: FencingToken,
     batch_id: int,
     task: int,
     records: Sequence[tuple[str, int, bytes]],
@@ -90,7 +91,7 @@ def write_task(
         query_id=query_id,
         batch_id=batch_id,
         task=task,
-        claim=claim,
+        token=token,
         transaction=transaction.leave_open(),
         n_records=len(records),
         n_bytes=0,
@@ -99,14 +100,14 @@ def write_task(
     )
 
 
-def write_tasks(cluster: Cluster, drive: Drive, claim: Claim, batch_id: int) -> list[OpenTask]:
+def write_tasks(cluster: Cluster, drive: Drive, token: FencingToken, batch_id: int) -> list[OpenTask]:
     """All tasks of a micro-batch; the last partition gets nothing of every third one."""
     partitions = range(drive.n_partitions - (batch_id % 3 == 2))
     return [
         write_task(
             cluster,
             drive.transactional_id,
-            claim,
+            token,
             batch_id,
             task,
             [
@@ -151,8 +152,9 @@ def _run(drive: Drive, strike: NumberedStrike | None, requests: Any) -> None:
         for batch_id in range(done(drive.log), drive.n_batches):
             seen.clear()
             current = batch_id
-            claim = claim_micro_batch(cluster, options)
-            TasksCommit(cluster, options, batch_id).run(write_tasks(cluster, drive, claim, batch_id))
+            token = fence_micro_batch(cluster, options)
+            strategy = TaskTransactions(cluster, options)
+            MicroBatchCommit(cluster, options, batch_id, strategy).run(write_tasks(cluster, drive, token, batch_id))
             with drive.log.open("a") as log:
                 log.write(f"{batch_id}\n")
     if requests is not None:
@@ -206,7 +208,7 @@ def count(
 
 def _switch_off(safeguard: str) -> None:
     if safeguard == "marker":
-        tasks_commit.read_marker = lambda *_: None  # type: ignore[attr-defined]
-        tasks_commit.decide = lambda *_, **__: tasks_commit.Decision.WRITE  # type: ignore[attr-defined]
+        commit.read_marker = lambda *_: None  # type: ignore[attr-defined]
+        commit.decide = lambda *_, **__: commit.Decision.WRITE  # type: ignore[attr-defined]
     elif safeguard == "replacements":
-        tasks_commit.replacements = lambda *_, **__: []  # type: ignore[attr-defined]
+        commit.replacements = lambda *_, **__: []  # type: ignore[attr-defined]

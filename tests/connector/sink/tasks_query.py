@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.options.sink import ExactlyOnceOptions
-from pykafka_wire.sink.exactly_once.claim import Claim, claim_micro_batch
 from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
 from pykafka_wire.sink.exactly_once.decision import Decision
-from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
-from pykafka_wire.sink.exactly_once.open_task import OpenTask
-from pykafka_wire.sink.exactly_once.task import EncodedTask
+from pykafka_wire.sink.exactly_once.driver_transaction import DriverTransaction
+from pykafka_wire.sink.exactly_once.fencing import FencingToken, fence_micro_batch
+from pykafka_wire.sink.exactly_once.marker import read_marker
 from pykafka_wire.sink.exactly_once.task_ids import task_prefix
-from pykafka_wire.sink.exactly_once.tasks_commit import MarkerWriter, TasksCommit
+from pykafka_wire.sink.exactly_once.task_transactions import MarkerWriter, TaskTransactions, listed
+from pykafka_wire.sink.exactly_once.tasks import EncodedTask, OpenTask
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
@@ -40,26 +40,32 @@ class Query:
             transactional_id=f"q-{uuid.uuid4().hex[:8]}", marker_topic=topic, through_tasks=True
         )
 
-    def claim(self) -> Claim:
-        return claim_micro_batch(self.cluster, self.options)
+    def fence(self) -> FencingToken:
+        return fence_micro_batch(self.cluster, self.options)
 
-    def task(self, claim: Claim, number: int, *values: bytes, batch_id: int = 0, digest: int | None = None) -> OpenTask:
+    def task(
+        self, token: FencingToken, number: int, *values: bytes, batch_id: int = 0, digest: int | None = None
+    ) -> OpenTask:
         records = [(self.topic, 0, value) for value in values]
         digest = sum(values[0]) * 1000 + len(values) if digest is None and values else digest
         name = self.options.transactional_id
-        return write_task(self.cluster, name, claim, batch_id, number, records, digest=digest)
+        return write_task(self.cluster, name, token, batch_id, number, records, digest=digest)
 
     def commit(self, *tasks: OpenTask | None, batch_id: int = 0, **options: bool) -> Decision:
-        return TasksCommit(self.cluster, replace(self.options, **options), batch_id).run(tasks)  # type: ignore[arg-type]
+        chosen = replace(self.options, **options)  # type: ignore[arg-type]
+        return MicroBatchCommit(self.cluster, chosen, batch_id, TaskTransactions(self.cluster, chosen)).run(tasks)
 
     def commit_by_driver(self, *tasks: EncodedTask, batch_id: int = 0, **options: Any) -> Decision:
-        return MicroBatchCommit(self.cluster, replace(self.options, **options), batch_id, max_bytes=10_000).run(tasks)
+        chosen = replace(self.options, **options)
+        strategy = DriverTransaction(self.cluster, chosen, max_bytes=10_000)
+        return MicroBatchCommit(self.cluster, chosen, batch_id, strategy).run(tasks)
 
     def decide_and_crash(self, *tasks: OpenTask, batch_id: int = 0) -> None:
         """What a driver does that dies between its decision and its end."""
-        commit = TasksCommit(self.cluster, self.options, batch_id)
-        collected, marker = commit._collect(tasks)
-        MarkerWriter(self.cluster, self.options, collected[0].claim).write(marker)
+        strategy = TaskTransactions(self.cluster, self.options)
+        collected, batch = MicroBatchCommit(self.cluster, self.options, batch_id, strategy).collect(tasks)
+        decided = replace(batch, pending=listed(collected))
+        MarkerWriter(self.cluster, self.options, collected[0].token).write(decided)
 
     def time_out(self, *tasks: OpenTask) -> None:
         """Stands for a time-out, without the wait: the coordinator aborts, here because it is asked to. In the first protocol it

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from pykafka_wire.errors import ExactlyOnceError
-from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
 from pykafka_wire.sink.exactly_once.decision import Decision
-from pykafka_wire.sink.exactly_once.open_task import OpenTask, ranges_of
+from pykafka_wire.sink.exactly_once.driver_transaction import DriverTransaction
 from pykafka_wire.sink.exactly_once.task_ids import next_task_id
-from pykafka_wire.sink.exactly_once.tasks_commit import abandon
+from pykafka_wire.sink.exactly_once.task_transactions import abandon
+from pykafka_wire.sink.exactly_once.tasks import OpenTask, ranges_of
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -37,13 +37,13 @@ def brokers(transaction_version_brokers: tuple[str, Any]) -> Any:
 def test_after_the_decision_it_is_replaced_by_the_replay(
     brokers: Any, query: Query, visible: Any, caplog: pytest.LogCaptureFixture, named: str, way: str
 ) -> None:
-    claim = query.claim()
-    tasks = [query.task(claim, 0, b"a"), query.task(claim, 1, b"b"), query.task(claim, 2, b"c")]
+    token = query.fence()
+    tasks = [query.task(token, 0, b"a"), query.task(token, 1, b"b"), query.task(token, 2, b"c")]
     query.decide_and_crash(*(tasks if named == "with its offsets" else [replace(each, ranges=()) for each in tasks]))
     abort_in_partition(brokers, tasks[1])
     caplog.set_level(logging.WARNING)
     if way == "tasks":
-        second = query.claim()
+        second = query.fence()
         replay = [query.task(second, 0, b"a"), query.task(second, 1, b"b"), query.task(second, 2, b"c")]
         assert query.commit(*replay) is Decision.SKIP
     else:
@@ -61,24 +61,24 @@ def test_aborted_in_one_of_its_partitions_it_is_replaced_in_all(
     query.topic = topic(2, cluster=brokers)
     query.options = replace(query.options, marker_topic=query.topic)
     records = [(query.topic, 0, b"a"), (query.topic, 1, b"b")]
-    first = write_task(query.cluster, query.options.transactional_id, query.claim(), 0, 0, records)
+    first = write_task(query.cluster, query.options.transactional_id, query.fence(), 0, 0, records)
     query.decide_and_crash(first)
     abort_in_partition(brokers, first, 1)
-    second = write_task(query.cluster, query.options.transactional_id, query.claim(), 0, 0, records)
+    second = write_task(query.cluster, query.options.transactional_id, query.fence(), 0, 0, records)
     assert query.commit(second) is Decision.SKIP
     assert visible(query) == [b"a", b"b"]
 
 
 def test_before_the_decision_nothing_is_decided(brokers: Any, query: Query, visible: Any) -> None:
-    claim = query.claim()
-    tasks = [query.task(claim, 0, b"a"), query.task(claim, 1, b"b")]
+    token = query.fence()
+    tasks = [query.task(token, 0, b"a"), query.task(token, 1, b"b")]
     abort_in_partition(brokers, tasks[0])
     with pytest.raises(
         ExactlyOnceError, match=r"was not written: 1 of its 2 transactions are no longer open, .*: task 0 \(1 records"
     ):
         query.commit(*tasks)
     abandon(query.cluster, query.options, tasks)
-    again = query.claim()
+    again = query.fence()
     # Other rows may come: nothing is bound to the ones before.
     assert query.commit(query.task(again, 0, b"x"), query.task(again, 1, b"y")) is Decision.WRITE
     assert visible(query) == [b"x", b"y"]
@@ -86,14 +86,15 @@ def test_before_the_decision_nothing_is_decided(brokers: Any, query: Query, visi
 
 def test_while_its_task_still_writes_to_the_partition(brokers: Any, query: Query, visible: Any) -> None:
     """The transaction is open there again, from a later offset on."""
-    name, claim = query.options.transactional_id, query.claim()
+    name, token = query.options.transactional_id, query.fence()
     transaction = Transaction.begin(query.cluster, next_task_id(name, "query", 0))
 
     def write(value: bytes) -> OpenTask:
-        first = encoded(0, query.task(claim, 0), query.topic, value)
+        first = encoded(0, query.task(token, 0), query.topic, value)
         transaction.append(query.topic, 0, first.batches[TopicPartition(query.topic, 0)])
         ranges = ranges_of(transaction.flush())
-        return OpenTask("query", 0, 0, claim, None, n_records=1, n_bytes=1, digest=1, ranges=ranges)
+        content = {"n_records": 1, "n_bytes": 1, "digest": 1}
+        return OpenTask(query_id="query", batch_id=0, task=0, token=token, transaction=None, ranges=ranges, **content)
 
     first = write(b"a")
     abort_in_partition(brokers, first)
@@ -107,17 +108,17 @@ def test_while_its_task_still_writes_to_the_partition(brokers: Any, query: Query
 
 
 def test_while_the_driver_writes(brokers: Any, query: Query, visible: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    mark = MicroBatchCommit._mark
+    mark = DriverTransaction._mark
 
-    def abort_then_mark(self: MicroBatchCommit, transaction: Transaction, marker: Any) -> None:
+    def abort_then_mark(self: DriverTransaction, batch: Any) -> None:
         where = ["--topic", query.topic, "--partition", "0", "--start-offset", "0"]
         brokers.tool("org.apache.kafka.tools.TransactionsCommand", "abort", *where)
-        mark(self, transaction, marker)
+        mark(self, batch)
 
-    task = encoded(0, query.task(query.claim(), 0), query.topic, b"a")
+    task = encoded(0, query.task(query.fence(), 0), query.topic, b"a")
     task = replace(task, n_records=1, digest=1)
     with monkeypatch.context() as patched:
-        patched.setattr(MicroBatchCommit, "_mark", abort_then_mark)
+        patched.setattr(DriverTransaction, "_mark", abort_then_mark)
         with pytest.raises(
             ExactlyOnceError, match=r"was not written: its transaction is no longer open in a partition"
         ):
@@ -160,15 +161,15 @@ def test_without_read_on_the_topic_it_is_not_checked_and_a_restart_in_the_middle
         allow("--operation", "Read", "--topic", markers)  # which its commit needs
         allow("--operation", "Write", "--topic", name)
         caplog.set_level(logging.WARNING)
-        assert query.commit(query.task(query.claim(), 0, b"a")) is Decision.WRITE
+        assert query.commit(query.task(query.fence(), 0, b"a")) is Decision.WRITE
         assert "cannot be checked" in caplog.text and "--operation Read --topic" in caplog.text
-        query.decide_and_crash(query.task(query.claim(), 0, b"b", batch_id=1), batch_id=1)
-        second = query.claim()
+        query.decide_and_crash(query.task(query.fence(), 0, b"b", batch_id=1), batch_id=1)
+        second = query.fence()
         with pytest.raises(
             ExactlyOnceError, match=r"micro-batch 1 is decided, and it is unknown whether .*needs Read on the topics"
         ):
             query.commit(query.task(second, 0, b"b", batch_id=1), batch_id=1)
         allow("--operation", "Read", "--topic", name)
-        assert query.commit(query.task(query.claim(), 0, b"b", batch_id=1), batch_id=1) is Decision.SKIP
+        assert query.commit(query.task(query.fence(), 0, b"b", batch_id=1), batch_id=1) is Decision.SKIP
         assert visible(query) == [b"a", b"b"]
         assert query.open() == 0

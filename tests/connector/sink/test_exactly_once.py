@@ -21,8 +21,9 @@ from pykafka_wire.sink.columns import RecordColumns
 from pykafka_wire.sink.exactly_once.commit import MicroBatchCommit
 from pykafka_wire.sink.exactly_once.decision import Decision
 from pykafka_wire.sink.exactly_once.digest import digest_of
+from pykafka_wire.sink.exactly_once.driver_transaction import DriverTransaction
 from pykafka_wire.sink.exactly_once.marker import Marker, encode_marker, marker_group
-from pykafka_wire.sink.exactly_once.task import EncodedTask
+from pykafka_wire.sink.exactly_once.tasks import EncodedTask
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import describe_transaction
 from pykafka_wire.wire.errors import ProducerFencedError
@@ -169,7 +170,9 @@ class Committer:
         self.options = ExactlyOnceOptions(transactional_id=f"m-{uuid.uuid4().hex[:8]}", marker_topic=marker_topic)
 
     def __call__(self, *messages: Any, batch_id: int = 0, **options: bool) -> Decision:
-        return MicroBatchCommit(self.cluster, replace(self.options, **options), batch_id, max_bytes=1000).run(messages)  # type: ignore[arg-type]
+        chosen = replace(self.options, **options)  # type: ignore[arg-type]
+        strategy = DriverTransaction(self.cluster, chosen, max_bytes=1000)
+        return MicroBatchCommit(self.cluster, chosen, batch_id, strategy).run(messages)
 
     def epoch(self) -> int:
         found = describe_transaction(self.cluster, self.options.transactional_id)
@@ -267,7 +270,7 @@ def test_a_foreign_transaction_on_the_id_and_the_markers_life_are_named_at_the_s
     with Cluster(settings) as others, Cluster(settings) as cluster:
         foreign = Transaction.begin(others, transactional_id)
         foreign.commit_offsets(transactional_id, {TopicPartition(name, 0): CommittedOffset(1)})
-        MicroBatchCommit(cluster, options, 0, max_bytes=1000).run([message(0)])
+        MicroBatchCommit(cluster, options, 0, DriverTransaction(cluster, options, max_bytes=1000)).run([message(0)])
         with pytest.raises(ProducerFencedError):
             foreign.commit()
     said = " ".join(record.message for record in caplog.records if record.levelname == "WARNING")

@@ -20,8 +20,7 @@ import pytest
 from confluent_kafka import Producer
 
 from pykafka_wire.local.cluster import free_ports
-from pykafka_wire.sink.exactly_once.marker import Marker
-from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
+from pykafka_wire.sink.exactly_once.marker import Marker, read_marker
 from pykafka_wire.sink.exactly_once.task_ids import task_prefix
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import OpenProducer, open_producers

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.broker
 
 @pytest.mark.parametrize("times_out", [False, True])
 def test_from_tasks_to_the_driver_in_the_middle_of_a_micro_batch(query: Query, visible: Any, times_out: bool) -> None:
-    claim = query.claim()
-    tasks = [query.task(claim, 0, b"a"), query.task(claim, 1, b"b")]
+    token = query.fence()
+    tasks = [query.task(token, 0, b"a"), query.task(token, 1, b"b")]
     query.decide_and_crash(*tasks)
-    query.task(claim, 2, b"lost attempt")
+    query.task(token, 2, b"lost attempt")
     if times_out:
         query.time_out(tasks[1])
     replay = [encoded(0, tasks[0], query.topic, b"a"), encoded(1, tasks[1], query.topic, b"b")]
@@ -35,8 +35,8 @@ def test_from_tasks_to_the_driver_in_the_middle_of_a_micro_batch(query: Query, v
 def test_from_tasks_to_the_driver_without_the_marker_aborts_nothing_that_may_be_decided(
     query: Query, visible: Any, outside_of: Any, lost: str
 ) -> None:
-    query.commit(query.task(query.claim(), 0, b"a"))
-    tasks = [query.task(query.claim(), 0, b"b", batch_id=1)]
+    query.commit(query.task(query.fence(), 0, b"a"))
+    tasks = [query.task(query.fence(), 0, b"b", batch_id=1)]
     query.decide_and_crash(*tasks, batch_id=1)
     replay = encoded(0, tasks[0], query.topic, b"b")
     marker_topic = query.topic
@@ -60,7 +60,7 @@ def test_from_tasks_to_the_driver_without_the_marker_aborts_nothing_that_may_be_
 def test_from_tasks_to_the_driver_with_other_rows_what_is_decided_is_ended_before_the_refusal(
     query: Query, visible: Any
 ) -> None:
-    task = query.task(query.claim(), 0, b"a")
+    task = query.task(query.fence(), 0, b"a")
     query.decide_and_crash(task)
     other = replace(encoded(0, task, query.topic, b"x"), digest=task.digest + 1)
     with pytest.raises(ExactlyOnceError, match="micro-batch 0 is in Kafka already"):
@@ -72,9 +72,9 @@ def test_from_tasks_to_the_driver_with_other_rows_what_is_decided_is_ended_befor
 
 
 def test_from_the_driver_to_tasks_and_leftovers_for_the_driver(query: Query, visible: Any) -> None:
-    claim = query.claim()
-    left = query.task(claim, 0, b"a")
+    token = query.fence()
+    left = query.task(token, 0, b"a")
     assert query.commit_by_driver(encoded(0, left, query.topic, b"a")) is Decision.WRITE
     assert query.open() == 0
-    assert query.commit(query.task(query.claim(), 0, b"a")) is Decision.SKIP
+    assert query.commit(query.task(query.fence(), 0, b"a")) is Decision.SKIP
     assert visible(query) == [b"a"]

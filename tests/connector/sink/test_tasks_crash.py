@@ -19,7 +19,7 @@ import pytest
 
 from pykafka_wire.sink.exactly_once.decision import Decision
 from pykafka_wire.sink.exactly_once.task_ids import task_prefix
-from pykafka_wire.sink.exactly_once.tasks_commit import TasksCommit
+from pykafka_wire.sink.exactly_once.task_transactions import TaskTransactions
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.transactions.bulk import list_open
@@ -248,18 +248,18 @@ def test_a_broker_that_coordinates_half_of_the_transactions_is_killed_and_comes_
     name = topic(4, cluster=brokers)
     with Cluster(ClientSettings.from_options({"bootstrap.servers": brokers.bootstrap_servers})) as cluster:
         query = Query(cluster, brokers.bootstrap_servers, name)
-        claim = query.claim()
-        tasks = [query.task(claim, i, b"%03d" % i) for i in range(30)]
-        take_step, killed = getattr(TasksCommit, step), []
+        token = query.fence()
+        tasks = [query.task(token, i, b"%03d" % i) for i in range(30)]
+        take_step, killed = getattr(TaskTransactions, step), []
 
-        def kill_first(self: TasksCommit, *arguments: Any) -> None:
+        def kill_first(self: TaskTransactions, *arguments: Any) -> None:
             if not killed:
                 killed.append(brokers.nodes[0])
                 brokers.nodes[0].kill()
                 brokers.nodes[0].start()
             take_step(self, *arguments)
 
-        monkeypatch.setattr(TasksCommit, step, kill_first)
+        monkeypatch.setattr(TaskTransactions, step, kill_first)
         assert query.commit(*tasks) is Decision.WRITE
         assert killed
         # A committed transaction is visible once its coordinator, which has just started, has reached the partition's leader.
@@ -280,21 +280,21 @@ def test_brokers_change_to_the_second_protocol_between_a_decision_and_its_replay
     name = topic(1, cluster=brokers)
     with Cluster(settings) as before, Cluster(settings) as after:
         query = Query(before, brokers.bootstrap_servers, name)
-        assert query.commit(query.task(query.claim(), 0, b"a")) is Decision.WRITE
-        claim = query.claim()
-        tasks = [query.task(claim, i, value, batch_id=1) for i, value in enumerate([b"b", b"c"])]
+        assert query.commit(query.task(query.fence(), 0, b"a")) is Decision.WRITE
+        token = query.fence()
+        tasks = [query.task(token, i, value, batch_id=1) for i, value in enumerate([b"b", b"c"])]
         query.decide_and_crash(*tasks, batch_id=1)
         query.time_out(tasks[1])
-        lost = query.task(claim, 1, b"c", batch_id=1)
-        assert lost.claim.handle.version is TransactionVersion.TV1
+        lost = query.task(token, 1, b"c", batch_id=1)
+        assert lost.token.handle.version is TransactionVersion.TV1
 
         brokers.tool("org.apache.kafka.tools.FeatureCommand", "upgrade", "--feature", "transaction.version=2")
         query.cluster = after  # as a new process: it sees the brokers as they are now
-        replay_claim = query.claim()
-        assert replay_claim.handle.version is TransactionVersion.TV2
+        replay_token = query.fence()
+        assert replay_token.handle.version is TransactionVersion.TV2
         assert query.open() == 0
         assert visible(query) == [b"a", b"b"]
-        replay = [query.task(replay_claim, i, value, batch_id=1) for i, value in enumerate([b"b", b"c"])]
+        replay = [query.task(replay_token, i, value, batch_id=1) for i, value in enumerate([b"b", b"c"])]
         assert query.commit(*replay, batch_id=1) is Decision.SKIP
-        assert query.commit(query.task(query.claim(), 0, b"d", batch_id=2), batch_id=2) is Decision.WRITE
+        assert query.commit(query.task(query.fence(), 0, b"d", batch_id=2), batch_id=2) is Decision.WRITE
         assert visible(query) == [b"a", b"b", b"c", b"d"]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from pykafka_wire.errors import ExactlyOnceError
-from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker
+from pykafka_wire.sink.exactly_once.marker import DecidedTask, Marker, digest_text
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, open_producers
 from pykafka_wire.wire.errors import BrokerError, DeadlineExceededError, UnsupportedVersionError
@@ -24,7 +24,7 @@ from pykafka_wire.wire.transactions.coordinator import TransactionHandle
 _log = logging.getLogger(__name__)
 
 #: Of a list of tasks, an error names so many.
-_MOST_NAMED: Final = 20
+_MAX_NAMED: Final = 20
 #: For so long, and for a commit's usual time each, what the partitions say of transactions holds: an administrator who sees one
 #: there needs longer to abort it.
 _CHECK_HOLDS_MS: Final = 5_000
@@ -48,13 +48,14 @@ class ReplayedTask(Protocol):
 TaskT = TypeVar("TaskT", bound=ReplayedTask)
 
 
-def is_left(marker: object, query_id: str, batch_id: int) -> bool:
-    """Whether a marker has a list that a commit of this micro-batch must end first: its own list, or that of the one before."""
+def is_left(found: object, batch: Marker) -> bool:
+    """Whether a found marker has a list that a commit of this micro-batch must end first: its own list, or that of the one
+    before."""
     return (
-        isinstance(marker, Marker)
-        and bool(marker.pending)
-        and marker.query_id == query_id
-        and marker.batch_id in (batch_id, batch_id - 1)
+        isinstance(found, Marker)
+        and bool(found.pending)
+        and found.query_id == batch.query_id
+        and found.batch_id in (batch.batch_id, batch.batch_id - 1)
     )
 
 
@@ -63,7 +64,7 @@ def closed_in_partitions(
 ) -> list[TransactionHandle]:
     """The transactions that are not open in each of their partitions, from their first record on, as the leaders have it.
 
-    A coordinator has a transaction for open, and answers 0 to its commit, also after an administrator has aborted it in a partition
+    A coordinator has a transaction for open, and accepts its commit, also after an administrator has aborted it in a partition
     (``kafka-transactions.sh abort``, KIP-664). Its records there stay aborted.
 
     Args:
@@ -72,7 +73,7 @@ def closed_in_partitions(
     Raises:
         UnsupportedVersionError: the brokers are older than Kafka 2.8.
         BrokerError: a topic may not be read, which DescribeProducers needs, or does not exist.
-        DeadlineExceededError: a leader did not answer.
+        DeadlineExceededError: a leader did not respond.
     """
     places = {tp for own in first_offsets.values() for tp in own}
     open_from = {
@@ -125,7 +126,7 @@ def commit_decided(
 
     Raises:
         ExactlyOnceError: how one has ended, or whether it is open in its partitions, is unknown.
-        WireError: a coordinator does not answer.
+        WireError: a coordinator does not respond.
     """
     handles = [task.transaction for task in marker.pending]
     ends: dict[TransactionHandle, End] = {}
@@ -284,11 +285,6 @@ def missing_error(
     )
 
 
-def digest_text(digest: int) -> str:
-    """A digest as markers have it."""
-    return f"{digest & 0xFFFFFFFFFFFFFFFF:016x}"
-
-
 def named(tasks: Sequence[DecidedTask]) -> str:
     """Tasks with their transactions and where their records are, for an error's text."""
 
@@ -300,5 +296,5 @@ def named(tasks: Sequence[DecidedTask]) -> str:
             + ")"
         )
 
-    more = len(tasks) - _MOST_NAMED
-    return "; ".join(map(text, tasks[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    more = len(tasks) - _MAX_NAMED
+    return "; ".join(map(text, tasks[:_MAX_NAMED])) + (f" and {more} more" if more > 0 else "")

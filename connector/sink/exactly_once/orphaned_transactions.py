@@ -1,8 +1,12 @@
-"""Ends transactions of tasks that a driver or an attempt has left open, so that they hold read_committed readers back no longer.
+"""Orphaned transactions: those that tasks have left open, and that no driver will commit. They hold read_committed readers back.
 
-Needs the claim: from then on no earlier driver can decide anything, so what the marker does not list will never be committed. A
-later driver's transactions are safe: they begin after its claim, and nothing is ended unless this claim still holds after all
-that is open was listed (docs/exactly-once.md).
+They are aborted under the driver's fencing token: from then on no earlier driver can decide anything, so what the marker does not
+list will never be committed. A later driver's transactions are safe: they begin after it has fenced this one, and nothing is ended
+unless this driver is still the latest after all that is open was listed (docs/exactly-once.md).
+
+What the coordinators know of a query's ids also tells whether a query without a marker has committed before: then its marker is
+lost, and it is unknown what is in Kafka. InitProducerId resets the state of the query's own id; the ids of its tasks keep theirs
+until a later micro-batch uses them again, so those of a committed micro-batch 0 keep it while that one can be replayed.
 """
 
 from __future__ import annotations
@@ -10,33 +14,36 @@ from __future__ import annotations
 import logging
 from collections.abc import Set
 from dataclasses import replace
+from typing import Final
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import ExactlyOnceOptions
-from pykafka_wire.sink.exactly_once.decided_before import commit_decided
-from pykafka_wire.sink.exactly_once.lost_marker import tasks_have_committed
-from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker
-from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
+from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, read_marker
+from pykafka_wire.sink.exactly_once.recovery import commit_decided
 from pykafka_wire.sink.exactly_once.task_ids import is_task_id, task_prefix
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, describe_transaction
 from pykafka_wire.wire.errors import UnsupportedVersionError, WireError
 from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
-from pykafka_wire.wire.transactions.bulk import abort_all, describe_all, list_open
+from pykafka_wire.wire.transactions.bulk import abort_all, describe_all, list_in_states, list_open
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
+from pykafka_wire.wire.transactions.transaction import last_known_state
 
 _log = logging.getLogger(__name__)
 
+#: States of a transaction that is committed, or is going to be: the coordinator has decided.
+_COMMITTED: Final = ("PrepareCommit", "CompleteCommit")
 
-def clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionHandle) -> None:
+
+def clean_up(cluster: Cluster, options: ExactlyOnceOptions, handle: TransactionHandle) -> None:
     """Commit the open transactions of tasks that the marker lists, and abort the others. Never raises a broker's error: what stays
     open ends by its time-out.
 
     Args:
-        claim: the driver's handle, with the epoch that the coordinator has now.
+        handle: the driver's, with the epoch that the coordinator has now.
     """
     try:
-        committed, aborted = _clean_up(cluster, options, claim)
+        committed, aborted = _clean_up(cluster, options, handle)
     except UnsupportedVersionError:
         _log.info("Transactions that were left open end by their time-out: brokers before Kafka 3.0 do not list them")
         return
@@ -52,22 +59,24 @@ def clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionHa
         )
 
 
-def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionHandle) -> tuple[int, int]:
+def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, handle: TransactionHandle) -> tuple[int, int]:
     """How many were committed, and aborted."""
-    handles = [
+    orphans = [
         TransactionHandle(
             transactional_id=each.transactional_id,
             identity=ProducerIdentity(each.producer_id, each.producer_epoch),
-            version=claim.version,
+            version=handle.version,
         )
         for each in open_transactions(cluster, options.transactional_id)
         if each.state == "Ongoing"
     ]
-    if not handles:
+    if not orphans:
         return 0, 0
     marker = read_marker(cluster, options.transactional_id, options.marker_topic)
-    if not holds(cluster, claim):
-        _log.warning("Another driver has claimed %r: that driver ends the open transactions", options.transactional_id)
+    if not is_latest(cluster, handle):
+        _log.warning(
+            "Another driver has taken over %r: that driver ends the open transactions", options.transactional_id
+        )
         return 0, 0
     listed = decided_in(marker)
     is_lost = (
@@ -76,13 +85,13 @@ def _clean_up(cluster: Cluster, options: ExactlyOnceOptions, claim: TransactionH
     if listed is None or is_lost:
         _log.warning(
             "%d transactions that were left open end by their time-out: the marker, which may list them, %s",
-            len(handles),
+            len(orphans),
             "is lost" if marker is None else f"cannot be read: {marker}",
         )
         return 0, 0
-    abandoned = [handle for handle in handles if handle.identity not in listed]
+    abandoned = [orphan for orphan in orphans if orphan.identity not in listed]
     abort_all(cluster, abandoned)
-    n_committed = _commit_listed(cluster, marker, {handle.identity for handle in handles})
+    n_committed = _commit_listed(cluster, marker, {orphan.identity for orphan in orphans})
     return n_committed, len(abandoned)
 
 
@@ -117,7 +126,26 @@ def decided_in(marker: FoundMarker) -> set[ProducerIdentity] | None:
     return {task.transaction.identity for task in marker.pending} if isinstance(marker, Marker) else set()
 
 
-def holds(cluster: Cluster, claim: TransactionHandle) -> bool:
-    """Whether no other driver has claimed the id since: its epoch would be higher."""
-    found = describe_transaction(cluster, claim.transactional_id)
-    return found is not None and ProducerIdentity(found.producer_id, found.producer_epoch) == claim.identity
+def is_latest(cluster: Cluster, handle: TransactionHandle) -> bool:
+    """Whether no other driver has taken over the id since: its epoch would be higher."""
+    found = describe_transaction(cluster, handle.transactional_id)
+    return found is not None and ProducerIdentity(found.producer_id, found.producer_epoch) == handle.identity
+
+
+def own_id_has_committed(cluster: Cluster, transactional_id: str) -> bool:
+    """Whether the last transaction of a query's own id was committed, as far as is known. An InitProducerId since then hides it."""
+    state = last_known_state(cluster, transactional_id)
+    return state is not None and state.state in _COMMITTED
+
+
+def tasks_have_committed(cluster: Cluster, transactional_id: str) -> bool:
+    """Whether a transaction of a query's tasks was committed, as far as is known: brokers before Kafka 3.0 do not list them.
+
+    Raises:
+        WireError: a broker does not respond.
+    """
+    try:
+        found = list_in_states(cluster, task_prefix(transactional_id), _COMMITTED)
+    except UnsupportedVersionError:
+        return False
+    return any(is_task_id(transactional_id, each.transactional_id) for each in found)

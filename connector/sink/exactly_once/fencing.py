@@ -1,25 +1,25 @@
-"""The driver's claim on the query's transactional id, before the tasks of a micro-batch start.
+"""The driver's fencing token: the producer id and epoch of the query's transactional id, before a micro-batch's tasks start.
 
-From the claim on no earlier driver can decide anything, so what is open and not in the marker can be aborted: steps CLAIM and
-RECOVER of docs/exactly-once.md. Spark plans a write in one process and commits it in another one: the claim gets to the tasks with
+From then on no earlier driver can decide anything, so what is open and not in the marker can be aborted: steps FENCE and
+RECOVER of docs/exactly-once.md. Spark plans a write in one process and commits it in another one: the token gets to the tasks with
 the writer, and to the commit with their messages.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from pykafka_wire.errors import ExactlyOnceError
 from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.broker_limits import MAX_TIMEOUT, max_timeout_ms, warn_of_expiry
-from pykafka_wire.sink.exactly_once.leftovers import clean_up
-from pykafka_wire.sink.exactly_once.lost_marker import own_id_has_committed
-from pykafka_wire.sink.exactly_once.marker_offsets import read_marker
+from pykafka_wire.sink.exactly_once.marker import read_marker
+from pykafka_wire.sink.exactly_once.orphaned_transactions import clean_up, own_id_has_committed
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, WireError
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction
@@ -30,8 +30,8 @@ _INVALID_TIMEOUT: Final = "INVALID_TRANSACTION_TIMEOUT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A claim of the driver.
+class FencingToken:
+    """Fences every driver before this one, and is fenced by the next one.
 
     Attributes:
         handle: of the transaction in which the micro-batch is decided.
@@ -42,24 +42,23 @@ class Claim:
     made_at: float
 
 
-def claim_micro_batch(cluster: Cluster, options: ExactlyOnceOptions) -> Claim:
-    """Fence earlier drivers, end what they left open, and claim the next micro-batch.
+def fence_micro_batch(cluster: Cluster, options: ExactlyOnceOptions) -> FencingToken:
+    """Fence earlier drivers, and end what they left open, before the next micro-batch.
 
     Raises:
-        ExactlyOnceError: the marker is lost, or the id cannot be claimed.
+        ExactlyOnceError: the marker is lost, or the id cannot be used.
     """
     made_at = time.time()
     try:
-        _check_at_start(os.getpid(), cluster, options)
+        once_per_process(cluster, options, _check_at_start)
         handle = init_transaction(cluster, options.transactional_id)
         clean_up(cluster, options, handle)
     except WireError as error:
         raise ExactlyOnceError(f"the micro-batch was not started: {_explained(cluster, error)}") from error
-    return Claim(handle=handle, made_at=made_at)
+    return FencingToken(handle=handle, made_at=made_at)
 
 
-@functools.cache
-def _check_at_start(pid: int, cluster: Cluster, options: ExactlyOnceOptions) -> None:
+def _check_at_start(cluster: Cluster, options: ExactlyOnceOptions) -> None:
     """When a process plans its first micro-batch: refuse to go on without a marker if the id has committed, which this query does
     only together with a marker. InitProducerId changes the id's state, so this is first.
     """
@@ -90,3 +89,18 @@ def _explained(cluster: Cluster, error: WireError) -> str:
             + (f" ({cap_ms})." if cap_ms else ".")
         )
     return error.text
+
+
+#: What processes have done, by the cluster that they did it with: a forked child does it again.
+_done: WeakKeyDictionary[Cluster, set[tuple[object, ...]]] = WeakKeyDictionary()
+
+
+def once_per_process(
+    cluster: Cluster, options: ExactlyOnceOptions, act: Callable[..., None], *arguments: object
+) -> None:
+    """Call `act` with these arguments, unless this process has done so for the query, without an error."""
+    key = (os.getpid(), options.transactional_id, act)
+    done = _done.setdefault(cluster, set())
+    if key not in done:
+        act(cluster, options, *arguments)
+        done.add(key)

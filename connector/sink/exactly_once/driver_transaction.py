@@ -1,0 +1,147 @@
+"""The strategy *driver transaction*: the driver writes a micro-batch and its marker in one transaction.
+
+============  =========================================================================================
+step          what happens
+============  =========================================================================================
+INSPECT       the state of the transactional id is read, for warnings and for micro-batch 0
+FENCE         InitProducerId fences an earlier driver and ends the transaction that it left open
+WRITE         the records are produced
+MARK          the marker is written, as an offset commit of the transaction
+COMMIT        the partitions show the transaction open; EndTxn makes records and marker visible at once
+============  =========================================================================================
+
+A failure before COMMIT is sent leaves nothing visible; the outcome of a COMMIT without a response is unknown, and the next run
+of the micro-batch finds it by the marker. Spark's ``abort`` runs in a process of its own that does not know the producer epoch: a
+commit that fails ends its transaction itself, before it raises.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from pykafka_wire.errors import ExactlyOnceError
+from pykafka_wire.options.logged_once import is_first
+from pykafka_wire.options.sink import ExactlyOnceOptions
+from pykafka_wire.sink.exactly_once.broker_limits import warn_of_expiry
+from pykafka_wire.sink.exactly_once.commit import Outcome, Progress, Step, judge
+from pykafka_wire.sink.exactly_once.fencing import once_per_process
+from pykafka_wire.sink.exactly_once.marker import Marker, commit_marker, read_marker
+from pykafka_wire.sink.exactly_once.orphaned_transactions import clean_up, own_id_has_committed
+from pykafka_wire.sink.exactly_once.recovery import READ_IS_NEEDED, closed_in_partitions, is_left
+from pykafka_wire.sink.exactly_once.size_limit import too_large
+from pykafka_wire.sink.exactly_once.tasks import EncodedTask
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.errors import BrokerError, UnsupportedVersionError
+from pykafka_wire.wire.records.batches import EncodedBatch
+from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.transactions.transaction import Transaction, last_known_state
+
+_log = logging.getLogger(__name__)
+
+
+class DriverTransaction:
+    """Writes one micro-batch; a :class:`~pykafka_wire.sink.exactly_once.commit.Strategy`."""
+
+    message_type = EncodedTask
+
+    def __init__(self, cluster: Cluster, options: ExactlyOnceOptions, *, max_bytes: int) -> None:
+        self.progress = Progress()
+        self._cluster = cluster
+        self._options = options
+        self._max_bytes = max_bytes
+        self._transaction: Transaction
+
+    def check(self, tasks: Sequence[EncodedTask], batch: Marker) -> None:
+        n_bytes = sum(task.n_bytes for task in tasks)
+        if n_bytes > self._max_bytes:
+            raise too_large(batch.batch_id, n_bytes, self._max_bytes)
+
+    @contextmanager
+    def begin(self, tasks: Sequence[EncodedTask], batch: Marker) -> Iterator[None]:
+        self._inspect(batch)
+        self.progress.step = Step.FENCE
+        self._transaction = Transaction.begin(self._cluster, self._options.transactional_id)
+        try:
+            with self._transaction:
+                yield
+        finally:
+            if self._transaction.in_doubt and self.progress.outcome is Outcome.NOT_WRITTEN:
+                self.progress.outcome = Outcome.IN_DOUBT
+
+    def _inspect(self, batch: Marker) -> None:
+        """Warn of what a new process should know. Refuse micro-batch 0 if its marker is lost: the transactional id has
+        committed, which this query does only together with a marker. FENCE would change the id's state, so this is first,
+        except that a marker's list is ended before anything is refused.
+        """
+        self.progress.step = Step.INSPECT
+        transactional_id = self._options.transactional_id
+        once_per_process(self._cluster, self._options, _warn_at_start)
+        if batch.batch_id == 0 and own_id_has_committed(self._cluster, transactional_id):
+            found = read_marker(self._cluster, transactional_id, self._options.marker_topic)
+            if not is_left(found, batch):
+                judge(self._options, batch, found, id_has_committed=True)
+
+    def settle_earlier(self, found: Marker, replacing: Sequence[EncodedTask], *, is_replay: bool) -> None:
+        # The marker of the micro-batch before is replaced together with the next one's records.
+        if is_replay:
+            self.write(replace(found, pending=()), replacing)
+
+    def write(self, batch: Marker, tasks: Sequence[EncodedTask]) -> None:
+        first_offsets = self._write(tasks)
+        self._mark(batch)
+        self.progress.step = Step.COMMIT
+        self._check_open(batch, first_offsets)
+        self._transaction.commit()
+
+    def _write(self, tasks: Sequence[EncodedTask]) -> dict[TopicPartition, int]:
+        """Where the records begin."""
+        self.progress.step = Step.WRITE
+        batches: dict[TopicPartition, list[EncodedBatch]] = {}
+        for task in tasks:
+            for tp, encoded in task.batches.items():
+                batches.setdefault(tp, []).extend(encoded)
+        return {tp: written.first_offset for tp, written in self._transaction.produce(batches).items()}
+
+    def _mark(self, batch: Marker) -> None:
+        self.progress.step = Step.MARK
+        commit_marker(self._transaction, self._options, batch)
+
+    def _check_open(self, batch: Marker, first_offsets: dict[TopicPartition, int]) -> None:
+        """Fail where an administrator has aborted the transaction in a partition, while it can simply be written again."""
+        try:
+            closed = closed_in_partitions(self._cluster, {self._transaction.handle: first_offsets})
+        except (UnsupportedVersionError, BrokerError) as error:
+            if is_first(self._options.transactional_id, "partitions"):
+                _log.info(
+                    "Whether an administrator has aborted a transaction of this query in a partition cannot be checked: %s %s",
+                    error,
+                    READ_IS_NEEDED,
+                )
+            return
+        if closed:
+            raise ExactlyOnceError(
+                f"micro-batch {batch.batch_id} was not written: its transaction is no longer open in a partition of "
+                f"{', '.join(sorted({tp.topic for tp in first_offsets}))}. It has timed out (kafka.transaction.timeout.ms), or an "
+                "administrator has aborted it (kafka-transactions.sh abort). Start the query again."
+            )
+
+    def clean_up(self, unused: Sequence[EncodedTask]) -> None:
+        """Abort what tasks have left open, at a process's first commit. Only after a decision: where the marker is lost, what is
+        open may be decided."""
+        once_per_process(self._cluster, self._options, clean_up, self._transaction.last_handle)
+
+
+def _warn_at_start(cluster: Cluster, options: ExactlyOnceOptions) -> None:
+    """Log who uses the transactional id, and how long the marker lives."""
+    state = last_known_state(cluster, options.transactional_id)
+    if state is not None and state.is_open:
+        _log.warning(
+            "The transactional id %r has an open transaction, which is ended now: %s. After a crash it is the query's own; "
+            "otherwise another producer uses the id",
+            options.transactional_id,
+            state,
+        )
+    warn_of_expiry(cluster, options.transactional_id)
