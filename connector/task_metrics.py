@@ -40,7 +40,8 @@ class TaskFigures:
 
     Attributes:
         tasks: how many tasks these are the figures of.
-        bytes_consumed: of record batches, as fetched (compressed).
+        bytes_consumed: of records, as fetched (compressed): of a batch that a range begins or ends in, the range's share.
+            ``bytes_received`` has all that brokers have sent.
         bytes_produced: of record batches, as sent (compressed).
         retries: requests, ranges and batches that were sent again.
         lost_ranges, lost_offsets: that the task has found to be lost, and skipped with ``failOnDataLoss=false``.

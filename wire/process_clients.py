@@ -1,4 +1,4 @@
-"""What the tasks of one process share: a cluster's connections, and idempotent producers.
+"""What the tasks of one process share: a cluster's connections, batches that were fetched for later ones, and idempotent producers.
 
 The documented per-process caches, by settings, credentials included. Spark reuses its Python workers, so connections and
 producer ids live on from task to task. Owns what happens to them when a process forks, and when it ends.
@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.fetch.batch_cache import BatchCache
 from pykafka_wire.wire.settings import ClientSettings
 
 if TYPE_CHECKING:
     from pykafka_wire.wire.produce.producer import Producer
 
 _clusters: dict[ClientSettings, Cluster] = {}
+_batch_caches: dict[ClientSettings, BatchCache] = {}
 #: Those that no task uses at present.
 _idle_producers: dict[ClientSettings, list[Producer]] = {}
 _lock = threading.RLock()
@@ -35,6 +37,11 @@ def shared_cluster(settings: ClientSettings) -> Cluster:
         with _lock:
             cluster = _clusters.setdefault(settings, Cluster(settings, log_warnings=False))
     return cluster
+
+
+def shared_batch_cache(settings: ClientSettings) -> BatchCache:
+    """What reads of this process leave for each other, by `settings`, since others may be allowed to read less."""
+    return _batch_caches.setdefault(settings, BatchCache())
 
 
 @contextlib.contextmanager
@@ -66,6 +73,7 @@ def _after_fork() -> None:
     global _lock
     _lock = threading.RLock()
     _idle_producers.clear()
+    _batch_caches.clear()
     _clusters.clear()
 
 

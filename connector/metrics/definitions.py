@@ -65,7 +65,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("kafka_consumer_incoming_byte_total", "counter", PROCESS, "Bytes received from brokers", "`bytesReceived`"),
     Metric("kafka_consumer_connection_creation_total", "counter", PROCESS, "Connections opened to brokers", "`connectionsOpened`"),
     Metric("kafka_consumer_fetch_manager_fetch_total", "counter", SOURCE, "Responses to Fetch requests that tasks have received", "`tasks.fetches`"),
-    Metric("kafka_consumer_fetch_manager_bytes_consumed_total", "counter", SOURCE, "Bytes of record batches that tasks have read, as fetched", "`tasks.bytesConsumed`"),
+    Metric("kafka_consumer_fetch_manager_bytes_consumed_total", "counter", SOURCE, 'Bytes of the records that tasks have read, as fetched; received is what they cost, `kafka_consumer_incoming_byte_total` with `process="tasks"`', "`tasks.bytesConsumed`"),
     Metric("kafka_consumer_fetch_manager_records_consumed_total", "counter", SOURCE, "Records that tasks have read", "`tasks.recordsConsumed`"),
     Metric("pykafka_wire_client_retries_total", "counter", PROCESS, "Requests that were repeated after a retriable error", "`retries`"),
     Metric("pykafka_wire_client_wait_seconds_total", "counter", PROCESS, "Time spent waiting for brokers: for connections, and for responses to begin", "`waitMs`"),

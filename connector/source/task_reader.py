@@ -28,9 +28,10 @@ from pykafka_wire.wire.errors import (
     UnknownTopicError,
     WireError,
 )
+from pykafka_wire.wire.fetch.batch_cache import BatchCache
 from pykafka_wire.wire.fetch.fetched_records import FetchCounters, partition_column, topic_column
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
-from pykafka_wire.wire.process_clients import shared_cluster
+from pykafka_wire.wire.process_clients import shared_batch_cache, shared_cluster
 from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange
@@ -88,14 +89,15 @@ def read_ranges(
         DataLossError: offsets of a range are lost, and ``failOnDataLoss`` is true.
         WireError: brokers could not be reached, or refused, for longer than ``kafkaConsumer.pollTimeoutMs``.
     """
+    cache = shared_batch_cache(options.client) if cluster is None else None
     cluster = cluster or shared_cluster(options.client)
     target = receiver if options.task_metrics == "driver" else options.task_metrics
     if target is None:
-        yield from _read(cluster, options, ranges, schema, query, reader_schemas, FetchCounters(), Counter())
+        yield from _read(cluster, cache, options, ranges, schema, query, reader_schemas, FetchCounters(), Counter())
         return
     before, counters, lost = cluster.counters.totals(), FetchCounters(), Counter[str]()
     try:
-        yield from _read(cluster, options, ranges, schema, query, reader_schemas, counters, lost)
+        yield from _read(cluster, cache, options, ranges, schema, query, reader_schemas, counters, lost)
     finally:
         target.send(
             TaskFigures.of_client(
@@ -112,6 +114,7 @@ def read_ranges(
 
 def _read(
     cluster: Cluster,
+    cache: BatchCache | None,
     options: SourceOptions,
     ranges: Sequence[OffsetRange],
     schema: Any,
@@ -136,6 +139,7 @@ def _read(
                 isolation_level=options.client.isolation_level,
                 deadline_ms=options.poll_timeout_ms,
                 counters=counters,
+                cache=cache,
             ):
                 for index, position in fetched.positions.items():
                     positions[index] = position

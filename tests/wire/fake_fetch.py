@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import uuid
 from collections.abc import Iterator
 
 import numpy as np
@@ -21,7 +22,7 @@ from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topic_partitions import OffsetRange
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange
 from tests.wire.fake_broker import FakeBroker
 
 N_RECORDS = 10
@@ -62,8 +63,8 @@ def batch_at(offset: int, n_records: int = N_RECORDS, *, leader_epoch: int = -1,
     return memoryview(batch.data)
 
 
-def answer(request: FetchRequest, **fields: object) -> FetchResponse:
+def answer(request: FetchRequest, topic_id: uuid.UUID = ZERO_UUID, **fields: object) -> FetchResponse:
     """One partition's answer, for a log of ten records unless `fields` say otherwise."""
     data = {"high_watermark": N_RECORDS, "last_stable_offset": N_RECORDS, "records": memoryview(b""), **fields}
     partition = PartitionData(partition_index=asked_of(request).partition, **data)  # type: ignore[arg-type]
-    return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
+    return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=topic_id, partitions=[partition])])

@@ -17,7 +17,6 @@ from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkDecoder, ChunkPa
 from pykafka_wire.wire.fetch.positions import RangeProgress, scan_batches
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
-from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.records.encode import encode_batches
@@ -44,13 +43,9 @@ def arrive(progress: RangeProgress, data: bytearray | memoryview) -> ChunkPart:
     start, end = progress.position, progress.range.end_offset
     walked = scan_batches(memoryview(data), start, end)
     progress.advance(walked)
-    slice_ = RecordSlice(
-        records=memoryview(data)[: walked.n_bytes],
-        start_offset=start,
-        end_offset=end,
-        batch_starts=walked.batch_starts,
-    )
-    return ChunkPart(progress, slice_, walked.next_offset, walked.leader_epoch)
+    chunk = Chunk(node=1)
+    chunk.add(progress, memoryview(data), walked, start)
+    return chunk.parts[0]
 
 
 def decoder_of(ranges: list[RangeProgress], counters: FetchCounters, max_bytes: int = 8 << 20) -> ChunkDecoder:

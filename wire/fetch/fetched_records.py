@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.wire.errors import CorruptBatchError, WireError
-from pykafka_wire.wire.fetch.positions import RangeProgress, leader_epoch_before
+from pykafka_wire.wire.fetch.positions import BatchScan, RangeProgress, consumed_bytes, leader_epoch_before
 from pykafka_wire.wire.records.arrays import repeated, to_arrow
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
@@ -24,9 +24,12 @@ from pykafka_wire.wire.topic_partitions import OffsetRange
 
 logger = logging.getLogger(__name__)
 
-#: The first answer of a read is kept small, and later ones shrink again when decoded they are much larger than the
-#: bytes that brought them (compression): about ``_ANSWER_BYTES`` in all.
-_FIRST_MAX_BYTES: Final = 2 * 1024 * 1024
+#: The first answer of a read is kept small: its caller may want the first rows only, and by then a second one of this size is on
+#: its way. Later ones shrink again when decoded they are much larger than the bytes that brought them (compression): about
+#: ``_ANSWER_BYTES`` in all.
+_FIRST_MAX_BYTES: Final = 256 * 1024
+#: A read that needs no more than this is done with one answer.
+_FITTING_BYTES: Final = 2 * 1024 * 1024
 _LEAST_MAX_BYTES: Final = 256 * 1024
 _ANSWER_BYTES: Final = 48 * 1024 * 1024
 #: Of an answer, decompressed at a time. While it is decoded it takes some three times as much.
@@ -38,7 +41,7 @@ _LARGE_RECORD_BYTES: Final = 512
 
 @dataclass(slots=True)
 class FetchCounters:
-    """What a read did so far: answers, bytes of record batches in them, records handed out, retries of every kind."""
+    """What a read did so far: answers, bytes of record batches and records handed out (:class:`FetchedRecords`), retries."""
 
     n_responses: int = 0
     n_bytes: int = 0
@@ -55,7 +58,8 @@ class FetchedRecords:
         records: the columns; ``slice_index`` indexes `ranges`. Grouped by range, in offset order within each.
         positions: for each index of `ranges` that has moved, the offset up to which it is handed out, this chunk
             included.
-        n_bytes: size of the record batches that are handed out to their end, as fetched.
+        n_bytes: size of the record batches that are handed out to their end, as fetched; of a batch that a range begins or ends
+            in, the share of its offsets that the range has.
     """
 
     ranges: Sequence[OffsetRange]
@@ -88,16 +92,39 @@ class ChunkPart:
     next_offset: int
     #: Of the last batch, -1 if unknown.
     leader_epoch: int = -1
+    #: Of its batches, what belongs to the range's offsets.
+    n_bytes: int = 0
     #: Whether its CRCs have been checked: with the first piece of an answer, those of all.
     is_checked: bool = False
 
 
 @dataclass(slots=True)
 class Chunk:
-    """What one answer from `node` brought, not decoded yet; the parts are views of its frame."""
+    """What one answer from `node` brought, not decoded yet; the parts are views of its frame. Node -1: what was kept of earlier
+    answers."""
 
     node: int
     parts: list[ChunkPart] = field(default_factory=list)
+
+    def add(
+        self,
+        progress: RangeProgress,
+        records: memoryview,
+        scan: BatchScan,
+        position: int,
+        aborted: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """Puts up for decoding what was scanned of `records` from `position` on, if there is any."""
+        if scan.n_bytes:
+            slice_ = RecordSlice(
+                records=records[: scan.n_bytes],
+                start_offset=position,
+                end_offset=progress.range.end_offset,
+                aborted=aborted,
+                batch_starts=scan.batch_starts,
+            )
+            n_bytes = consumed_bytes(records, scan, position, progress.range.end_offset)
+            self.parts.append(ChunkPart(progress, slice_, scan.next_offset, scan.leader_epoch, n_bytes))
 
 
 class ChunkDecoder:
@@ -126,6 +153,11 @@ class ChunkDecoder:
         self._most_bytes = max_bytes
         self.max_bytes = min(max_bytes, _FIRST_MAX_BYTES)
         self.has_large_records = False
+
+    def fit(self, n_bytes: int) -> None:
+        """Lets the first answer have all that the read needs, if that is known and little."""
+        if n_bytes <= _FITTING_BYTES:
+            self.max_bytes = max(self.max_bytes, min(n_bytes, self._most_bytes))
 
     def decode(self, chunk: Chunk) -> Iterator[FetchedRecords]:
         """The records of `chunk`, as one or, where they unpack to much, in pieces; without any records where all
@@ -216,7 +248,7 @@ class ChunkDecoder:
                 leader_epoch = leader_epoch_before(part.slice.records, part.slice.batch_starts or (), position)
                 rest.append(replace(part, slice=replace(part.slice, start_offset=position), is_checked=True))
             else:
-                n_bytes += len(part.slice.records)
+                n_bytes += part.n_bytes
             positions[part.progress.index] = position
             part.progress.deliver(position, leader_epoch)
         self._counters.n_bytes += n_bytes

@@ -152,10 +152,12 @@ class _EndWatcher(ResponseHandler):
         self.reached = [progress for progress in self.reached if progress not in taken]
         return [progress.topic_partition for progress in dict.fromkeys(taken) if progress in self.at_end]
 
-    def _scan_records(self, progress: RangeProgress, records: memoryview, data: PartitionData, chunk: Chunk) -> None:
-        self.at_end.discard(progress)
-        super()._scan_records(progress, records, data, chunk)
-        self._notice_end(progress, data)
+    def _scan_records(
+        self, requested: RequestedPartition, records: memoryview, data: PartitionData, chunk: Chunk
+    ) -> None:
+        self.at_end.discard(requested.progress)
+        super()._scan_records(requested, records, data, chunk)
+        self._notice_end(requested.progress, data)
 
     def _handle_no_records(self, requested: RequestedPartition, data: PartitionData, sent: SentFetch) -> None:
         progress = requested.progress

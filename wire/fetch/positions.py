@@ -20,6 +20,7 @@ lastOffsetDelta        int32   23       kept by compaction, so that a batch's en
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct
@@ -33,10 +34,10 @@ _HEAD: Final = Struct(">qiiB")
 _LAST_OFFSET_DELTA: Final = Struct(">i")
 _LAST_OFFSET_DELTA_AT: Final = 23
 
-#: The size of a record, batch overhead included, before a range has seen any; it only has to be about right, since it
-#: bounds how much is fetched beyond the end of a short range.
+#: The size of a record, batch overhead included, where no batch of the partition is known; it only has to be about right, since
+#: it bounds how much is fetched beyond the end of a short range.
 _FIRST_BYTES_PER_OFFSET: Final = 1024
-#: Headroom over the estimate, and a floor under it: asking for too little costs one more round trip, and 64 KiB is four
+#: Headroom over this estimate, and what is added to it: asking for too little costs one more round trip, and 64 KiB is four
 #: batches as Java's producer makes them (batch.size 16 KiB).
 _HEADROOM: Final = 1.25
 _MIN_FETCH_BYTES: Final = 65_536
@@ -59,6 +60,7 @@ class BatchScan(NamedTuple):
         leader_epoch: of the last batch stepped over, -1 if there was none or its format has none.
         needed_bytes: the size of the first batch when it did not fit into the response, else 0.
         batch_starts: where each of them begins, and one whose length is invalid.
+        first_offset: the base offset of the first of them, -1 if there is none.
     """
 
     n_bytes: int
@@ -66,16 +68,29 @@ class BatchScan(NamedTuple):
     leader_epoch: int
     needed_bytes: int
     batch_starts: Sequence[int]
+    first_offset: int = -1
 
 
-def scan_batches(records: memoryview, position: int, end_offset: int) -> BatchScan:
+class BatchSize(NamedTuple):
+    """How large batches are: for each offset, and the largest of them."""
+
+    bytes_per_offset: float
+    batch_bytes: int
+
+
+def scan_batches(
+    records: memoryview, position: int, end_offset: int, batch_starts: list[int] | None = None
+) -> BatchScan:
     """Steps over the batches of `records` from `position` until a batch lies beyond `end_offset` or is cut short.
 
     Only lengths are read, and the headers of the last batches, since offsets ascend: a malformed batch, or one whose offsets
     do not, is rejected by the decoder. One whose length is invalid ends the scan with the rest counted in, so that the decoder
     gets it.
+
+    Args:
+        batch_starts: where the batches begin, if it is known that all are complete; is changed.
     """
-    starts, n_bytes = complete_batches(records)
+    starts, n_bytes = complete_batches(records) if batch_starts is None else (batch_starts, len(records))
     if not starts:
         return BatchScan(0, position, -1, _needed_bytes(records), starts)
     # A response holds little beyond the range: it is looked at from its end.
@@ -97,7 +112,29 @@ def scan_batches(records: memoryview, position: int, end_offset: int) -> BatchSc
             next_offset = max(next_offset, head.next_offset)
             leader_epoch = head.leader_epoch
             break
-    return BatchScan(n_bytes, next_offset, leader_epoch, 0, starts)
+    first_offset = _read(records, starts[0]).base_offset if starts else -1
+    return BatchScan(n_bytes, next_offset, leader_epoch, 0, starts, first_offset)
+
+
+def consumed_bytes(records: memoryview, scan: BatchScan, position: int, end_offset: int) -> int:
+    """How many of the scanned bytes belong to the offsets from `position` up to `end_offset`: of the first and of the last batch
+    the share of their offsets that are in the range."""
+    n_bytes = scan.n_bytes
+    for start, end in {scan.batch_starts[0]: (*scan.batch_starts, n_bytes)[1], scan.batch_starts[-1]: n_bytes}.items():
+        head = _read(records, start)
+        first, last = max(head.base_offset, position), min(head.next_offset, end_offset)
+        if head.next_offset > head.base_offset:
+            n_bytes -= (
+                (end - start)
+                * max(0, head.next_offset - head.base_offset - max(0, last - first))
+                // (head.next_offset - head.base_offset)
+            )
+    return n_bytes
+
+
+def next_offset_of(records: memoryview, start: int) -> int:
+    """The offset after the batch that begins at `start`; 0 for one whose length is invalid."""
+    return _read(records, start).next_offset
 
 
 def leader_epoch_before(records: memoryview, batch_starts: Sequence[int], position: int) -> int:
@@ -162,6 +199,8 @@ class RangeProgress:
         end_missing_since: since when its leader serves less than the range's end.
         graces: how long each error code may go on to be met, counted anew when the range moves.
         retried_offset: the offset of a batch that was corrupt and is being fetched once more.
+        batch_size: of the last batches of the range; before there were any, of those that were read before it, None if unknown.
+        read_ahead_bytes: a floor for what is asked for where later ranges are expected to begin with what is beyond the end.
     """
 
     index: int
@@ -170,7 +209,7 @@ class RangeProgress:
     delivered: Position = field(init=False)
     topic_partition: TopicPartition = field(init=False)
     last_served: int = 0
-    min_bytes: int = _MIN_FETCH_BYTES
+    min_bytes: int = 0
     replica: int = -1
     replica_until: float = 0.0
     leader_only_until: float = 0.0
@@ -182,7 +221,8 @@ class RangeProgress:
     graces: GracePeriods = field(default_factory=GracePeriods)
     failures: int = 0
     retried_offset: int = -1
-    n_bytes: int = 0
+    batch_size: BatchSize | None = None
+    read_ahead_bytes: int = 0
 
     def __post_init__(self) -> None:
         self.position = self.range.start_offset
@@ -195,18 +235,26 @@ class RangeProgress:
 
     def wanted_bytes(self, max_bytes: int) -> int:
         """How many bytes to ask for: about what is left of the range; beyond `max_bytes` only for one large batch."""
-        seen = self.position - self.range.start_offset
-        per_offset = self.n_bytes / seen if self.n_bytes and seen > 0 else _FIRST_BYTES_PER_OFFSET
-        left = int((self.range.end_offset - self.position) * per_offset * _HEADROOM) + _MIN_FETCH_BYTES
-        return max(self.min_bytes, min(left, max_bytes))
+        n_offsets = self.range.end_offset - self.position
+        if self.batch_size is None:
+            left = int(n_offsets * _FIRST_BYTES_PER_OFFSET * _HEADROOM) + _MIN_FETCH_BYTES
+        else:
+            # Batches come whole: the last one, and the first one of a range that begins inside of it.
+            n_more = 1 + (self.position == self.range.start_offset)
+            left = int(n_offsets * self.batch_size.bytes_per_offset) + n_more * self.batch_size.batch_bytes
+        return max(self.min_bytes, min(max(left, self.read_ahead_bytes), max_bytes))
 
     def advance(self, scan: BatchScan) -> None:
         """Moves the position over what was scanned, and with it every sign of trouble away."""
+        if scan.n_bytes:
+            n_offsets = max(1, scan.next_offset - min(scan.first_offset, self.position))
+            starts = (*scan.batch_starts, scan.n_bytes)
+            batch_bytes = max(after - start for start, after in itertools.pairwise(starts))
+            self.batch_size = BatchSize(scan.n_bytes / n_offsets, batch_bytes)
         self.position = scan.next_offset
-        self.n_bytes += scan.n_bytes
         if scan.leader_epoch >= 0:
             self.last_epoch = scan.leader_epoch
-        self.min_bytes = _MIN_FETCH_BYTES
+        self.min_bytes = 0
         self.stalled_since = self.end_missing_since = None
         self.graces.clear()
         self.failures = 0
@@ -218,4 +266,3 @@ class RangeProgress:
     def rewind(self, offset: int) -> None:
         """Goes back to `offset`: what was fetched from there on is fetched once more."""
         self.position = offset
-        self.n_bytes = 0

@@ -23,6 +23,7 @@ from pykafka_wire.wire.cluster.broker_readiness import BrokerReadiness
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.connection.response_future import first_to_arrive
 from pykafka_wire.wire.errors import BrokerError, NoBrokerAvailableError, ProtocolError, TransportError, broker_error
+from pykafka_wire.wire.fetch.batch_cache import BatchCache
 from pykafka_wire.wire.fetch.fetch_errors import recreated_error
 from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkDecoder, FetchCounters, FetchedRecords
 from pykafka_wire.wire.fetch.positions import RangeProgress
@@ -64,6 +65,7 @@ def fetch_ranges(
     deadline_ms: int = 120_000,
     end_wait_ms: int = DEFAULT_END_WAIT_MS,
     counters: FetchCounters | None = None,
+    cache: BatchCache | None = None,
 ) -> Iterator[FetchedRecords]:
     """The records of `ranges` in chunks, each one Fetch answer or a piece of it; ends when every position has reached its
     range's end.
@@ -80,6 +82,7 @@ def fetch_ranges(
             counted.
         end_wait_ms: the same while the range's end lies above the high watermark (or the last stable offset).
         counters: is kept up to date while the read goes on.
+        cache: what reads of this process leave for later ones, and this one takes.
 
     Raises:
         OffsetOutOfRangeError: a position is not in the log; holds the log's bounds.
@@ -98,6 +101,7 @@ def fetch_ranges(
         deadline_ms=deadline_ms,
         end_wait_ms=min(end_wait_ms, deadline_ms),
         counters=counters if counters is not None else FetchCounters(),
+        cache=cache,
     )
     return RangeRead(
         cluster,
@@ -106,6 +110,7 @@ def fetch_ranges(
         max_bytes=max_bytes or settings.fetch_max_bytes or DEFAULT_MAX_BYTES,
         max_partition_bytes=max_partition_bytes or settings.max_partition_fetch_bytes,
         handler=handler,
+        cache=cache,
     ).run()
 
 
@@ -121,6 +126,7 @@ class RangeRead:
         max_bytes: int,
         max_partition_bytes: int | None,
         handler: ResponseHandler,
+        cache: BatchCache | None = None,
         purpose: str = _PURPOSE,
     ) -> None:
         self._cluster = cluster
@@ -128,6 +134,7 @@ class RangeRead:
         self._purpose = purpose
         self._opener = BrokerReadiness(cluster, purpose)
         self._handler = handler
+        self._cache = cache
         self._clock = handler.clock
         self._counters = handler.counters
         self._decoder = ChunkDecoder(
@@ -150,6 +157,10 @@ class RangeRead:
         self._throttled_until: dict[int, float] = {}
 
     def run(self) -> Iterator[FetchedRecords]:
+        cached = self._take_cached()
+        if cached.parts:
+            yield from self._hand_out(cached)
+        del cached
         while self._unfinished:
             self._send()
             if not self._in_flight:
@@ -160,17 +171,41 @@ class RangeRead:
                 continue
             chunk = self._receive(answered)
             del answered  # its response is a view of the whole frame, as the chunk's parts are
-            self._unfinished = [progress for progress in self._unfinished if not progress.finished]
-            self._send()
-            answered_ranges = [part.progress for part in chunk.parts]
-            for fetched in self._decoder.decode(chunk):
-                self._clock.pause()
-                yield fetched
-                self._clock.resume()
-                del fetched
-            # A range whose batch was corrupt is to be fetched again.
-            known = set(self._unfinished)
-            self._unfinished += [each for each in answered_ranges if not each.finished and each not in known]
+            yield from self._hand_out(chunk)
+
+    def _hand_out(self, chunk: Chunk) -> Iterator[FetchedRecords]:
+        """The records of a chunk; what comes after them is asked for before they are decoded."""
+        self._unfinished = [progress for progress in self._unfinished if not progress.finished]
+        self._send()
+        ranges = [part.progress for part in chunk.parts]
+        for fetched in self._decoder.decode(chunk):
+            self._clock.pause()
+            yield fetched
+            self._clock.resume()
+            del fetched
+        # A range whose batch was corrupt is to be fetched again.
+        known = set(self._unfinished)
+        self._unfinished += [each for each in ranges if not each.finished and each not in known]
+
+    def _take_cached(self) -> Chunk:
+        """What earlier reads have left of the ranges, whose positions move over it; and how much to ask for, as far as that is
+        known from them."""
+        chunk = Chunk(node=-1)
+        if self._cache is None:
+            return chunk
+        for progress in self._unfinished:
+            progress.batch_size = self._cache.size_of(progress.topic_partition)
+            found = self._cache.take(progress.range, read_committed=self._handler.read_committed)
+            if found is not None:
+                position = progress.position
+                progress.advance(found.scan)
+                chunk.add(progress, found.records, found.scan, position)
+                if found.is_next:
+                    progress.read_ahead_bytes = self._cache.read_ahead_bytes(len(self._unfinished))
+        left = [progress for progress in self._unfinished if not progress.finished]
+        if left and all(progress.batch_size is not None for progress in left):
+            self._decoder.fit(sum(progress.wanted_bytes(DEFAULT_MAX_BYTES) for progress in left))
+        return chunk
 
     # --- sending -----------------------------------------------------------------------------------------------------
 

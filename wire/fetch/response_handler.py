@@ -27,6 +27,7 @@ from pykafka_wire.wire.errors import (
     WireError,
     broker_error,
 )
+from pykafka_wire.wire.fetch.batch_cache import BatchCache
 from pykafka_wire.wire.fetch.fetch_errors import (
     log_end_error,
     log_end_offset,
@@ -36,10 +37,9 @@ from pykafka_wire.wire.fetch.fetch_errors import (
     truncated_error,
     with_log_bounds,
 )
-from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkPart, FetchCounters
+from pykafka_wire.wire.fetch.fetched_records import Chunk, FetchCounters
 from pykafka_wire.wire.fetch.positions import RangeProgress, scan_batches
 from pykafka_wire.wire.protocol.messages.fetch import FetchResponse, PartitionData
-from pykafka_wire.wire.records.batch_framing import RecordSlice
 
 logger = logging.getLogger(__name__)
 
@@ -105,12 +105,14 @@ class ResponseHandler:
         deadline_ms: int,
         end_wait_ms: int,
         counters: FetchCounters,
+        cache: BatchCache | None = None,
     ) -> None:
         self.clock = WorkingClock()
         self.counters = counters
         self.read_committed = read_committed
         self.topic_ids: dict[str, uuid.UUID] = {}
         self._cluster = cluster
+        self._cache = cache
         self._settings = cluster.settings
         self._backoff = Backoff(cluster.settings)
         self._deadline_s = deadline_ms / 1000
@@ -178,14 +180,17 @@ class ResponseHandler:
             serves_s = max(self._settings.metadata_max_age_ms / 1000, _FOLLOWER_WAIT_S)
             progress.replica_until = self.clock.now() + serves_s
         elif data.records:
-            self._scan_records(progress, memoryview(data.records), data, chunk)
+            self._scan_records(requested, memoryview(data.records), data, chunk)
         else:
             self._handle_no_records(requested, data, sent)
 
-    def _scan_records(self, progress: RangeProgress, records: memoryview, data: PartitionData, chunk: Chunk) -> None:
+    def _scan_records(
+        self, requested: RequestedPartition, records: memoryview, data: PartitionData, chunk: Chunk
+    ) -> None:
         """Moves a range over the batches of `records` and puts them up for decoding."""
-        start = progress.position
-        scan = scan_batches(records, start, progress.range.end_offset)
+        progress = requested.progress
+        start, end_offset = progress.position, progress.range.end_offset
+        scan = scan_batches(records, start, end_offset)
         if scan.needed_bytes:
             self._grow(progress, scan.needed_bytes, chunk.node)
             return
@@ -193,20 +198,20 @@ class ResponseHandler:
         self._n_served += 1
         progress.last_served = self._n_served
         self._moved_at = self.clock.now()
-        if scan.n_bytes:
-            aborted = (
-                [(aborted.producer_id, aborted.first_offset) for aborted in data.aborted_transactions or ()]
-                if self.read_committed
-                else []
-            )
-            slice_ = RecordSlice(
-                records=records[: scan.n_bytes],
-                start_offset=start,
-                end_offset=progress.range.end_offset,
-                aborted=aborted,
-                batch_starts=scan.batch_starts,
-            )
-            chunk.parts.append(ChunkPart(progress, slice_, scan.next_offset, scan.leader_epoch))
+        aborted = [
+            (aborted.producer_id, aborted.first_offset)
+            for aborted in (data.aborted_transactions or () if self.read_committed else ())
+        ]
+        chunk.add(progress, records, scan, start, aborted)
+        if self._cache is not None:
+            if progress.batch_size is not None:
+                self._cache.record_size(progress.topic_partition, progress.batch_size)
+            # Which of the aborted transactions a later range would have to skip is not known here.
+            if progress.finished and not aborted:
+                beyond = scan.batch_starts[-1] if scan.next_offset > end_offset and scan.batch_starts else scan.n_bytes
+                self._cache.keep(
+                    progress.range, requested.leader[1], read_committed=self.read_committed, records=records[beyond:]
+                )
 
     def _grow(self, progress: RangeProgress, needed_bytes: int, node: int) -> None:
         """Asks for more next time, a batch did not fit; Kafka itself never cuts the first one short (KIP-74)."""
