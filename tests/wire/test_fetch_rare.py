@@ -46,7 +46,7 @@ def test_an_unknown_error_code_fails_with_its_number(brokers: tuple[FakeBroker, 
     assert (caught.value.topic, caught.value.partition) == ("t", 0)
 
 
-@pytest.mark.parametrize("code", [74, 76, 6], ids=["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_LEADER"])
+@pytest.mark.parametrize("code", [74, 75, 6], ids=["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_LEADER"])
 def test_a_leader_that_changes_between_two_answers_is_followed(
     brokers: tuple[FakeBroker, FakeBroker], code: int
 ) -> None:

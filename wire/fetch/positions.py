@@ -33,6 +33,7 @@ from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 _HEAD: Final = Struct(">qiiB")
 _LAST_OFFSET_DELTA: Final = Struct(">i")
 _LAST_OFFSET_DELTA_AT: Final = 23
+_MAX_OFFSET: Final = 2**63 - 1
 
 #: The size of a record, batch overhead included, where no batch of the partition is known; it only has to be about right, since
 #: it bounds how much is fetched beyond the end of a short range.
@@ -150,8 +151,8 @@ class _Head(NamedTuple):
     """What the scan reads of a batch.
 
     Attributes:
-        next_offset: the offset after it; 0 for what has none: a batch whose length is invalid, and the filler message of
-            a down-converted answer, whose offset is -1.
+        next_offset: the offset after it; 0 for what has none: a batch whose length is invalid, or whose offsets exceed an int64,
+            and the filler message of a down-converted answer, whose offset is -1.
         leader_epoch: -1 where the format has none.
     """
 
@@ -168,7 +169,9 @@ def _read(records: memoryview, start: int) -> _Head:
     if magic < MAGIC:
         return _Head(base_offset, base_offset + 1, -1, magic)
     (last_offset_delta,) = _LAST_OFFSET_DELTA.unpack_from(records, start + _LAST_OFFSET_DELTA_AT)
-    return _Head(base_offset, base_offset + last_offset_delta + 1, epoch, magic)
+    next_offset = base_offset + last_offset_delta + 1
+    # No CRC covers the base offset.
+    return _Head(base_offset, next_offset if next_offset <= _MAX_OFFSET else 0, epoch, magic)
 
 
 def _needed_bytes(records: memoryview) -> int:

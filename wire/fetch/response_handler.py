@@ -311,6 +311,8 @@ class ResponseHandler:
             ):
                 self.counters.n_retries += 1  # at once: another leader is known
                 return
+        elif progress.failures:
+            self._cluster.metadata.invalidate(tp)  # a broker that is cut off never learns that another one leads
         self.retry_later(progress, error)
 
     def request_failed(self, node: int, batch: Sequence[RequestedPartition], error: WireError) -> None:

@@ -130,7 +130,8 @@ def decode(
     base_offsets = headers["base_offset"].astype(np.int64)
     last_offsets = base_offsets + headers["last_offset_delta"]
     counts = headers["records_count"].astype(np.int64)
-    wrong = np.flatnonzero((counts < 0) | (headers["last_offset_delta"] < 0))
+    # An offset above an int64 comes out negative: no CRC covers the base offset.
+    wrong = np.flatnonzero((counts < 0) | (headers["last_offset_delta"] < 0) | (last_offsets < base_offsets))
     if len(wrong):
         raise CorruptBatchError(
             f"a batch of {counts[wrong[0]]} records up to offset delta {headers['last_offset_delta'][wrong[0]]}",
