@@ -131,3 +131,20 @@ def test_one_credential_serves_all_connections(managed: CloudStub) -> None:
     source = oauth.token_source(made)
     assert source.token() is source.token()
     assert managed.issued == ["azure"]
+
+
+@pytest.mark.parametrize("by_environment", [True, False])
+def test_a_tenant_that_cannot_be_one_is_an_error_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch, by_environment: bool
+) -> None:
+    monkeypatch.setenv("AZURE_CLIENT_ID", "id")
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "canary")
+    monkeypatch.setenv("AZURE_TENANT_ID", "no tenant!" if by_environment else "tenant")
+    line = {
+        "azure.credential.client-id": "id",
+        "azure.credential.client-secret": "canary",
+        "azure.profile.tenant-id": "no tenant!",
+    }
+    with pytest.raises(SettingsError, match="Invalid tenant ID") as raised:
+        azure.find_credential({} if by_environment else line)
+    assert "canary" not in str(raised.value)

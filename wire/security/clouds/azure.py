@@ -74,16 +74,23 @@ def find_credential(options: Mapping[str, str]) -> Any:  # Any: one of azure-ide
     search.
 
     Raises:
-        SettingsError: azure-identity is missing.
+        SettingsError: azure-identity is missing, or rejects an option or a variable of the environment.
     """
     azure_identity = _azure_identity()
     secret, tenant = options.get("azure.credential.client-secret"), options.get("azure.profile.tenant-id")
     client_id = options.get("azure.credential.client-id")
-    if client_id and secret and tenant:
-        return azure_identity.ClientSecretCredential(tenant, client_id, secret, **_authority())
-    if options.get("azure.credential.managed-identity-enabled", "").lower() == "true":
-        return azure_identity.ManagedIdentityCredential(client_id=client_id)
-    return azure_identity.DefaultAzureCredential(**_authority())
+    try:
+        if client_id and secret and tenant:
+            return azure_identity.ClientSecretCredential(tenant, client_id, secret, **_authority())
+        if options.get("azure.credential.managed-identity-enabled", "").lower() == "true":
+            return azure_identity.ManagedIdentityCredential(client_id=client_id)
+        return azure_identity.DefaultAzureCredential(**_authority())
+    except ValueError as error:  # such as a tenant id of another form
+        raise SettingsError(
+            f"azure-identity rejects its settings: {printable_line(error)}.",
+            setting="auth",
+            remedy="Check azure.profile.tenant-id in sasl.jaas.config, or AZURE_TENANT_ID and AZURE_AUTHORITY_HOST.",
+        ) from error
 
 
 def scope_of(host: str) -> str:
