@@ -210,6 +210,8 @@ def test_a_response_must_describe_the_id_that_was_asked_for(
     )
     with pytest.raises(ProtocolError, match=f"describes {n_described} transactional ids"):
         describe_all(cluster_of(coordinator), ["t"])
+    with pytest.raises(ProtocolError, match=f"describes {n_described} transactional ids"):
+        describe_transaction(cluster_of(coordinator), "t")
 
 
 def test_a_broker_that_is_older_than_the_finalized_version_is_named(

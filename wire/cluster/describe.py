@@ -14,7 +14,7 @@ from typing import Final
 
 from pykafka_wire.wire.cluster.cluster import ANY, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.cluster.metadata_view import TopicMetadata, topic_of
-from pykafka_wire.wire.errors import BrokerError, TransportError, WireError, broker_error
+from pykafka_wire.wire.errors import BrokerError, ProtocolError, TransportError, WireError, broker_error
 from pykafka_wire.wire.protocol.fields import NO_OPERATIONS
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykafka_wire.wire.protocol.messages.transaction_admin import (
@@ -24,6 +24,7 @@ from pykafka_wire.wire.protocol.messages.transaction_admin import (
     DescribeTransactionsResponse,
     ListTransactionsRequest,
     TopicRequest,
+    TransactionState,
 )
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -163,11 +164,26 @@ def describe_transaction(
         codes,
         deadline=deadline,
     )
-    state = response.transaction_states[0]
+    state = only_state(response)
     if state.error_code == _UNKNOWN_TRANSACTIONAL_ID:
         return None
     if state.error_code:
         raise broker_error(state.error_code, api="DescribeTransactions", detail=f"({transactional_id!r})")
+    return described_transaction(transactional_id, state)
+
+
+def only_state(response: DescribeTransactionsResponse) -> TransactionState:
+    """The state of the one transactional id that was asked for. Raises ProtocolError where it is missing, or not alone."""
+    if len(response.transaction_states) != 1:
+        raise ProtocolError(
+            f"the response describes {len(response.transaction_states)} transactional ids, where one was asked for",
+            api="DescribeTransactions",
+        )
+    return response.transaction_states[0]
+
+
+def described_transaction(transactional_id: str, state: TransactionState) -> DescribedTransaction:
+    """What a coordinator's response says of a transactional id."""
     return DescribedTransaction(
         transactional_id=transactional_id,
         state=state.transaction_state,

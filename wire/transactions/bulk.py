@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Final
 
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
-from pykafka_wire.wire.cluster.describe import DescribedTransaction
-from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError, broker_error
+from pykafka_wire.wire.cluster.describe import DescribedTransaction, described_transaction, only_state
+from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.protocol.message import Request
 from pykafka_wire.wire.protocol.messages.transaction_admin import (
     DescribeTransactionsRequest,
@@ -21,7 +21,6 @@ from pykafka_wire.wire.protocol.messages.transaction_admin import (
     ListTransactionsRequest,
 )
 from pykafka_wire.wire.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
-from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
 
 #: States of a transaction that has not ended.
@@ -113,12 +112,7 @@ def describe_all(
         return DescribeTransactionsRequest(transactional_ids=[transactional_id])
 
     def code(response: DescribeTransactionsResponse) -> int:
-        if len(response.transaction_states) != 1:
-            raise ProtocolError(
-                f"the response describes {len(response.transaction_states)} transactional ids, where one was asked for",
-                api="DescribeTransactions",
-            )
-        return response.transaction_states[0].error_code
+        return only_state(response).error_code
 
     try:
         responses = cluster.by_coordinator(
@@ -126,20 +120,8 @@ def describe_all(
         )
     except UnsupportedVersionError:  # brokers older than Kafka 3.0
         return {}
-    found = {}
-    for name, response in responses.items():
-        state = response.transaction_states[0]
-        if state.error_code == 0:
-            found[name] = DescribedTransaction(
-                transactional_id=name,
-                state=state.transaction_state,
-                producer_id=state.producer_id,
-                producer_epoch=state.producer_epoch,
-                timeout_ms=state.transaction_timeout_ms,
-                started_ms=state.transaction_start_time_ms,
-                partitions=[TopicPartition(data.topic, p) for data in state.topics for p in data.partitions],
-            )
-    return found
+    states = {name: only_state(response) for name, response in responses.items()}
+    return {name: described_transaction(name, state) for name, state in states.items() if not state.error_code}
 
 
 def list_open(cluster: Cluster, prefix: str, *, deadline: Deadline | None = None) -> list[ListedTransaction]:
