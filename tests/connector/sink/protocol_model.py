@@ -1,4 +1,4 @@
-"""A model of the tasks' way of exactly-once writes: the protocol of docs/exactly-once.md, apart from the code, in every order.
+"""A model of task transactions: the protocol of docs/exactly-once.md, apart from the code, in every order.
 
 One step is one request to a broker, one line in Spark's commit log, or one fault. :func:`explore` visits every state that drivers,
 their tasks, the coordinator and the faults can reach, whatever the order of their steps, and returns the first violation with

@@ -95,7 +95,7 @@ def abort_in_partition(brokers: Any, task: OpenTask, n: int = 0) -> None:
 
 
 def encoded(number: int, task: OpenTask, topic: str, *values: bytes) -> EncodedTask:
-    """The same task as the driver's way has it."""
+    """The same task as a driver transaction has it."""
     batches = encode_batches(
         key=None,
         value=pa.array(values, pa.binary()),

@@ -47,7 +47,7 @@ def test_a_lost_marker_is_refused_before_the_tasks_start(query: Query, outside_o
         fence_micro_batch(restarted, replace(query.options, fail_on_missing_marker=False))
 
 
-def test_a_lost_marker_is_found_by_what_the_tasks_have_committed_where_a_claim_hides_the_querys_own_commit(
+def test_a_lost_marker_is_found_by_what_the_tasks_have_committed_where_fencing_hides_the_querys_own_commit(
     query: Query, outside_of: Any, visible: Any
 ) -> None:
     done = query.task(query.fence(), 0, b"a")

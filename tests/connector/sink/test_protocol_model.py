@@ -1,4 +1,4 @@
-"""The tasks' way of exactly-once writes as a model, explored in every order: nothing lost, nothing doubled.
+"""Task transactions as a model, explored in every order: nothing lost, nothing doubled.
 
 `make model` explores larger ones, for some minutes.
 """

@@ -71,7 +71,7 @@ def test_from_tasks_to_the_driver_with_other_rows_what_is_decided_is_ended_befor
     assert visible(query) == [b"a"]
 
 
-def test_from_the_driver_to_tasks_and_leftovers_for_the_driver(query: Query, visible: Any) -> None:
+def test_from_the_driver_to_tasks_and_orphans_for_the_driver(query: Query, visible: Any) -> None:
     token = query.fence()
     left = query.task(token, 0, b"a")
     assert query.commit_by_driver(encoded(0, left, query.topic, b"a")) is Decision.WRITE

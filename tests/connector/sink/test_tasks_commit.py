@@ -62,7 +62,7 @@ def test_attempts_that_lost_are_aborted_with_the_commit(query: Query, visible: A
     assert visible(query) == [b"a"]
 
 
-def test_leftovers_of_a_killed_run_are_aborted_before_the_next_tasks_start(query: Query, visible: Any) -> None:
+def test_orphans_of_a_killed_run_are_aborted_before_the_next_tasks_start(query: Query, visible: Any) -> None:
     query.task(query.fence(), 0, b"left")
     assert query.open() == 1
     token = query.fence()
@@ -96,7 +96,7 @@ def test_a_decision_is_carried_out_before_the_next_tasks_start_and_settled_by_th
     assert visible(query) == [b"a", b"b"]
 
 
-def test_a_second_drivers_claim_fences_the_first_ones_decision(query: Query, visible: Any) -> None:
+def test_a_second_driver_fences_the_first_ones_decision(query: Query, visible: Any) -> None:
     first = query.fence()
     tasks = [query.task(first, 0, b"a")]
     second = query.fence()  # it aborts what it finds open: nobody can decide it any more

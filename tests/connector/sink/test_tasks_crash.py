@@ -109,7 +109,7 @@ def go_on(process: Any) -> int | None:
 FENCED = "has taken over the transactional id"
 #: Where the first driver stops, and what it reports when it comes back after its successor has done all.
 ZOMBIES = [
-    # It claims the id rightfully, and finds the marker beyond it.
+    # It fences its successor rightfully, and finds the marker beyond it.
     ("InitProducerId", 0, "its checkpoint was set back, or a second run of the query is active"),
     # Its task begins again what nobody else uses; then it finds the same.
     ("InitProducerId", 1, "its checkpoint was set back, or a second run of the query is active"),
