@@ -1,6 +1,6 @@
 """Python values to and from an Arrow type, field by field, by name.
 
-A value that does not fit its type is an error; it is never approximated.
+A value that does not fit its type is an error; it is never approximated, and no number goes by way of a float.
 Also reads what JSON, and Protobuf's JSON mapping, have no type for: times and decimals as text, bytes as base64, int64 as text.
 """
 
@@ -14,14 +14,13 @@ import re
 import struct
 import uuid
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import ROUND_DOWN, Context, Decimal
 from functools import lru_cache
 from typing import Any, Final, Literal
 
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError, OptionError
-from pykafka_wire.values import numbers
 from pykafka_wire.values.json.times import date_days, local_timestamp_micros, timestamp_micros
 from pykafka_wire.values.json.writing import json_text_of_part
 
@@ -41,6 +40,11 @@ _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 #: The bits of a double that a float has not, and their first one.
 _BELOW_FLOAT: Final = (1 << 29) - 1
 _HALF_OF_FLOAT: Final = 1 << 28
+#: Python's own parsers also take underscores, spaces, and digits of other scripts.
+_DIGITS: Final = re.compile(r"[+-]?[0-9]+")
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+#: More digits than any type holds: not worth an attempt, which would take time in proportion to their square.
+_MAX_DIGITS: Final = 4_000
 #: The kinds of values in words.
 _KINDS: Final = {
     bool: "a boolean",
@@ -196,7 +200,7 @@ def _integer(bits: int) -> Conversion:
     least, most = -(1 << bits - 1), (1 << bits - 1) - 1
 
     def convert(value: Any) -> Any:
-        number = numbers.integer(value)
+        number = _whole_number(value)
         if number is None:
             raise _unexpected(value, "an integer")
         if not least <= number <= most:
@@ -208,12 +212,59 @@ def _integer(bits: int) -> Conversion:
 
 def _decimal(precision: int, scale: int) -> Conversion:
     def convert(value: Any) -> Any:
-        number = numbers.decimal(value)
+        number = _finite_decimal(value)
         if number is None:
             raise _unexpected(value, "a decimal")
-        return numbers.rescaled(number, precision, scale)
+        return _rescaled(number, precision, scale)
 
     return convert
+
+
+def _whole_number(value: Any) -> int | None:
+    """The value as an integer: a number without a fraction, or a text of digits. None for any other value."""
+    if type(value) is int:
+        return value
+    if isinstance(value, str):
+        return int(value) if len(value) <= _MAX_DIGITS and _DIGITS.fullmatch(value) else None
+    if isinstance(value, Decimal):
+        if not value.is_finite() or value.adjusted() > _MAX_DIGITS or value != value.to_integral_value():
+            return None
+        return int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else None
+
+
+def _finite_decimal(value: Any) -> Decimal | None:
+    """The value as a finite decimal: a number, or the text of one. None for any other value. Of a float, its shortest digits."""
+    if isinstance(value, Decimal):
+        return value if value.is_finite() else None
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        found = Decimal(repr(value))
+        return found if found.is_finite() else None
+    return Decimal(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else None
+
+
+def _rescaled(number: Decimal, precision: int, scale: int) -> Decimal:
+    """An equal number with ``scale`` digits after the point and at most ``precision`` in all.
+
+    Raises:
+        DecodeError: the number does not fit.
+    """
+    if not number:
+        return Decimal(0)
+    # Looked at first, since a number such as 1E+1000000 must not be written out.
+    if number.adjusted() < precision - scale:
+        unit, context = _unit(precision, scale)
+        found = number.quantize(unit, ROUND_DOWN, context)
+        if found == number:
+            return found
+    raise DecodeError(f"a decimal that DECIMAL({precision},{scale}) cannot hold")
+
+
+@lru_cache(maxsize=256)
+def _unit(precision: int, scale: int) -> tuple[Decimal, Context]:
+    return Decimal((0, (1,), -scale)), Context(prec=precision)
 
 
 def _string(value: Any) -> Any:

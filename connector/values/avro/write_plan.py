@@ -18,7 +18,7 @@ import pyarrow as pa
 from pykafka_wire.values.avro import write_steps as steps
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of
 from pykafka_wire.values.avro.types import member_name
-from pykafka_wire.values.avro.write_steps import Step
+from pykafka_wire.values.avro.write_steps import SchemaWriter
 from pykafka_wire.values.bulk.writing import PER_SECOND, SegmentWriter, matching, refuse, sql_name, within
 from pykafka_wire.wire.protocol.primitives import encode_uvarint
 from pykafka_wire.wire.records.arrays import binary_array
@@ -72,7 +72,7 @@ class WritePlan:
         self._schema = schema
         self.problems: list[str] = []
 
-    def step(self, schema: Schema, column: pa.DataType, path: str) -> Step:
+    def step(self, schema: Schema, column: pa.DataType, path: str) -> SchemaWriter:
         """The step that writes ``column`` as ``schema``; nulls included."""
         schema = self._schema.definition(schema)
         if isinstance(schema, list):
@@ -81,12 +81,12 @@ class WritePlan:
             return steps.Absent()
         return steps.Required(step=self._value(schema, column, path), path=path)
 
-    def _refuse(self, path: str, column: pa.DataType, schema: Schema, remedy: str) -> Step:
+    def _refuse(self, path: str, column: pa.DataType, schema: Schema, remedy: str) -> SchemaWriter:
         where = f"field {path}" if path else "the column"
         self.problems.append(f"{where} is {sql_name(column)} and the schema's type is {_shown(schema)}: {remedy}")
         return steps.Absent()
 
-    def _union(self, union: list[Schema], column: pa.DataType, path: str) -> Step:
+    def _union(self, union: list[Schema], column: pa.DataType, path: str) -> SchemaWriter:
         branches = [self._schema.definition(each) for each in union]
         null = next((index for index, each in enumerate(branches) if kind_of(each) == "null"), None)
         if pa.types.is_null(column) and null is not None:
@@ -109,7 +109,7 @@ class WritePlan:
             return steps.Required(step=step, path=path, branch=_branch(chosen))
         return steps.Optional(step=step, branch=chosen, null_branch=null)
 
-    def _exact(self, schema: Schema, column: pa.DataType, path: str) -> Step | None:
+    def _exact(self, schema: Schema, column: pa.DataType, path: str) -> SchemaWriter | None:
         """The step for one of several branches; None if the column is not of this very type."""
         if pa.types.is_integer(column) and kind_of(schema) != ("long" if column.bit_width > 32 else "int"):
             return None
@@ -121,14 +121,16 @@ class WritePlan:
         step = attempt._value(schema, column, path)
         return None if attempt.problems else step
 
-    def _members(self, others: list[tuple[int, Schema]], null: int | None, column: pa.DataType, path: str) -> Step:
+    def _members(
+        self, others: list[tuple[int, Schema]], null: int | None, column: pa.DataType, path: str
+    ) -> SchemaWriter:
         branches = []
         for place, (index, branch) in enumerate(others):
             member = column.field(place)
             branches.append((self._value(branch, member.type, within(path, member.name)), index))
         return steps.Members(path=path, branches=tuple(branches), null_branch=null)
 
-    def _value(self, schema: Schema, column: pa.DataType, path: str) -> Step:
+    def _value(self, schema: Schema, column: pa.DataType, path: str) -> SchemaWriter:
         """The step for values that are not null."""
         is_a = pa.types
         kind, logical = kind_of(schema), logical_of(schema)
@@ -140,7 +142,7 @@ class WritePlan:
         if kind == "map" and is_a.is_map(column) and _is_text(column.key_type):
             item = self.step(schema["values"], column.item_type, f"{path}{{}}")
             return steps.Items(item=item, key=steps.Text(path=within(path, "key")))
-        found: Step | None = None
+        found: SchemaWriter | None = None
         if kind == "boolean" and is_a.is_boolean(column):
             found = steps.Boolean()
         elif kind in ("int", "long"):
@@ -165,7 +167,7 @@ class WritePlan:
             found = steps.Text(path=path)
         return found or self._refuse(path, column, schema, "cast the column, or change the schema")
 
-    def _record(self, schema: Schema, column: pa.DataType, path: str) -> Step:
+    def _record(self, schema: Schema, column: pa.DataType, path: str) -> SchemaWriter:
         if not pa.types.is_struct(column):
             names = ", ".join(field["name"] for field in schema["fields"])
             return self._refuse(path, column, schema, f"make it a struct of the record's fields, as in struct({names})")
@@ -186,7 +188,7 @@ class WritePlan:
                 )
             else:
                 places[name] = place
-        found: list[tuple[Step, int]] = []
+        found: list[tuple[SchemaWriter, int]] = []
         for each in schema["fields"]:
             inner = within(path, each["name"])
             place = places.get(each["name"], -1)
@@ -196,7 +198,7 @@ class WritePlan:
                 found.append((self._absent(each["type"], inner), -1))
         return steps.Record(fields=tuple(found))
 
-    def _absent(self, schema: Schema, path: str) -> Step:
+    def _absent(self, schema: Schema, path: str) -> SchemaWriter:
         definition = self._schema.definition(schema)
         branches = definition if isinstance(definition, list) else [definition]
         for index, branch in enumerate(branches):
@@ -209,7 +211,7 @@ class WritePlan:
         return steps.Absent()
 
 
-def _integer(bits: int, logical: str, column: pa.DataType, path: str) -> Step | None:
+def _integer(bits: int, logical: str, column: pa.DataType, path: str) -> SchemaWriter | None:
     is_a = pa.types
     if is_a.is_integer(column):
         dtype = str(column)
@@ -233,7 +235,7 @@ def _units(multiply: int, divide: int, unit: str) -> tuple[int, int]:
     return multiply // common, divide // common
 
 
-def _floating(is_double: bool, column: pa.DataType) -> Step | None:
+def _floating(is_double: bool, column: pa.DataType) -> SchemaWriter | None:
     is_a = pa.types
     if is_a.is_integer(column):
         fits = column.bit_width <= (_DOUBLE_BITS if is_double else _FLOAT_BITS)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pykafka_wire.values.bulk.arrays import Ints
 from pykafka_wire.values.bulk.writing import (
     EncodeErrors,
+    ValueWriter,
     binary,
     booleans,
     check_text,
@@ -44,23 +45,21 @@ from pykafka_wire.wire.records.row_segments import (
 )
 
 
-class Step(Protocol):
+class SchemaWriter(ValueWriter, Protocol):
     """Writes values of one schema.
 
     Attributes:
-        is_flat: whether all elements can be written although some are null; their octets are then null, too.
+        is_flat: whether all elements can be written although some are null; their bytes are then null, too.
     """
 
     is_flat: ClassVar[bool]
-
-    def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Required:
     """A value that must not be null, after the index of its branch if it is one of a union."""
 
-    step: Step
+    step: SchemaWriter
     path: str
     branch: bytes = b""
     is_flat: ClassVar[bool] = False
@@ -75,7 +74,7 @@ class Required:
 class Optional:
     """A union of null and one other branch."""
 
-    step: Step
+    step: SchemaWriter
     branch: int
     null_branch: int
     is_flat: ClassVar[bool] = False
@@ -273,7 +272,7 @@ class DecimalNumber:
 class Record:
     """The fields in the schema's order: each with its place in the column's struct, -1 for one that is null in every row."""
 
-    fields: Sequence[tuple[Step, int]]
+    fields: Sequence[tuple[SchemaWriter, int]]
     is_flat: ClassVar[bool] = False
 
     def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
@@ -291,8 +290,8 @@ class Items:
         key: of a map; its keys are never null.
     """
 
-    item: Step
-    key: Step | None = None
+    item: SchemaWriter
+    key: SchemaWriter | None = None
     is_flat: ClassVar[bool] = False
 
     def write(self, column: Any, errors: EncodeErrors) -> list[RowSegment]:
@@ -315,7 +314,7 @@ class Members:
     """
 
     path: str
-    branches: Sequence[tuple[Step, int]]
+    branches: Sequence[tuple[SchemaWriter, int]]
     null_branch: int | None
     is_flat: ClassVar[bool] = False
 
