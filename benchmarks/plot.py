@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 _WIDTH: Final = 330.0
 #: About as many bold letters fit into it.
-_LETTERS: Final = 52
+_LETTERS: Final = 48
 _POINTS_PER_INCH: Final = 72
 _TEXT, _SMALL = 11.0, 10.0
 _BAR, _NAME, _TITLE, _GAP = 14.0, 13.0, 18.0, 8.0

@@ -7,18 +7,38 @@ leaves the archive out, and Python takes the compiled modules of the installatio
     export PYSPARK_PYTHON=pykafka-wire-python PYSPARK_DRIVER_PYTHON=pykafka-wire-python
     spark-submit job.py
 
-Everything else is as the Python of this environment does it: arguments, exit code, signals. This module imports nothing but what
-every Python process has loaded already.
+Spark's daemon prints a traceback that ends with ``BrokenPipeError`` for each worker that was idle for a minute: Spark closes such a
+worker's socket, and the worker tries to report there that its input has ended. Started by the command, the daemon ends them
+without a word.
+
+Everything else is as the Python of this environment does it: arguments, exit code, signals.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import zipimport
+import zipfile
+import zlib
 
-#: Files that an archive and an installation must share, beside the name of their package.
-_COMPARED = {"pyspark": ("version.py", "worker.py"), "py4j": ("version.py", "java_gateway.py")}
+#: The packages that Spark has archives of.
+_PACKAGES = ("pyspark", "py4j")
+#: Folders of an archive that an installation lacks.
+_NOT_INSTALLED = {"tests", "benchmark"}
+_DAEMON = "pyspark.daemon"
+#: Runs Spark's daemon. Not a module: the daemon must not load this package, which a program may have sent in another version.
+_QUIET_DAEMON = """\
+from pyspark import daemon
+
+def run_worker(sock, authenticated, run=daemon.worker):
+    try:
+        return run(sock, authenticated)
+    except BrokenPipeError:  # nobody listens any more
+        return 1
+
+daemon.worker = run_worker
+daemon.manager()
+"""
 
 
 def main() -> None:
@@ -28,24 +48,32 @@ def main() -> None:
     kept = [entry for entry in path if not is_installed(entry, installed)]
     if kept != path:
         os.environ["PYTHONPATH"] = os.pathsep.join(kept)
-    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+    arguments = sys.argv[1:]
+    if arguments[:2] == ["-m", _DAEMON]:  # what follows is the worker's module
+        arguments[:2] = ["-c", _QUIET_DAEMON]
+    os.execv(sys.executable, [sys.executable, *arguments])
 
 
 def is_installed(archive: str, folders: list[str]) -> bool:
     """Whether ``archive`` is Spark's ``pyspark.zip`` or ``py4j-….zip``, and the first of ``folders`` that has its package has
-    the same release of it."""
+    every file of it with the same content: a vendor may have changed any of them."""
     name = os.path.basename(archive)
-    package = next((each for each in _COMPARED if name.startswith(each) and name.endswith(".zip")), None)
+    package = next((each for each in _PACKAGES if name.startswith(each) and name.endswith(".zip")), None)
     folder = next((each for each in folders if package and os.path.isdir(os.path.join(each, package))), None)
-    if package is None or folder is None:
+    if folder is None:
         return False
     try:
-        zipped = zipimport.zipimporter(archive)
-        return all(
-            zipped.get_data(os.path.join(archive, package, file)) == _read(os.path.join(folder, package, file))
-            for file in _COMPARED[package]
+        with zipfile.ZipFile(archive) as zipped:
+            modules = [
+                each
+                for each in zipped.infolist()
+                if each.filename.endswith(".py") and _NOT_INSTALLED.isdisjoint(each.filename.split("/"))
+            ]
+        sizes = [os.stat(os.path.join(folder, each.filename)).st_size == each.file_size for each in modules]
+        return all(sizes) and all(
+            zlib.crc32(_read(os.path.join(folder, each.filename))) == each.CRC for each in modules
         )
-    except (OSError, zipimport.ZipImportError):
+    except (OSError, zipfile.BadZipFile):
         return False
 
 

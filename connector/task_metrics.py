@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 #: Larger than any datagram of figures: a dozen numbers of 20 digits.
 _MAX_DATAGRAM: Final = 2048
 _WAKE_UP_S: Final = 1.0
+#: No task has done more of anything than an int64 can count.
+_MAX_FIGURE: Final = 2**63 - 1
 _STATSD_PREFIX: Final = "pykafka_wire.task."
 #: Spark sends its settings to tasks as local properties (seen in 4.0 to 4.3).
 _DRIVER_HOST: Final = "spark.driver.host"
@@ -130,11 +132,13 @@ class DriverReceiver:
             return None  # not from a task of this query: it is not parsed
         try:
             values = json.loads(datagram[len(token) :])
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if not isinstance(values, list) or len(values) != len(_NAMES):
             return None
-        if not all(type(each) in (int, float) for each in values):
+        if not all(
+            type(each) in (int, float) and 0 <= each <= _MAX_FIGURE for each in values
+        ):  # NaN is not in any range
             return None
         return TaskFigures(**dict(zip(_NAMES, values, strict=True)))
 

@@ -28,6 +28,9 @@ def main() -> None:
         .config("spark.jars", ",".join(map(str, delta_jars())))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config(
+            "spark.databricks.delta.snapshotPartitions", "2"
+        )  # 50 else: tasks that read a table's log of a few files
         .config("spark.python.unix.domain.socket.enabled", "true")  # 45 ms less for every micro-batch
         .getOrCreate()
     )

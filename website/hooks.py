@@ -12,6 +12,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 from mkdocs.utils import get_relative_url
 
+from pykafka_wire import __version__
 from website import generated_pages, mermaid_library, repository_files, tables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,12 +20,25 @@ MERMAID = "assets/mermaid.min.js"
 MERMAID_THEME = "assets/mermaid-theme.js"
 
 
+def on_config(config: Any) -> Any:  # Any: MkDocs' configuration, a dictionary of its own
+    """Each page's foot names the version that the site is of."""
+    config.copyright = f"pykafka-wire {__version__}, Apache-2.0"
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:  # Any: MkDocs' configuration, a dictionary of its own
     """The files of docs/, the generated pages, pages of source text, and Mermaid's library."""
     pages = {**generated_pages.pages(), **repository_files.project_pages(ROOT)}
-    written = {file.src_uri: Path(file.abs_src_path or "") for file in files if file.is_documentation_page()}
+    written = {
+        file.src_uri: Path(file.abs_src_path or "")
+        for file in files
+        if file.is_documentation_page() and file.src_uri not in pages
+    }
     texts = {uri: path.read_text(encoding="utf-8") for uri, path in written.items()} | pages
     for uri, text in {**pages, **repository_files.source_pages(ROOT, texts)}.items():
+        in_repository = files.get_file_from_path(uri)
+        if in_repository is not None:  # says where to look without the site
+            files.remove(in_repository)
         files.append(File.generated(config, uri, content=text))
     library = mermaid_library.library()
     if library:

@@ -7,6 +7,7 @@ between the sentences come from the trace (:mod:`~pykafka_wire.wire.connection.t
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import uuid
@@ -19,6 +20,7 @@ from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, create_topics, del
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
+from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
 from pykafka_wire.wire.groups.member import GroupMember, member_state_machine
@@ -70,10 +72,18 @@ class _Steps:
             f"brokers {', '.join(map(str, brokers.values()))}; the controller is {cluster.metadata.controller()}"
         )
 
+        try:
+            self._with_topic(cluster, len(brokers))
+        except BaseException:  # BrokenPipeError, too: … | head
+            with contextlib.suppress(WireError), Cluster(replace(cluster.settings, trace="")) as untraced:
+                delete_topics(untraced, [self._topic])
+            raise
+
+    def _with_topic(self, cluster: Cluster, n_brokers: int) -> None:
         self._step(
             "CreateTopics: the controller creates a topic with two partitions, replicated on two brokers if there are two."
         )
-        create_topics(cluster, {self._topic: (2, min(2, len(brokers)))})
+        create_topics(cluster, {self._topic: (2, min(2, n_brokers))})
 
         self._step(
             "Metadata of the topic: the leader and leader epoch of each partition, and the topic id if brokers support ids."
@@ -81,15 +91,11 @@ class _Steps:
         cluster.metadata.topics([self._topic])
         for tp in self._partitions:
             self._result("{} is led by broker {} in epoch {}".format(tp, *cluster.metadata.leader(tp)))
-        try:
-            self._produce(cluster)
-            member = self._join(cluster)
-            self._consume(cluster, member)
-        finally:
-            try:
-                self._step("DeleteTopics: the walkthrough leaves no topic behind.")
-            finally:  # though nobody may read the output any more
-                delete_topics(cluster, [self._topic])
+        self._produce(cluster)
+        member = self._join(cluster)
+        self._consume(cluster, member)
+        self._step("DeleteTopics: the walkthrough leaves no topic behind.")
+        delete_topics(cluster, [self._topic])
 
     def _produce(self, cluster: Cluster) -> None:
         self._step(

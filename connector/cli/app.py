@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -14,6 +14,7 @@ from pykafka_wire.cli.checkpoints import checkpoint
 from pykafka_wire.cli.connection import connection_options, output, settings
 from pykafka_wire.cli.doctor import doctor
 from pykafka_wire.cli.exactly_once import marker
+from pykafka_wire.cli.exit_codes import FAILED, INTERRUPTED, REFUSED, UNREACHABLE, USAGE, exit_code
 from pykafka_wire.cli.groups import commit, groups, reset
 from pykafka_wire.cli.lag import lag
 from pykafka_wire.cli.offsets import offsets
@@ -23,13 +24,7 @@ from pykafka_wire.cli.topics import topics
 from pykafka_wire.cli.transactions import transactions
 from pykafka_wire.errors import ConnectorError
 from pykafka_wire.ingest.command import ingest
-from pykafka_wire.wire.errors import AuthenticationError, BrokerError, SettingsError, TransportError, WireError
-
-FAILED: Final = 1
-USAGE: Final = 2
-UNREACHABLE: Final = 3
-REFUSED: Final = 4
-INTERRUPTED: Final = 130
+from pykafka_wire.wire.errors import TransportError, WireError
 
 _EPILOG = f"""\b
 Exit codes:
@@ -122,16 +117,4 @@ def application(arguments: list[str] | None = None) -> None:
             click.echo(
                 "Run pykafka-wire doctor with the same options: it checks every step of the connection.", err=True
             )
-        sys.exit(_code(error))
-
-
-def _code(error: WireError | ConnectorError) -> int:
-    if isinstance(error, SettingsError):
-        return USAGE
-    if isinstance(error, TransportError):
-        return UNREACHABLE
-    if isinstance(error, AuthenticationError) or (
-        isinstance(error, BrokerError) and "AUTHORIZATION_FAILED" in error.info.name
-    ):
-        return REFUSED
-    return FAILED
+        sys.exit(exit_code(error))

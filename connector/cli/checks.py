@@ -12,10 +12,11 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Final, Literal
 
+from pykafka_wire.cli.exit_codes import FAILED, REFUSED, UNREACHABLE, USAGE, exit_code
 from pykafka_wire.wire.cluster.metadata_view import Broker
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
@@ -48,7 +49,8 @@ _OTHER_HOST: Final = (62, 64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check: its name and place, its result, what was found, what to do, and how long it took."""
+    """One check: its name and place, its result, what was found, what to do, how long it took, and with which exit code the
+    process ends if it has failed."""
 
     name: str
     where: str
@@ -56,21 +58,30 @@ class Check:
     found: str
     remedy: str = ""
     ms: int = 0
+    exit_code: int = FAILED
+
+    def document(self) -> dict[str, Any]:  # Any: a JSON value
+        """The fields of ``--json``."""
+        return {name: getattr(self, name) for name in ("name", "where", "result", "found", "remedy", "ms")}
 
 
 def timed(run: Callable[[], Check]) -> Check:
     """A check with the time it took."""
     started = time.monotonic()
     check = run()
-    return Check(
-        name=check.name, where=check.where, result=check.result, found=check.found, remedy=check.remedy,
-        ms=round((time.monotonic() - started) * 1000),
-    )  # fmt: skip
+    return replace(check, ms=round((time.monotonic() - started) * 1000))
 
 
 def failed_check(name: str, where: str, error: WireError, remedy: str = "") -> Check:
     """The check for an error; ``remedy`` where the error has none of its own."""
-    return Check(name=name, where=where, result="fail", found=error.message, remedy=error.remedy or remedy)
+    return Check(
+        name=name,
+        where=where,
+        result="fail",
+        found=error.message,
+        remedy=error.remedy or remedy,
+        exit_code=exit_code(error),
+    )
 
 
 def check_addresses(settings: ClientSettings, addresses: Sequence[tuple[str, int]]) -> list[list[Check]]:
@@ -99,7 +110,7 @@ def _name(host: str, port: int) -> Check:
     except OSError as error:
         return Check(
             name="name", where=host, result="fail", found=f"cannot be resolved: {_reason(error)}",
-            remedy="Check the spelling, and DNS or /etc/hosts on this machine.",
+            exit_code=UNREACHABLE, remedy="Check the spelling, and DNS or /etc/hosts on this machine.",
         )  # fmt: skip
     return Check(name="name", where=host, result="ok", found=", ".join(found))
 
@@ -116,7 +127,7 @@ def _tcp(host: str, port: int) -> Check:
             refused.append(f"{place[0]}: {_reason(error)}")
     if not reached:
         return Check(
-            name="tcp", where=where, result="fail", found="; ".join(refused),
+            name="tcp", where=where, result="fail", found="; ".join(refused), exit_code=UNREACHABLE,
             remedy="No process listens on this port, or a firewall blocks it: check the port, the broker and the network.",
         )  # fmt: skip
     note = f" (not {'; '.join(refused)})" if refused else ""
@@ -138,17 +149,17 @@ def _tls(settings: ClientSettings, host: str, port: int) -> Check:
     except ssl.SSLCertVerificationError as error:
         return Check(
             name="tls", where=where, result="fail", found=f"certificate refused: {error.verify_message}",
-            remedy=_certificate_remedy(error.verify_code, host),
+            remedy=_certificate_remedy(error.verify_code, host), exit_code=REFUSED,
         )  # fmt: skip
     except OSError as error:  # ssl.SSLError too
         if _answers_plaintext(host, port):
             return Check(
-                name="tls", where=where, result="fail", found="the port speaks plaintext, not TLS",
+                name="tls", where=where, result="fail", found="the port speaks plaintext, not TLS", exit_code=USAGE,
                 remedy="Use the TLS listener's port, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT.",
             )  # fmt: skip
         reason = tls_failure(error) if isinstance(error, ssl.SSLError | ConnectionError) else _reason(error)
         return Check(
-            name="tls", where=where, result="fail", found=f"the TLS handshake failed: {reason}",
+            name="tls", where=where, result="fail", found=f"the TLS handshake failed: {reason}", exit_code=UNREACHABLE,
             remedy="Check that this port is a TLS listener, and ssl.keystore.* if it requires a client certificate.",
         )  # fmt: skip
 
@@ -198,7 +209,7 @@ def _versions(settings: ClientSettings, host: str, port: int, address: str) -> C
         if refused is not None and (mechanisms := _mechanisms(settings, host, port)):
             return Check(
                 name="sasl", where=address, result="fail",
-                found=f"the listener requires SASL ({', '.join(mechanisms)}), and sasl.mechanism is not set",
+                found=f"the listener requires SASL ({', '.join(mechanisms)}), and sasl.mechanism is not set", exit_code=REFUSED,
                 remedy=f"Set security.protocol to {'SASL_SSL' if settings.uses_tls else 'SASL_PLAINTEXT'}, sasl.mechanism to "
                 "one of these, and the credentials.",
             )  # fmt: skip
@@ -212,7 +223,8 @@ def _versions(settings: ClientSettings, host: str, port: int, address: str) -> C
     except WireError as error:
         if not settings.uses_tls and _answers_tls(host, port):
             return Check(
-                name=name, where=address, result="fail", found="the port speaks TLS, and security.protocol is a plaintext protocol",
+                name=name, where=address, result="fail", exit_code=USAGE,
+                found="the port speaks TLS, and security.protocol is a plaintext protocol",
                 remedy="Set security.protocol to SSL, or to SASL_SSL with sasl.mechanism, and ssl.truststore.location.",
             )  # fmt: skip
         return failed_check(
@@ -305,7 +317,7 @@ def advertised(settings: ClientSettings, nodes: Sequence[Broker]) -> list[Check]
                 f"that name and port reachable from here. {last.remedy}"
             )
             found = f"{last.name}: {last.found}"
-            checks.append(Check(name="advertised", where=where, result="fail", found=found, remedy=remedy, ms=ms))
+            checks.append(replace(last, name="advertised", where=where, found=found, remedy=remedy, ms=ms))
         else:
             checks.append(Check(name="advertised", where=where, result="ok", found="reachable", ms=ms))
     return checks

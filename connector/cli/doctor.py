@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Final
 
 import click
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from pykafka_wire.cli.checks import Check, advertised, check_addresses, failed_check, timed
 from pykafka_wire.cli.connection import connection_options, output, settings
+from pykafka_wire.cli.exit_codes import FAILED, REFUSED, UNREACHABLE
 from pykafka_wire.cli.identity_check import identity_check
 from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.cli.tiers import offsets_at, remote_share, tier_offsets
@@ -53,7 +54,7 @@ _TOPIC_REFUSED: Final = 29
 def doctor(topics: tuple[str, ...], purpose: str, group: str | None, transactional_id: str | None) -> None:
     """Find out why a connection fails: name, TCP, TLS, SASL, API versions, advertised listeners, leaders, ACLs.
 
-    It changes nothing. Exits with code 1 if a check fails.
+    It changes nothing. If a check fails, the exit code says which kind of problem the first one is: see pykafka-wire --help.
     """
     chosen = settings()
     # A temporary failure must not take a minute here.
@@ -131,6 +132,7 @@ def _topic(cluster: Cluster, topic: str, wanted: set[Operation], all_topics: Col
             meant = f"Did you mean {' or '.join(near)}? " if near else ""
             return Check(
                 name="topic", where=topic, result="fail", found="does not exist, or you may not describe it",
+                exit_code=FAILED if found == _UNKNOWN_TOPIC else REFUSED,
                 remedy=f"{meant}Check its name (pykafka-wire topics). {_grant('topic', topic, wanted)}",
             )  # fmt: skip
         if isinstance(found, int):
@@ -214,6 +216,7 @@ def _allowed(name: str, where: str, found: frozenset[Operation] | None, wanted: 
             where=where,
             result="fail",
             found=f"{may}; {lacking} is missing",
+            exit_code=REFUSED,
             remedy=_grant(name, where, missing),
         )
     return Check(name=name, where=where, result="ok", found=may)
@@ -260,11 +263,18 @@ class _Report:
         n_failed = sum(check.result == "fail" for check in self._checks)
         n_warned = sum(check.result == "warn" for check in self._checks)
         if self._output.json:
-            self._output.document({"ok": not n_failed, "checks": [asdict(check) for check in self._checks]})
+            self._output.document({"ok": not n_failed, "checks": [check.document() for check in self._checks]})
         elif n_failed:
             click.echo(f"{n_failed} of {counted(len(self._checks), 'check')} failed.")
         else:
             warned = f", with {counted(n_warned, 'warning')}" if n_warned else ""
             click.echo(f"No problem found{warned}.")
         if n_failed:
-            sys.exit(1)
+            sys.exit(self._exit_code())
+
+    def _exit_code(self) -> int:
+        """That of the first check that failed; where one of several brokers cannot be reached, and others can, that of a failed
+        check."""
+        code = next(check.exit_code for check in self._checks if check.result == "fail")
+        is_connected = any(check.name == "metadata" and check.result == "ok" for check in self._checks)
+        return FAILED if code == UNREACHABLE and is_connected else code

@@ -28,6 +28,9 @@ from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
 
 #: Looks that the sparkline shows: a terminal is 80 columns wide.
 _HISTORY: Final = 60
+#: Lines of a terminal's screen that are not topic-partitions: the lag's, the sparkline, the table's title and head, what there is
+#: no room for, what is unknown, a failure, and the cursor's.
+_OTHER_LINES: Final = 8
 #: The group that a query's reader has made up: ``groupIdPrefix`` and an id.
 GENERATED: Final = re.compile(r"(?P<prefix>.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -91,6 +94,8 @@ def lag(
         else:
             report = _lag_report(cluster, group, topics)
             output().rows(report.rows, empty=f"Group {group} has committed no offset.")
+            if report.rows:
+                output().message(f"total lag {report.known_lag:,}")
             if report.rows and report.unknown:
                 click.echo(f"The lag is unknown for {', '.join(report.unknown)}.", err=True)
     if fail_above is not None and (problem := failure or _lag_problem(group, report, fail_above)):
@@ -186,7 +191,7 @@ def _watch(taken: Iterable[tuple[LagReport, str]], group: str) -> tuple[LagRepor
     """Show each look in place of the one before, or below it without a terminal; returns the last one."""
     lags: deque[int] = deque(maxlen=_HISTORY)
     history = LagHistory()
-    line = Text()
+    head: list[Text] = []
     to = console()
     with Live(console=to, auto_refresh=False) if to.is_terminal else nullcontext() as live:
         for report, failure in taken:
@@ -194,9 +199,19 @@ def _watch(taken: Iterable[tuple[LagReport, str]], group: str) -> tuple[LagRepor
                 lags.append(report.known_lag)
                 rates = history.add(Look.at(report.known_rows))
                 future = "" if report.lag is None else outlook(report.lag, rates)
-                line = Text(f"lag {report.known_lag}  {sparkline(lags)}  {future}".rstrip())
-            shown: list[Any] = [table_of(report.rows, title=f"group {group}")] if report.rows else []
-            shown.append(line)
+                head = [Text(f"total lag {report.known_lag:,}  {future}".rstrip()), Text(sparkline(lags))]
+            shown: list[Any] = [*head]
+            # A terminal cuts what has no room: first the partitions that lag least.
+            room = len(report.rows) if live is None else max(1, to.height - _OTHER_LINES)
+            rows = (
+                sorted(report.rows, key=lambda row: -(row["lag"] or 0))[:room]
+                if len(report.rows) > room
+                else report.rows
+            )
+            if rows:
+                shown.append(table_of(rows, title=f"group {group}"))
+            if len(rows) < len(report.rows):
+                shown.append(Text(f"… {len(report.rows) - len(rows)} more"))
             if report.unknown:
                 shown.append(Text(f"unknown for {', '.join(report.unknown)}"))
             if failure:

@@ -79,12 +79,17 @@ class LagHistory:
         return Rates(read_per_s=read, written_per_s=written, caught_up_s=caught_up_s)
 
 
-def outlook(lag: int, rates: Rates, now: datetime | None = None) -> str:
-    """A phrase on how a lag develops: ``caught up``, ``caught up in 10m 00s, at 14:03:12``, ``grows by 12/s``."""
+def outlook(lag: int, rates: Rates, now: datetime | None = None, *, is_short: bool = False) -> str:
+    """A phrase on how a lag develops: ``caught up``, ``caught up in 10m 00s, at 14:03:12``, ``grows by 12/s``.
+
+    ``is_short`` leaves out at what time it will have caught up.
+    """
     if lag == 0:
         return "caught up"
     if rates.read_per_s is None or rates.written_per_s is None:
         return ""
+    if rates.caught_up_s is not None and is_short:
+        return f"caught up in {duration(rates.caught_up_s)}"
     if rates.caught_up_s is not None:
         at = (now or datetime.now()) + timedelta(seconds=min(rates.caught_up_s, 1e8))
         moment = at.strftime("%H:%M:%S" if rates.caught_up_s < 86_400 else "%Y-%m-%d")

@@ -70,11 +70,12 @@ class Output:
 
 
 def table_of(rows: Sequence[dict[str, Any]], *, title: str = "") -> Table:
-    """A table whose columns are the keys of the first row. Numbers stand at the right; ids and times are never broken."""
+    """A table whose columns are the keys of the first row. Numbers stand at the right; numbers, ids and times are never broken, and
+    names become narrower instead."""
     table = Table(title=title or None, box=None, pad_edge=False, title_justify="left", header_style="bold")
     for name in rows[0]:
         whole, is_number = name in _UNBROKEN, any(isinstance(row[name], int) for row in rows)
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=whole)
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=whole or is_number)
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row.values()))  # as it is: [x] is no markup
     return table

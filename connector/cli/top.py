@@ -24,6 +24,7 @@ from pykafka_wire.cli.lag_rates import LagHistory, Look, Rates, outlook, rate
 from pykafka_wire.cli.log_ends import find_ends
 from pykafka_wire.cli.looks import looks
 from pykafka_wire.cli.output import console, counted, printable
+from pykafka_wire.sink.exactly_once.marker import is_marker
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.groups import ListedGroup, list_groups
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
@@ -32,12 +33,18 @@ from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Lines of the screen that are not groups: the title, the table's head, the help, and the cursor's.
 _OTHER_LINES: Final = 5
+_MARKER: Final = "marker"
+#: Of a group's or a topic's name, at least so many characters are shown.
+_LEAST_NAME: Final = 12
+#: Columns of the terminal from which on there is room for all columns of the table.
+_WIDE: Final = 120
 _HELP: Final = "q quit   l sort by lag   r by rate   n by name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLook:
-    """One group at a moment; ``lag`` is None where that of a topic-partition is unknown, such as one without a leader."""
+    """One group at a moment; ``lag`` is None where that of a topic-partition is unknown, such as one without a leader, and for the
+    marker of an exactly-once query, whose offsets are no positions."""
 
     group: str
     kind: str
@@ -70,7 +77,7 @@ class Overview:
 
 
 _ORDERS: Final[dict[str, Callable[[GroupLook], Any]]] = {
-    "l": lambda look: (-(look.lag or 0), look.group),
+    "l": lambda look: (-(look.lag or 0), look.kind == _MARKER, look.group),
     "r": lambda look: (-(look.rates.read_per_s or 0.0), look.group),
     "n": lambda look: look.group,
 }
@@ -144,15 +151,23 @@ class _Watched:
             if tp in ends
         ]
         look = Look.at(rows)
-        is_known = len(rows) == len(committed)
+        kind = _kind(group, [at.metadata for at in committed.values()])
+        is_known = len(rows) == len(committed) and kind != _MARKER
         return GroupLook(
             group=group.name,
-            kind="query" if any(_is_of_a_query(at.metadata) for at in committed.values()) else group.kind.lower(),
+            kind=kind,
             state=group.state,
             topics=sorted({tp.topic for tp in committed}),
             lag=look.lag if is_known else None,
             rates=self._histories[group.name].add(look) if is_known else Rates(),
         )
+
+
+def _kind(group: ListedGroup, metadata: Sequence[str]) -> str:
+    """``query`` and ``marker`` for groups that queries of this package commit to, else the group's protocol."""
+    if any(map(is_marker, metadata)):
+        return _MARKER
+    return "query" if any(map(_is_of_a_query, metadata)) else group.kind.lower()
 
 
 def _is_of_a_query(metadata: str) -> bool:
@@ -169,7 +184,7 @@ def _print(overview: Overview) -> None:
         groups = [look.document() for look in overview.groups]
         output().document({"time_ms": int(time.time() * 1000), "groups": groups})
     else:
-        console().print(_screen(overview))
+        console().print(_screen(overview, is_narrow=console().width < _WIDE))
 
 
 def _show(watched: _Watched, every: float, count: int | None) -> None:
@@ -179,7 +194,8 @@ def _show(watched: _Watched, every: float, count: int | None) -> None:
         for overview, failure in looks(watched.look, count=count):
             until = time.monotonic() + every
             while True:
-                live.update(_screen(overview, order=order, height=to.height, failure=failure), refresh=True)
+                screen = _screen(overview, order=order, is_narrow=to.width < _WIDE, height=to.height, failure=failure)
+                live.update(screen, refresh=True)
                 key = key_within(until - time.monotonic())
                 if key in ("q", "Q"):
                     return
@@ -188,30 +204,35 @@ def _show(watched: _Watched, every: float, count: int | None) -> None:
                 order = key if key in _ORDERS else order
 
 
-def _screen(overview: Overview, *, order: str = "l", height: int | None = None, failure: str = "") -> Lines:
-    """The title, a line for each group that there is room for, and what the keys do; why the last look failed, if it did."""
+def _screen(
+    overview: Overview, *, order: str = "l", is_narrow: bool = False, height: int | None = None, failure: str = ""
+) -> Lines:
+    """The title, a line for each group that there is room for, and what the keys do; why the last look failed, if it did.
+
+    Figures are never cut: where there is little room, names are, and the state and the topics are left out.
+    """
     groups = sorted(overview.groups, key=_ORDERS[order])
     title = f"{counted(overview.n_brokers, 'broker')}, {counted(len(groups), 'group')}, {overview.at:%H:%M:%S}"
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("group", overflow="ellipsis", no_wrap=True, ratio=3)
-    table.add_column("kind", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    table.add_column("topics", overflow="ellipsis", no_wrap=True, ratio=2)
+    names = ("group",) if is_narrow else ("group", "topics")
+    for name in ("group", "kind") if is_narrow else ("group", "kind", "state", "topics"):
+        table.add_column(name, no_wrap=name not in names, min_width=_LEAST_NAME if name in names else None)
     for name in ("lag", "read/s", "written/s"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outlook", no_wrap=True)
     room = len(groups) if height is None else max(1, height - _OTHER_LINES - bool(failure))
     for look in groups[:room]:
         rates = look.rates
+        cells = {"group": look.group, "kind": look.kind, "state": look.state, "topics": ", ".join(look.topics)}
         table.add_row(
-            Text(printable(look.group)),
-            look.kind,
-            look.state,
-            Text(printable(", ".join(look.topics))),
+            *(
+                Text(printable(cells[str(column.header)]), no_wrap=True, overflow="ellipsis")
+                for column in table.columns[:-4]
+            ),
             "-" if look.lag is None else f"{look.lag:,}",
             "-" if rates.read_per_s is None else rate(rates.read_per_s),
             "-" if rates.written_per_s is None else rate(rates.written_per_s),
-            "" if look.lag is None else outlook(look.lag, rates),
+            "" if look.lag is None else outlook(look.lag, rates, is_short=is_narrow),
         )
     lines: list[Any] = [Text(title, style="bold"), table if groups else Text("No group has committed offsets.")]
     if len(groups) > room:

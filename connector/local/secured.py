@@ -27,7 +27,7 @@ USER: Final = "alice"
 _MECHANISM: Final = "SCRAM-SHA-512"
 _MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 _LISTENER: Final = f"listener.name.{EXTERNAL.lower()}"
-_VALID_DAYS: Final = 30
+_VALID_DAYS: Final = 365
 #: keytool takes a second; it must not hang.
 _KEYTOOL_TIMEOUT_S: Final = 120
 _ACL_TOOL: Final = "org.apache.kafka.tools.AclCommand"

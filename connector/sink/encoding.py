@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from pykafka_wire.errors import WriteError
 from pykafka_wire.sink.arrow_input import coalesce_batches
+
+#: Characters of a key in an error.
+_LONGEST_KEY: Final = 60
 
 if TYPE_CHECKING:
     from pykafka_wire.values.bulk.writing import ColumnWriter
@@ -50,9 +53,30 @@ class Encoding:
                 into = topic if topic is not None else columns["topic"][row].as_py()
                 more = len(found.reasons) - 1
                 raise WriteError(
-                    f"row {first + row} of this task (counted from 0), for topic {into}, does not fit the schema of its {name}: "
+                    f"row {first + row}{_spark_partition()} (counted from 0){_key(batch, row)}, for topic {into}, does not fit "
+                    f"the schema of its {name}: "
                     f"{found.reasons[row]}{f'; {more} more of {batch.num_rows} rows do not fit, either' if more else ''}. "
                     "Correct such rows, or filter them out."
                 )
             columns[name] = found.column
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _spark_partition() -> str:
+    """Which rows an error counts: those of this task's Spark partition."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return "" if context is None else f" of Spark partition {context.partitionId()}"
+
+
+def _key(batch: Any, row: int) -> str:
+    """A row's key as an error names it, where it is a text or a number; empty else."""
+    if "key" not in batch.schema.names:
+        return ""
+    key = batch.column("key")[row].as_py()
+    return (
+        f", with the key {key if isinstance(key, int) else repr(key[:_LONGEST_KEY])}"
+        if isinstance(key, int | str)
+        else ""
+    )

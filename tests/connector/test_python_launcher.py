@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import socket
+import struct
 import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 
 LAUNCHER = Path(sys.executable).with_name("pykafka-wire-python")
@@ -36,14 +40,6 @@ def origins(path: list[Path]) -> list[str]:
     return ended.stdout.split("\n")[:3]
 
 
-def archive(path: Path, package: str, **files: str) -> Path:
-    with zipfile.ZipFile(path, "w") as zipped:
-        zipped.writestr(f"{package}/__init__.py", "")
-        for name, text in files.items():
-            zipped.writestr(f"{package}/{name}.py", text)
-    return path
-
-
 def test_spark_s_archives_of_the_installed_release_are_left_out(tmp_path):
     pyspark, py4j, variable = origins([PYSPARK, PY4J, tmp_path])
     assert "site-packages" in pyspark
@@ -52,12 +48,24 @@ def test_spark_s_archives_of_the_installed_release_are_left_out(tmp_path):
     assert variable == str(tmp_path)
 
 
-@pytest.mark.parametrize("changed", ["version", "worker"])
-def test_an_archive_of_another_release_or_build_is_kept(changed, tmp_path):
-    with zipfile.ZipFile(PYSPARK) as zipped:
-        files = {name: zipped.read(f"pyspark/{name}.py").decode() for name in ("version", "worker")}
-    files[changed] += "# a vendor's\n"
-    other = archive(tmp_path / "pyspark.zip", "pyspark", **files)
+@pytest.mark.parametrize(
+    ("changed", "more"),
+    [
+        ("pyspark/version.py", "# a vendor's\n"),
+        ("pyspark/sql/types.py", "# a vendor's\n"),
+        ("pyspark/serializers.py", None),
+        ("pyspark/vendors/module.py", "# new\n"),
+    ],
+)
+def test_an_archive_of_another_release_or_build_is_kept(changed, more, tmp_path):
+    """Any file of it: by its content, even of the same size, and whether or not the installation has it."""
+    other = tmp_path / "pyspark.zip"
+    with zipfile.ZipFile(PYSPARK) as zipped, zipfile.ZipFile(other, "w") as written:
+        files = {name: zipped.read(name) for name in zipped.namelist()}
+        before = files.get(changed, b"")
+        files[changed] = before + more.encode() if more else before.replace(b"import", b"IMPORT", 1)
+        for name, content in files.items():
+            written.writestr(name, content)
     pyspark, py4j, variable = origins([other, PY4J])
     assert pyspark == str(other / "pyspark" / "__init__.py")
     assert ".zip" not in py4j
@@ -91,3 +99,33 @@ def test_arguments_the_exit_code_and_the_other_variables_are_python_s(tmp_path):
 def test_a_worker_s_modules_are_loaded_compiled():
     ended = started("-c", "import pyspark.worker; print(pyspark.worker.__cached__)", path=[PYSPARK, PY4J])
     assert ended.stdout.strip().endswith(".pyc"), ended.stderr
+
+
+def idle_worker_s_end(python: Path, folder: Path) -> str:
+    """What Spark's daemon prints when Spark, here this test, closes the socket of a worker that waits for a task."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, [PYSPARK, PY4J])),
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
+        "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+        "SPARK_REUSE_WORKER": "1",
+    }
+    daemon = subprocess.Popen(
+        [python, "-m", "pyspark.daemon", "pyspark.worker"],
+        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    with daemon:
+        (length,) = struct.unpack("!i", daemon.stdout.read(4))
+        with socket.socket(socket.AF_UNIX) as task:
+            task.connect(daemon.stdout.read(length).decode())
+            (worker,) = struct.unpack("!i", task.recv(4, socket.MSG_WAITALL))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(worker).wait(30)
+        daemon.stdin.close()
+        return daemon.stderr.read().decode()
+
+
+def test_an_idle_worker_that_spark_ends_prints_nothing(tmp_path):
+    assert "BrokenPipeError" in idle_worker_s_end(Path(sys.executable), tmp_path), "Spark's own daemon is quiet now"
+    assert idle_worker_s_end(LAUNCHER, tmp_path) == ""

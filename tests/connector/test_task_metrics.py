@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -86,6 +87,19 @@ def test_a_statsd_agent_gets_counters_with_the_query_as_a_tag(monkeypatch: Any) 
             "tasks:1", "fetches:2", "records_consumed:1000", "bytes_consumed:50000", "requests:3", "retries:1", "wait_ms:12"
         )
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("figure", ["NaN", "Infinity", "-1", "1e300", "9" * 30, "true", '"1"', "null", "[1]"])
+def test_a_figure_that_no_task_has_is_dropped(figure: str) -> None:
+    receiver = DriverReceiver(1, "token")
+    figures = json.loads(receiver.encode(FIGURES).removeprefix(b"token"))
+    assert receiver.decode(b"token" + json.dumps(figures).encode()) == FIGURES
+    datagram = "token" + json.dumps(figures).replace("1000", figure, 1)
+    assert figure in datagram and receiver.decode(datagram.encode()) is None
+
+
+def test_a_datagram_that_is_nested_deeply_is_dropped() -> None:
+    assert DriverReceiver(1, "token").decode(b"token" + b"[" * 2000) is None
 
 
 def test_the_progress_has_milliseconds_and_spark_s_spelling() -> None:

@@ -269,11 +269,24 @@ def test_lag_is_watched_with_a_sparkline_on_a_terminal_and_as_lines_of_json(
     assert [look["lag"] for look in looks] == [3, 3]
     plain = command(*watched).stdout
     assert plain.count(f"group {group}") == 2
-    assert "lag 3  ██" in plain
+    assert "total lag 3  does not fall\n██\n" in plain
     assert "\x1b" not in plain
     seen = terminal_output(watched)
-    assert "lag 3  ██" in seen
+    assert "total lag 3" in seen and "██" in seen
     assert "\x1b[1m" in seen  # the head of the table is bold
+
+
+def test_lag_at_80_columns_cuts_names_and_no_figure(command: Command, at: list[str], topic: Any, outside: Any) -> None:
+    name, group = topic(60, name=f"a-topic-with-a-rather-long-name-{uuid.uuid4().hex}"), f"g-{uuid.uuid4().hex}"
+    outside.fill(name, [0] * 59 + [12_345])
+    command("commit", *at, "--yes", group, *(f"{name}:{number}=0" for number in range(60)))
+    assert command("lag", *at, group).stdout.endswith("total lag 12,345\n")
+    screen = plain(terminal_output(["lag", *at, group, "--watch", "--count", "1"], columns=80)).splitlines()
+    assert all(len(line.rstrip()) <= 80 for line in screen)
+    assert "total lag 12,345" in screen[0], "before the partitions, which a screen may have no room for"
+    largest = [line for line in screen if line.rstrip().endswith(" 12345")]
+    assert largest[-1].split()[-4:] == ["59", "0", "12345", "12345"]
+    assert any(line.startswith("… ") and line.rstrip().endswith(" more") for line in screen)
 
 
 def test_a_lag_that_is_not_known_is_an_alarm(command: Command, at: list[str], orders: str) -> None:
@@ -351,6 +364,18 @@ def test_exit_codes_tell_what_was_wrong(command: Command, at: list[str]) -> None
     assert "no broker answered" in shown
     assert "doctor" in shown
     assert command("--version").stdout.startswith("pykafka-wire")
+
+
+def test_a_walkthrough_that_nobody_reads_on_leaves_no_topic(command: Command, at: list[str], until: Any) -> None:
+    arguments = [str(SCRIPT), "walkthrough", *at]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "is led by broker" in line:  # the topic is there
+                break
+        process.stdout.close()  # as head does
+        process.wait(60)
+    until(lambda: "pykafka-wire-walkthrough" not in command("topics", *at).stdout, what="the topic's end")
 
 
 def test_the_walkthrough_shows_each_step_with_its_trace(command: Command, at: list[str]) -> None:

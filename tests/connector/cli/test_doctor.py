@@ -93,13 +93,13 @@ def test_secured_listeners_that_are_well(doctor: Callable[..., dict[str, Any]], 
 def test_a_port_without_a_listener(doctor: Callable[..., dict[str, Any]]) -> None:
     with socket.socket() as taken:  # bound, and not listening
         taken.bind(("127.0.0.1", 0))
-        failed = doctor({"bootstrap.servers": f"127.0.0.1:{taken.getsockname()[1]}"}, code=1)["failed"]
+        failed = doctor({"bootstrap.servers": f"127.0.0.1:{taken.getsockname()[1]}"}, code=3)["failed"]
     assert failed["tcp"]["found"] == "127.0.0.1: connection refused"
     assert "check the port" in failed["tcp"]["remedy"]
 
 
 def test_a_name_that_does_not_resolve(doctor: Callable[..., dict[str, Any]]) -> None:
-    failed = doctor({"bootstrap.servers": "no-such-host.invalid:9092"}, code=1)["failed"]
+    failed = doctor({"bootstrap.servers": "no-such-host.invalid:9092"}, code=3)["failed"]
     assert "cannot be resolved" in failed["name"]["found"]
     assert "spelling" in failed["name"]["remedy"]
 
@@ -111,13 +111,13 @@ def test_one_of_two_bootstrap_servers_is_enough_to_look_on(doctor: Callable[...,
 
 
 def test_tls_spoken_to_a_plaintext_port(doctor: Callable[..., dict[str, Any]], kafka: Any) -> None:
-    failed = doctor({"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SSL"}, code=1)["failed"]
+    failed = doctor({"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SSL"}, code=2)["failed"]
     assert failed["tls"]["found"] == "the port speaks plaintext, not TLS"
     assert "security.protocol" in failed["tls"]["remedy"]
 
 
 def test_plaintext_spoken_to_a_tls_port(doctor: Callable[..., dict[str, Any]], secured_kafka: Secured) -> None:
-    failed = doctor({"bootstrap.servers": secured_kafka.cluster.bootstrap("TLS")}, code=1)["failed"]
+    failed = doctor({"bootstrap.servers": secured_kafka.cluster.bootstrap("TLS")}, code=2)["failed"]
     assert "the port speaks TLS" in failed["api versions"]["found"]
     assert "Set security.protocol to SSL" in failed["api versions"]["remedy"]
 
@@ -134,7 +134,7 @@ def test_a_web_servers_port_is_named_alike_by_doctor_and_by_every_other_command(
 ) -> None:
     with web_server() as address:
         settings = {"bootstrap.servers": address, "security.protocol": protocol}
-        (failed,) = doctor(settings, code=1)["failed"].values()
+        (failed,) = doctor(settings, code=3)["failed"].values()
         assert said in failed["found"]
         short = ["-X", f"security.protocol={protocol}", "-X", "default.api.timeout.ms=1000"]
         error = command("topics", "-b", address, *short, code=3).stderr
@@ -142,7 +142,7 @@ def test_a_web_servers_port_is_named_alike_by_doctor_and_by_every_other_command(
 
 
 def test_no_sasl_where_the_listener_demands_it(doctor: Callable[..., dict[str, Any]], secured_kafka: Secured) -> None:
-    failed = doctor({"bootstrap.servers": secured_kafka.cluster.bootstrap("SASLPLAIN")}, code=1)["failed"]
+    failed = doctor({"bootstrap.servers": secured_kafka.cluster.bootstrap("SASLPLAIN")}, code=4)["failed"]
     assert "requires SASL (" in failed["sasl"]["found"]
     assert "SCRAM-SHA-512" in failed["sasl"]["found"]
     assert "SASL_PLAINTEXT" in failed["sasl"]["remedy"]
@@ -159,7 +159,7 @@ def test_brokers_that_answer_a_sasl_handshake_on_a_listener_without_sasl(doctor:
 
 
 def test_lines_at_80_columns_keep_their_indent(kafka: Any) -> None:
-    for code, settings in ((0, []), (1, ["-X", "security.protocol=SSL"])):
+    for code, settings in ((0, []), (2, ["-X", "security.protocol=SSL"])):
         printed = terminal_output(["doctor", "-b", kafka.bootstrap_servers, *settings], columns=80, code=code)
         lines = [line.rstrip() for line in plain(printed).splitlines()]
         assert all(len(line) <= 80 for line in lines), lines
@@ -175,19 +175,19 @@ def test_a_topic_that_is_called_nearly_so(doctor: Callable[..., dict[str, Any]],
 
 
 def test_certificates_that_do_not_hold(doctor: Callable[..., dict[str, Any]], secured_kafka: Secured) -> None:
-    expired = doctor(secured_kafka.options("EXPIRED"), code=1)["failed"]["tls"]
+    expired = doctor(secured_kafka.options("EXPIRED"), code=4)["failed"]["tls"]
     assert "certificate has expired" in expired["found"]
     assert "Renew the broker's certificate" in expired["remedy"]
-    elsewhere = doctor(secured_kafka.options("ELSEWHERE"), code=1)["failed"]["tls"]
+    elsewhere = doctor(secured_kafka.options("ELSEWHERE"), code=4)["failed"]["tls"]
     assert "ostname mismatch" in elsewhere["found"]
     assert "names localhost" in elsewhere["remedy"]
     stranger = secured_kafka.options("TLS", ssl_truststore_location=str(secured_kafka.certificates.stranger_path))
-    untrusted = doctor(stranger, code=1)["failed"]["tls"]
+    untrusted = doctor(stranger, code=4)["failed"]["tls"]
     assert "ssl.truststore.location" in untrusted["remedy"]
 
 
 def test_a_client_certificate_that_is_missing(doctor: Callable[..., dict[str, Any]], secured_kafka: Secured) -> None:
-    (failed,) = doctor(secured_kafka.options("MTLS"), code=1)["failed"].values()
+    (failed,) = doctor(secured_kafka.options("MTLS"), code=4)["failed"].values()
     assert "ssl.keystore" in failed["remedy"]
 
 
@@ -195,9 +195,9 @@ def test_sasl_on_a_listener_without_it_and_half_of_a_login(doctor: Callable[...,
     options = {
         "bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
     }  # fmt: skip
-    half = doctor(options, code=1)["failed"]["sasl"]
+    half = doctor(options, code=2)["failed"]["sasl"]
     assert "sasl.username is missing" in half["found"] and "sasl.jaas.config" in half["remedy"]
-    whole = doctor({**options, "sasl.username": "alice", "sasl.password": "alice-secret"}, code=1)["failed"]["sasl"]
+    whole = doctor({**options, "sasl.username": "alice", "sasl.password": "alice-secret"}, code=4)["failed"]["sasl"]
     assert whole["found"] == "the listener has no SASL"
     assert "security.protocol to PLAINTEXT" in whole["remedy"]
 
@@ -206,11 +206,11 @@ def test_a_wrong_password_and_a_mechanism_that_is_off(
     doctor: Callable[..., dict[str, Any]], secured_kafka: Secured
 ) -> None:
     wrong = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice", "sasl_password": "not-the-password"}
-    report = doctor(secured_kafka.options("SASLPLAIN", **wrong), code=1)
+    report = doctor(secured_kafka.options("SASLPLAIN", **wrong), code=4)
     assert list(report["failed"]) == ["sasl"]
     assert report["failed"]["sasl"]["remedy"]
     assert "not-the-password" not in json.dumps(report)
-    off = doctor(secured_kafka.options("OAUTHU", **wrong), code=1)["failed"]["sasl"]
+    off = doctor(secured_kafka.options("OAUTHU", **wrong), code=4)["failed"]["sasl"]
     assert "OAUTHBEARER" in off["found"] + off["remedy"]
 
 
@@ -225,7 +225,7 @@ def test_missing_acls_are_named_with_the_command_that_grants_them(
         "sasl.jaas.config": f'{JAAS} username="alice" password="alice-secret";',
     }
     looked = ["--topic", name, "--group", "g", "--transactional-id", "t"]
-    failed = doctor(alice, *looked, code=1)["failed"]
+    failed = doctor(alice, *looked, code=4)["failed"]
     assert set(failed) == {"topic", "group", "transactional id"}
     assert "may not describe it" in failed["topic"]["found"]
     assert f"--operation Read --operation Describe --topic {name}" in failed["topic"]["remedy"]
@@ -237,7 +237,7 @@ def test_missing_acls_are_named_with_the_command_that_grants_them(
     guarded_kafka.tool(acls, *allow, "--operation", "Write", "--topic", name)
     guarded_kafka.tool(acls, *allow, "--operation", "Read", "--group", "g")
     guarded_kafka.tool(acls, *allow, "--operation", "Describe", "--transactional-id", "t")
-    failed = doctor(alice, *looked, code=1)["failed"]
+    failed = doctor(alice, *looked, code=4)["failed"]
     assert set(failed) == {"topic"}
     assert failed["topic"]["found"] == "you may Write, Describe; Read is missing"
     assert doctor(alice, *looked, "--for", "write")["ok"]

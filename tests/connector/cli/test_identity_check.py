@@ -47,7 +47,7 @@ def test_whose_token_it_is_and_what_the_broker_makes_of_it(
         )
         issuer.audience = "somebody-else"
         try:
-            refused = doctor({**options, "client.id": "another"}, code=1)
+            refused = doctor({**options, "client.id": "another"}, code=4)
         finally:
             issuer.audience = AUDIENCE
         assert refused["by_name"]["identity"]["result"] == "ok"

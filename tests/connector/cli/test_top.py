@@ -20,9 +20,11 @@ import pytest
 from pykafka_wire.cli.top import _Watched
 from pykafka_wire.source.stream_reader import KafkaStreamReader
 from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets
 from pykafka_wire.wire.protocol.messages.group_admin import ListGroupsRequest, ListGroupsResponse
 from pykafka_wire.wire.settings import ClientSettings
-from tests.connector.cli.conftest import SCRIPT, plain
+from pykafka_wire.wire.topic_partitions import TopicPartition
+from tests.connector.cli.conftest import SCRIPT, plain, terminal_output
 from tests.connector.source.conftest import Process
 from tests.wire.fake_broker import FakeBroker
 
@@ -105,6 +107,35 @@ def test_a_look_that_fails_does_not_end_the_others(leaderless: FakeBroker, comma
     done = command("top", "-b", leaderless.address, "--json", "--every", "0.1", "--count", "3")
     assert [len(json.loads(line)["groups"]) for line in done.stdout.splitlines()] == [2, 2]
     assert done.stderr.startswith("The update at ") and "CLUSTER_AUTHORIZATION_FAILED" in done.stderr
+
+
+def test_a_narrow_terminal_cuts_names_and_no_figure(
+    kafka: Any, topic: Any, outside: Any, command: Callable[..., Any]
+) -> None:
+    name, group = topic(1), f"a-group-with-a-rather-long-name-{uuid.uuid4().hex}-{uuid.uuid4().hex}"
+    outside.fill(name, [12_345])
+    command("commit", "--yes", "-b", kafka.bootstrap_servers, group, f"{name}:0=0")
+    arguments = ["top", "-b", kafka.bootstrap_servers, group, "--once", "--every", "0.1"]
+    head, row = plain(terminal_output(arguments, columns=80)).splitlines()[1:3]
+    assert len(row.rstrip()) <= 80
+    assert head.split() == ["group", "kind", "lag", "read/s", "written/s", "outlook"]
+    assert row.startswith("a-group-with-") and row.split(maxsplit=5)[1:] == [
+        "classic", "12,345", "0", "0", "does not fall"
+    ]  # fmt: skip
+
+
+def test_a_marker_s_group_has_no_lag(kafka: Any, topic: Any, outside: Any, command: Callable[..., Any]) -> None:
+    """An exactly-once query keeps its marker in the metadata of offsets that never move."""
+    name, prefix = topic(1), f"top-{uuid.uuid4().hex[:8]}"
+    outside.fill(name, [5])
+    at = TopicPartition(name, 0)
+    with Cluster(ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})) as cluster:
+        marker = CommittedOffset(0, metadata='{"query":"q","batch":3,"digest":"00"}')
+        commit_offsets(cluster, f"{prefix}.marker", {at: marker})
+        commit_offsets(cluster, f"{prefix}-other", {at: CommittedOffset(4)})
+    once = ["top", "-b", kafka.bootstrap_servers, prefix, "--once", "--every", "0.1", "--json"]
+    shown = {each["group"]: (each["kind"], each["lag"]) for each in json.loads(command(*once).stdout)["groups"]}
+    assert shown == {f"{prefix}-other": ("classic", 1), f"{prefix}.marker": ("marker", None)}
 
 
 def test_keys_on_a_terminal(kafka: Any, two_groups: tuple[str, str, Any]) -> None:

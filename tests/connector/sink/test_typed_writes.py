@@ -91,11 +91,13 @@ def test_rows_that_do_not_fit_are_named_and_nothing_of_their_batch_is_sent(
     name = topic()
     confluent.register_schema(f"{name}-value", Schema(ORDER, "AVRO"))
     frame = spark.range(0, 50, 1, 1).selectExpr(
-        "struct(IF(id IN (17, 20), NULL, id) AS id, array(int(id)) AS pieces, 'secret' AS country) AS value"
+        "concat('order-', id) AS key",
+        "struct(IF(id IN (17, 20), NULL, id) AS id, array(int(id)) AS pieces, 'secret' AS country) AS value",
     )
     text = failure(lambda: write(frame, kafka, **avro(registry_url, name)))
     assert (
-        f"[PYKAFKA_WIRE_WRITE] row 17 of this task (counted from 0), for topic {name}, does not fit the schema of its value: "
+        "[PYKAFKA_WIRE_WRITE] row 17 of Spark partition 0 (counted from 0), with the key 'order-17', "
+        f"for topic {name}, does not fit the schema of its value: "
         "id: null, which the schema does not allow; 1 more of 50 rows do not fit, either."
     ) in text
     assert "secret" not in text
