@@ -54,7 +54,7 @@ def test_whose_token_it_is_and_what_the_broker_makes_of_it(
         assert "invalid_token" in refused["failed"]["sasl"]["found"]
         monkeypatch.delenv("IDENTITY_ENDPOINT")
         monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
-        nobody = doctor({**options, "client.id": "a-third"}, code=1)["failed"]["identity"]
+        nobody = doctor({**options, "client.id": "a-third"}, code=4)["failed"]["identity"]
         assert "AZURE_TENANT_ID" in nobody["remedy"]
     said = json.dumps([report, refused, nobody])
     assert issued
