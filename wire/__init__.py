@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pykafka_wire.wire.connection.counters import ClientTotals
     from pykafka_wire.wire.consumer import Consumer
     from pykafka_wire.wire.errors import WireError
-    from pykafka_wire.wire.fetch.polled import Polled, Record
+    from pykafka_wire.wire.fetch.consumer_records import ConsumerRecord, ConsumerRecords
     from pykafka_wire.wire.groups.committed_offsets import GroupMetadata
     from pykafka_wire.wire.groups.subscription import SubscriptionPattern
     from pykafka_wire.wire.record_producer import RecordProducer
@@ -36,9 +36,9 @@ __all__ = [
     "ClientSettings",
     "ClientTotals",
     "Consumer",
+    "ConsumerRecord",
+    "ConsumerRecords",
     "GroupMetadata",
-    "Polled",
-    "Record",
     "RecordProducer",
     "RecordTransaction",
     "SubscriptionPattern",
@@ -54,8 +54,8 @@ _MODULES: Final = {
     "ClientTotals": "connection.counters",
     "Consumer": "consumer",
     "GroupMetadata": "groups.committed_offsets",
-    "Polled": "fetch.polled",
-    "Record": "fetch.polled",
+    "ConsumerRecords": "fetch.consumer_records",
+    "ConsumerRecord": "fetch.consumer_records",
     "RecordProducer": "record_producer",
     "RecordTransaction": "transactional_producer",
     "SubscriptionPattern": "groups.subscription",

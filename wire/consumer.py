@@ -9,7 +9,7 @@
             consumer.commit()
 
 Settings have Kafka's names. Owns the order in which partitions are assigned and revoked, and what comes before and after.
-:mod:`~pykafka_wire.wire.fetch.assigned_read` has the positions and reads, :mod:`~pykafka_wire.wire.groups.commits` commits, and
+:mod:`~pykafka_wire.wire.fetch.assignment` has the positions and reads, :mod:`~pykafka_wire.wire.groups.commits` commits, and
 :mod:`~pykafka_wire.wire.groups.membership` is the place in the group.
 """
 
@@ -26,10 +26,10 @@ from pykafka_wire.wire.cluster.admin import ListedOffset, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.connection.counters import ClientTotals
 from pykafka_wire.wire.errors import TopicRecreatedError
-from pykafka_wire.wire.fetch.assigned_read import AssignedRead
+from pykafka_wire.wire.fetch.assignment import Assignment
+from pykafka_wire.wire.fetch.consumer_records import ConsumerRecords
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
-from pykafka_wire.wire.fetch.polled import Polled
-from pykafka_wire.wire.fetch.positions import Position
+from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.groups.classic_membership import ClassicMembership
 from pykafka_wire.wire.groups.commits import GroupCommits
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
@@ -72,7 +72,7 @@ class Consumer:
         """
         self._settings = settings if isinstance(settings, ClientSettings) else ClientSettings.from_options(settings)
         self._cluster = Cluster(self._settings)
-        self._read = AssignedRead(self._cluster, columns or Columns(headers=True), self._committed_positions)
+        self._assignment = Assignment(self._cluster, columns or Columns(headers=True), self._committed_positions)
         self._commits = GroupCommits(self._cluster)
         self._membership: Membership | None = None
         #: The generation of forks in which the member was made.
@@ -95,9 +95,9 @@ class Consumer:
         starts: dict[TopicPartition, int | None] = (
             dict(partitions) if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
         )
-        kept = {tp for tp in self._read.partitions if tp in starts and starts[tp] is None}
-        self._give_up(self._read.partitions - kept)
-        self._read.add({tp: start for tp, start in starts.items() if tp not in kept})
+        kept = {tp for tp in self._assignment.partitions if tp in starts and starts[tp] is None}
+        self._give_up(self._assignment.partitions - kept)
+        self._assignment.add({tp: start for tp, start in starts.items() if tp not in kept})
 
     def subscribe(
         self, topics: Topics, *, on_assigned: OnPartitions | None = None, on_revoked: OnPartitions | None = None
@@ -128,30 +128,30 @@ class Consumer:
         self._membership = self._commits.membership = membership
         self._subscribed_in = forks.generation
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
-        self._give_up(self._read.partitions)
+        self._give_up(self._assignment.partitions)
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
         """The partitions that this consumer reads at present, paused ones too."""
-        return tuple(sorted(self._read.partitions))
+        return tuple(sorted(self._assignment.partitions))
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Let :meth:`poll` return nothing from these partitions until :meth:`resume`. They stay assigned; one that is revoked is
         paused no more. Raises KeyError for a partition that is not assigned."""
-        self._read.pause(partitions)
+        self._assignment.pause(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions again, from where they were paused. Raises KeyError for a partition that is not assigned."""
-        self._read.resume(partitions)
+        self._assignment.resume(partitions)
 
     @property
     def paused(self) -> tuple[TopicPartition, ...]:
         """The partitions that are paused."""
-        return tuple(sorted(self._read.paused))
+        return tuple(sorted(self._assignment.paused))
 
     # --- reading --------------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout_ms: float = 1_000) -> Polled:
+    def poll(self, timeout_ms: float = 1_000) -> ConsumerRecords:
         """The next records, or none after ``timeout_ms``; returns early at the end of a partition as well. In a group it must
         be called at least every ``max.poll.interval.ms``; partitions are assigned and revoked only in here.
 
@@ -165,7 +165,7 @@ class Consumer:
         """
         self._check_usable()
         deadline = Deadline.after_ms(timeout_ms)
-        self._commits.auto_commit_if_due(self._read.positions)
+        self._commits.auto_commit_if_due(self._assignment.positions)
         while True:
             fetched: FetchedRecords | None = None
             ended: list[TopicPartition] = []
@@ -173,18 +173,18 @@ class Consumer:
                 fetched, ended = self._read_assigned(deadline)
             if fetched is not None or ended or deadline.expired:
                 if not self._has_polled:
-                    self._n_removals_at_poll = self._read.n_removals
+                    self._n_removals_at_poll = self._assignment.n_removals
                 self._has_polled |= fetched is not None
-                return Polled(fetched=fetched, ended=tuple(ended))
+                return ConsumerRecords(fetched=fetched, ended=tuple(ended))
 
     def position(self, tp: TopicPartition) -> int:
         """The next offset to read. Raises KeyError for a partition that is not assigned, and TopicRecreatedError for one of a
         recreated topic until the group assigns it anew."""
-        return self._read.position(tp, self._api_deadline())
+        return self._assignment.position(tp, self._api_deadline())
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Continue at ``offset``, or at EARLIEST or LATEST. Raises as :meth:`position`."""
-        self._read.seek(tp, offset)
+        self._assignment.seek(tp, offset)
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
@@ -220,9 +220,11 @@ class Consumer:
                 poll, and commit again what is still assigned.
         """
         self._check_usable()
-        wanted = self._read.positions if offsets is None else {tp: Position(offset) for tp, offset in offsets.items()}
+        wanted = (
+            self._assignment.positions if offsets is None else {tp: Position(offset) for tp, offset in offsets.items()}
+        )
         self._commits.commit(wanted, self._api_deadline())
-        self._read.keep(wanted)
+        self._assignment.keep(wanted)
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """The group's committed offsets, by default of the assigned partitions; without those that have none."""
@@ -248,13 +250,13 @@ class Consumer:
 
     def positions(self) -> dict[TopicPartition, CommittedOffset]:
         """What :meth:`commit` would commit now, for a transaction that does it instead."""
-        return {tp: CommittedOffset(*position) for tp, position in self._read.positions.items()}
+        return {tp: CommittedOffset(*position) for tp, position in self._assignment.positions.items()}
 
     @property
     def owns_polled(self) -> bool:
         """Whether all that was polled for the next transaction is still this consumer's to process: no partition was revoked
         since, nor have positions gone back."""
-        return self._n_removals_at_poll == self._read.n_removals
+        return self._n_removals_at_poll == self._assignment.n_removals
 
     def after_transaction(self, committed: bool | None) -> None:
         """A transaction with :meth:`positions` was committed, was not (then they go back to those before), or may have been (then
@@ -263,9 +265,9 @@ class Consumer:
         if not committed:
             self._n_removals_at_poll = -1  # until the next poll
         if committed:
-            self._read.keep(self._read.positions)
+            self._assignment.keep(self._assignment.positions)
         else:
-            self._read.rewind(asks_group=committed is None)
+            self._assignment.rewind(asks_group=committed is None)
 
     # --- the end --------------------------------------------------------------------------------------------------------
 
@@ -283,13 +285,13 @@ class Consumer:
 
     def _close(self, *, in_order: bool, leave: bool) -> None:
         if self._is_forked_member():
-            self._read.close()
+            self._assignment.close()
             self._cluster.close()
             return
         try:
             if in_order and not self._is_closed:
                 deadline = self._api_deadline().at_most_ms(_CLOSE_MS)
-                if not self._commits.commit_before_revocation(self._read.positions, deadline):
+                if not self._commits.commit_before_revocation(self._assignment.positions, deadline):
                     logger.warning("group %s: positions were not committed in time", self._settings.group_id)
                 on_revoked, self._on_revoked = self._on_revoked, None  # once, even if it closes the consumer itself
                 if on_revoked is not None and self.assignment:
@@ -299,7 +301,7 @@ class Consumer:
             self._commits.cancel()
             if self._membership is not None:
                 self._membership.close(leave=leave)
-            self._read.close()
+            self._assignment.close()
             self._cluster.close()
 
     def __enter__(self) -> Consumer:
@@ -335,15 +337,15 @@ class Consumer:
 
     def _read_assigned(self, deadline: Deadline) -> tuple[FetchedRecords | None, list[TopicPartition]]:
         try:
-            return self._read.poll(deadline)
+            return self._assignment.poll(deadline)
         except TopicRecreatedError as error:
             if self._membership is None or not self._membership.topic_ids():
                 error.remedy = "Seek to where the new topic is to be read from."
                 raise
             # The group assigns topics by id: it revokes the partitions, and assigns those of the new topic (KIP-848).
             logger.warning("group %s: %s", self._settings.group_id, error.text)
-            outdated = [tp for tp in self._read.partitions if tp.topic == error.topic]
-            self._read.set_aside(outdated, for_s=_TOPIC_CHECK_S)
+            outdated = [tp for tp in self._assignment.partitions if tp.topic == error.topic]
+            self._assignment.set_aside(outdated, for_s=_TOPIC_CHECK_S)
             return None, []
 
     def _ensure_assigned(self, deadline: Deadline) -> bool:
@@ -356,10 +358,10 @@ class Consumer:
             target = member.target()
             if target is not None:
                 # A position in an old topic must not be committed to the new one of its name.
-                self._read.set_aside(member.recreated())
-                if not self._revoke(self._read.partitions - target, deadline):
+                self._assignment.set_aside(member.recreated())
+                if not self._revoke(self._assignment.partitions - target, deadline):
                     return False
-                self._take_up(target - self._read.partitions, member.topic_ids())
+                self._take_up(target - self._assignment.partitions, member.topic_ids())
                 member.acknowledge()
             elif not member.may_read(deadline):
                 return False
@@ -372,7 +374,9 @@ class Consumer:
             return True
         assert self._membership is not None
         # A member that lost its place must not commit: another one may own the partitions already.
-        if not self._membership.lost and not self._commits.commit_before_revocation(self._read.positions, deadline):
+        if not self._membership.lost and not self._commits.commit_before_revocation(
+            self._assignment.positions, deadline
+        ):
             return False
         try:
             if self._on_revoked is not None:
@@ -382,11 +386,11 @@ class Consumer:
         return True
 
     def _give_up(self, partitions: frozenset[TopicPartition]) -> None:
-        self._read.remove(partitions)
+        self._assignment.remove(partitions)
         self._commits.forget(partitions)
 
     def _take_up(self, partitions: frozenset[TopicPartition], topic_ids: Mapping[TopicPartition, uuid.UUID]) -> None:
         if partitions:
-            self._read.add(dict.fromkeys(partitions), {tp: topic_ids[tp] for tp in partitions if tp in topic_ids})
+            self._assignment.add(dict.fromkeys(partitions), {tp: topic_ids[tp] for tp in partitions if tp in topic_ids})
             if self._on_assigned is not None:
                 self._on_assigned(tuple(sorted(partitions)))

@@ -1,4 +1,4 @@
-"""Fetch answers of fake brokers: a log of ten records, two brokers that lead a partition each, and a client of theirs."""
+"""Fetch responses of fake brokers: a log of ten records, two brokers that lead a partition each, and a client of theirs."""
 
 from __future__ import annotations
 

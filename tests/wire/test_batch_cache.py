@@ -19,7 +19,7 @@ from pykafka_wire.wire.topic_partitions import OffsetRange
 from tests.wire.fake_broker import FakeBroker
 from tests.wire.fake_fetch import VALUES, answer, asked_of, batch_at, client
 from tests.wire.range_reads import cluster_of, numbered, produce, read, whole
-from tests.wire.test_positions import batch_head
+from tests.wire.test_range_progress import batch_head
 
 TOPIC_ID = uuid.UUID(int=7)
 
@@ -122,7 +122,7 @@ N = 10
 
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
-    """A log of six batches of ten records, of which each answer has three; led under epoch 4."""
+    """A log of six batches of ten records, of which each response has three; led under epoch 4."""
     with FakeBroker(1) as broker:
         broker.peers = {1: broker}
         broker.topics = {"t": {0: (1, 4)}}
@@ -187,7 +187,7 @@ def test_a_damaged_batch_that_was_kept_is_fetched_once_more(broker: FakeBroker) 
     assert fetches(broker) == [0, 10]
 
 
-def test_nothing_is_kept_of_an_answer_with_aborted_transactions(broker: FakeBroker) -> None:
+def test_nothing_is_kept_of_a_response_with_aborted_transactions(broker: FakeBroker) -> None:
     aborted = [AbortedTransaction(producer_id=99, first_offset=0)]
     broker.on[FetchRequest] = lambda request, _: log_answer(request, aborted_transactions=aborted)
     cache = BatchCache()

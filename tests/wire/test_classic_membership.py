@@ -14,7 +14,7 @@ import pytest
 from pykafka_wire.wire import Consumer, TopicPartition
 from pykafka_wire.wire.cluster.cluster import Deadline
 from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.fetch.positions import Position
+from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.groups.classic_membership import ClassicMembership
 from pykafka_wire.wire.groups.strategies import COOPERATIVE_STICKY, decode_subscriber, encode_assignment
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest

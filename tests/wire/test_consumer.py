@@ -13,7 +13,16 @@ import confluent_kafka
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.wire import EARLIEST, LATEST, ClientSettings, Consumer, Polled, Record, TopicPartition, WireError
+from pykafka_wire.wire import (
+    EARLIEST,
+    LATEST,
+    ClientSettings,
+    Consumer,
+    ConsumerRecord,
+    ConsumerRecords,
+    TopicPartition,
+    WireError,
+)
 from pykafka_wire.wire.cluster.admin import create_partitions
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError, OffsetOutOfRangeError, SettingsError
@@ -62,8 +71,8 @@ def produce(kafka: Any, topic: str, partition: int, values: list[bytes], **more:
     assert producer.flush(30) == 0
 
 
-def poll_until(consumer: Consumer, done: Callable[[list[Polled]], bool]) -> list[Polled]:
-    polled: list[Polled] = []
+def poll_until(consumer: Consumer, done: Callable[[list[ConsumerRecords]], bool]) -> list[ConsumerRecords]:
+    polled: list[ConsumerRecords] = []
     deadline = time.monotonic() + TIMEOUT_S
     while not done(polled):
         assert time.monotonic() < deadline, polled
@@ -71,11 +80,11 @@ def poll_until(consumer: Consumer, done: Callable[[list[Polled]], bool]) -> list
     return polled
 
 
-def records_of(polled: list[Polled]) -> list[Record]:
+def records_of(polled: list[ConsumerRecords]) -> list[ConsumerRecord]:
     return [record for each in polled for record in each]
 
 
-def ends_of(polled: list[Polled]) -> list[TopicPartition]:
+def ends_of(polled: list[ConsumerRecords]) -> list[TopicPartition]:
     return [tp for each in polled for tp in each.ended]
 
 
@@ -88,7 +97,7 @@ def test_assigned_partitions_are_read_to_their_ends_and_on(kafka: Any, topic: An
     reader.assign({zero: 0, one: EARLIEST, empty: LATEST})
     polled = poll_until(reader, lambda polled: len(ends_of(polled)) == 3)
     records = sorted(records_of(polled))
-    assert records[0] == Record(name, 0, 0, 1_700_000_000_123, b"k", b"a", (("h", b"1"), ("h", None)))
+    assert records[0] == ConsumerRecord(name, 0, 0, 1_700_000_000_123, b"k", b"a", (("h", b"1"), ("h", None)))
     assert [(r.partition, r.offset, r.value) for r in records] == [(0, 0, b"a"), (0, 1, b"b"), (1, 0, b"c")]
     assert sorted(ends_of(polled)) == [zero, one, empty]
     assert [reader.position(tp) for tp in (zero, one, empty)] == [2, 1, 0]
@@ -112,7 +121,7 @@ def test_a_poll_gives_arrow_columns(kafka: Any, topic: Any, consumer: Any) -> No
         {"topic": name, "partition": 1, "offset": offset, "key": b"k", "value": value}
         for offset, value in enumerate([b"a", b"b"])
     ]
-    assert Polled().to_arrow().num_rows == len(Polled()) == 0
+    assert ConsumerRecords().to_arrow().num_rows == len(ConsumerRecords()) == 0
 
 
 def test_reading_continues_where_it_was_sought(kafka: Any, topic: Any, consumer: Any) -> None:
@@ -236,7 +245,7 @@ class Reader(threading.Thread):
     def __init__(self, consumer: Consumer, topics: list[str]) -> None:
         super().__init__(daemon=True)
         self.consumer, self.topics = consumer, topics
-        self.records: list[Record] = []
+        self.records: list[ConsumerRecord] = []
         self.revoked: list[tuple[TopicPartition, ...]] = []
         self.stop = threading.Event()
         self.error: BaseException | None = None

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.wire import ClientSettings, Consumer, Polled, TopicPartition, WireError
+from pykafka_wire.wire import ClientSettings, Consumer, ConsumerRecords, TopicPartition, WireError
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.fetch.assigned_read import AssignedRead
-from pykafka_wire.wire.fetch.positions import Position
+from pykafka_wire.wire.fetch.assignment import Assignment
+from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.protocol.messages.group import HeartbeatRequest, HeartbeatResponse, JoinGroupRequest
 from pykafka_wire.wire.protocol.messages.group_offsets import (
@@ -62,7 +62,7 @@ def consumer(coordinator: GroupCoordinator) -> Iterator[Consumer]:
     consumer._close(in_order=False, leave=False)
 
 
-def poll(consumer: Consumer) -> Polled:
+def poll(consumer: Consumer) -> ConsumerRecords:
     started = time.monotonic()
     polled = consumer.poll(100)
     assert time.monotonic() - started < IN_TIME_S
@@ -114,7 +114,7 @@ def test_a_poll_ends_in_time_while_the_groups_offsets_are_looked_up(
     consumer.seek(T0, 3)  # what the look-up may still find comes too late
     coordinator.on[OffsetFetchRequest] = committed(7)
     coordinator.drop()
-    poll_until(consumer, lambda: not consumer._read._unresolved)
+    poll_until(consumer, lambda: not consumer._assignment._unresolved)
     assert consumer.position(T0) >= 3
     assert poll_until(consumer, lambda: consumer.position(T0) == N_RECORDS) <= N_RECORDS - 3
 
@@ -160,7 +160,7 @@ def test_after_a_transaction_of_unknown_outcome_reading_continues_where_it_was_s
     consumer.assign([T0])
     assert consumer.position(T0) == 2
     consumer.seek(T0, 4)
-    consumer._read.positions[T0] = Position(6)  # read up to there
+    consumer._assignment.positions[T0] = Position(6)  # read up to there
     coordinator.on[OffsetFetchRequest] = committed(offset)
     consumer.after_transaction(None)
     assert consumer.position(T0) == expected
@@ -179,7 +179,7 @@ def test_a_position_is_waited_for_though_starts_of_others_are_being_looked_up() 
 
     settings = ClientSettings.from_options({"bootstrap.servers": "127.0.0.1:1"})
     with Cluster(settings) as cluster:
-        read = AssignedRead(cluster, Columns(), committed_positions)
+        read = Assignment(cluster, Columns(), committed_positions)
         read.add({T0: None})
         read.poll(Deadline.after_ms(0))
         assert asked.wait(IN_TIME_S)

@@ -11,8 +11,8 @@ import pytest
 from pykafka_wire.wire import error_codes
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import LogEndError, WireError
-from pykafka_wire.wire.fetch.live_read import LiveRead
-from pykafka_wire.wire.fetch.positions import Position
+from pykafka_wire.wire.fetch.continuous_fetch import ContinuousFetch
+from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -47,7 +47,7 @@ def naming_leader(request: FetchRequest, version: int) -> FetchResponse:
 
 
 @pytest.mark.parametrize(("size", "most_mib"), [(1_000, 8), (100, 4)])
-def test_a_partition_of_large_records_may_fill_an_answer(
+def test_a_partition_of_large_records_may_fill_a_response(
     brokers: tuple[FakeBroker, FakeBroker], size: int, most_mib: int
 ) -> None:
     asked: list[int] = []
@@ -134,7 +134,7 @@ def epoch_end(request: OffsetForLeaderEpochRequest, end_offset: int) -> OffsetFo
 
 
 def test_a_retry_that_is_due_does_not_wait_for_another_brokers_answer(brokers: tuple[FakeBroker, FakeBroker]) -> None:
-    """By default an answer may take 30 s, and a pause 0.1 s."""
+    """By default a response may take 30 s, and a pause 0.1 s."""
     first, slow = brokers
     retried = threading.Event()
     waited: list[bool] = []
@@ -168,7 +168,7 @@ def nothing_at_once(request: FetchRequest, version: int) -> FetchResponse:
     return answer(request, high_watermark=0, last_stable_offset=0)
 
 
-@pytest.mark.parametrize("bounded", [True, False], ids=["RangeRead", "LiveRead"])
+@pytest.mark.parametrize("bounded", [True, False], ids=["RangeRead", "ContinuousFetch"])
 @pytest.mark.parametrize("reply", [all_left_out, first_batch_cut_short, nothing_at_once])
 def test_a_broker_that_gives_nothing_is_not_asked_without_pause(
     brokers: tuple[FakeBroker, FakeBroker], bounded: bool, reply: Handler
@@ -180,7 +180,10 @@ def test_a_broker_that_gives_nothing_is_not_asked_without_pause(
             with pytest.raises(WireError):
                 list(fetch_ranges(cluster, [range_of(0)], columns=VALUES, deadline_ms=500))
         else:
-            read, until = LiveRead(cluster, {TopicPartition("t", 0): Position(0)}, VALUES), Deadline.after_ms(500)
+            read, until = (
+                ContinuousFetch(cluster, {TopicPartition("t", 0): Position(0)}, VALUES),
+                Deadline.after_ms(500),
+            )
             while not until.expired:
                 read.poll(until)
     assert leader.count(FetchRequest) <= 110  # pauses of 5 ms, in 0.5 s
@@ -220,7 +223,7 @@ def test_a_throttled_broker_delays_no_other_one(brokers: tuple[FakeBroker, FakeB
     assert finished_at[1] - finished_at[2] > 1.0
 
 
-def test_a_broker_that_stops_in_the_middle_of_an_answer_delays_no_other_one(
+def test_a_broker_that_stops_in_the_middle_of_a_response_delays_no_other_one(
     brokers: tuple[FakeBroker, FakeBroker],
 ) -> None:
     stopped, other = brokers

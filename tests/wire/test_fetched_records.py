@@ -1,4 +1,4 @@
-"""Decoding an answer: the second try for a corrupt batch, and the bound on what is held decoded; without a broker."""
+"""Decoding a response: the second try for a corrupt batch, and the bound on what is held decoded; without a broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crc32c import crc32c
 from pykafka_wire.wire.connection.state_machine import StateMachine
 from pykafka_wire.wire.errors import CorruptBatchError
 from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkDecoder, ChunkPart, FetchCounters
-from pykafka_wire.wire.fetch.positions import RangeProgress, scan_batches
+from pykafka_wire.wire.fetch.range_progress import RangeProgress, scan_batches
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest
 from pykafka_wire.wire.records.compression import Codec
@@ -134,7 +134,7 @@ def test_what_is_asked_for_grows_to_the_maximum_while_records_are_plain() -> Non
         part = arrive(ranges[0], batch_bytes([b"plain" * 100] * 1000))
         ranges[0].rewind(0)
         list(decoder.decode(Chunk(1, [part])))
-    assert list(decoder.decode(Chunk(1))) == []  # an answer without records, or a request that failed
+    assert list(decoder.decode(Chunk(1))) == []  # a response without records, or a request that failed
     assert decoder.max_bytes == 8 << 20
 
 
@@ -147,7 +147,7 @@ def test_records_are_large_by_their_size_as_fetched(value: bytes, is_large: bool
     assert decoder.has_large_records == is_large
 
 
-def test_an_answer_that_unpacks_to_much_is_handed_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_unpacks_to_much_is_handed_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykafka_wire.wire.fetch.fetched_records._PIECE_BYTES", 50_000)
     ranges = ranges_of(40, 40)
     counters = FetchCounters()
@@ -190,7 +190,7 @@ def test_an_answer_that_unpacks_to_much_is_handed_out_in_pieces(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("codec", "is_held"), [(Codec.NONE, [False]), (Codec.LZ4, [True, False])])
-def test_an_answer_is_freed_before_the_last_of_its_records_are_handed_out(
+def test_a_response_is_freed_before_the_last_of_its_records_are_handed_out(
     codec: Codec, is_held: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pykafka_wire.wire.fetch.fetched_records._PIECE_BYTES", 5_000)
@@ -228,7 +228,7 @@ def test_a_corrupt_batch_behind_much_is_fetched_once_more_from_its_place(monkeyp
     assert (progress.position, progress.delivered.offset, progress.retried_offset) == (2, 2, 2)
 
 
-def test_an_answer_leaves_memory_before_the_next_one_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_leaves_memory_before_the_next_one_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[weakref.ref[Any]] = []
     n_kept: list[int] = []
     decode_response = StateMachine._receive

@@ -88,7 +88,7 @@ def test_no_answer_is_in_memory_while_the_caller_has_its_records(kafka: Any, top
     assert len(held) > 2 and max(held) < 500_000
 
 
-def test_with_little_room_in_an_answer_every_partition_still_gets_its_turn(
+def test_with_little_room_in_a_response_every_partition_still_gets_its_turn(
     kafka: Any, topic: Any, cluster: Cluster
 ) -> None:
     name = topic(partitions=6)

@@ -63,7 +63,7 @@ def test_a_broker_killed_in_mid_fetch_costs_no_record(two_brokers: Any, place_to
     cluster.close()
 
 
-def test_an_answer_that_is_cut_anywhere_is_fetched_again(
+def test_a_response_that_is_cut_anywhere_is_fetched_again(
     kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topic(partitions=2)

@@ -14,7 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.wire import Consumer, GroupMetadata, Polled, RecordProducer, TopicPartition, TransactionalProducer
+from pykafka_wire.wire import (
+    Consumer,
+    ConsumerRecords,
+    GroupMetadata,
+    RecordProducer,
+    TopicPartition,
+    TransactionalProducer,
+)
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import (
     BrokerError,
@@ -66,13 +73,13 @@ def until(condition: Callable[[], Any], *, timeout_s: float = 60.0) -> Any:
     return found
 
 
-def poll(consumer: Consumer) -> Polled:
+def poll(consumer: Consumer) -> ConsumerRecords:
     """The next records; there must be some."""
-    found: Polled = until(lambda: consumer.poll(200))
+    found: ConsumerRecords = until(lambda: consumer.poll(200))
     return found
 
 
-def values(polled: Polled) -> list[int]:
+def values(polled: ConsumerRecords) -> list[int]:
     return [int(record.value) for record in polled]
 
 

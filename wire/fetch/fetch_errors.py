@@ -166,7 +166,7 @@ def throttled_error(node: int) -> TransportError:
 
 
 def with_log_bounds(error: OffsetOutOfRangeError, cluster: Cluster, deadline: Deadline) -> OffsetOutOfRangeError:
-    """`error` with the log's present bounds, which an answer that carries this error code leaves out."""
+    """`error` with the log's present bounds, which a response that carries this error code leaves out."""
     assert error.topic is not None and error.partition is not None
     tp = TopicPartition(error.topic, error.partition)
     try:

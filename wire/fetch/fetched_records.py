@@ -1,4 +1,4 @@
-"""Turns one Fetch answer into columns: what a bounded read hands out.
+"""Turns one Fetch response into columns: what a bounded read hands out.
 
 Owns the shape of a read's results, the second try for corrupt batches, and the bound on how much is held decoded. It
 sends nothing and knows no broker; :mod:`~pykafka_wire.wire.fetch.range_read` sends,
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.wire.errors import CorruptBatchError, WireError
-from pykafka_wire.wire.fetch.positions import BatchScan, RangeProgress, consumed_bytes, leader_epoch_before
+from pykafka_wire.wire.fetch.range_progress import BatchScan, RangeProgress, consumed_bytes, leader_epoch_before
 from pykafka_wire.wire.records.arrays import repeated, to_arrow
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.decode import Columns, DecodedRecords, decode
@@ -24,24 +24,24 @@ from pykafka_wire.wire.topic_partitions import OffsetRange
 
 logger = logging.getLogger(__name__)
 
-#: The first answer of a read is kept small: its caller may want the first rows only, and by then a second one of this size is on
+#: The first response of a read is kept small: its caller may want the first rows only, and by then a second one of this size is on
 #: its way. Later ones shrink again when decoded they are much larger than the bytes that brought them (compression): about
-#: ``_ANSWER_BYTES`` in all.
+#: ``_RESPONSE_BYTES`` in all.
 _FIRST_MAX_BYTES: Final = 256 * 1024
-#: A read that needs no more than this is done with one answer.
+#: A read that needs no more than this is done with one response.
 _FITTING_BYTES: Final = 2 * 1024 * 1024
 _LEAST_MAX_BYTES: Final = 256 * 1024
-_ANSWER_BYTES: Final = 48 * 1024 * 1024
-#: Of an answer, decompressed at a time. While it is decoded it takes some three times as much.
+_RESPONSE_BYTES: Final = 48 * 1024 * 1024
+#: Of a response, decompressed at a time. While it is decoded it takes some three times as much.
 _PIECE_BYTES: Final = 8 * 1024 * 1024
-#: Records of this size or more on average, as fetched, are large. Decoding takes memory for each record and time for each answer:
-#: of large records an answer of 8 MiB takes little more memory than one of 4, and is read at 1.05 to 1.3 times the rate.
+#: Records of this size or more on average, as fetched, are large. Decoding takes memory for each record and time for each response:
+#: of large records a response of 8 MiB takes little more memory than one of 4, and is read at 1.05 to 1.3 times the rate.
 _LARGE_RECORD_BYTES: Final = 512
 
 
 @dataclass(slots=True)
 class FetchCounters:
-    """What a read did so far: answers, bytes of record batches and records handed out (:class:`FetchedRecords`), retries."""
+    """What a read did so far: responses, bytes of record batches and records handed out (:class:`FetchedRecords`), retries."""
 
     n_responses: int = 0
     n_bytes: int = 0
@@ -51,7 +51,7 @@ class FetchCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedRecords:
-    """The records of one Fetch answer or a piece of it, many topic-partitions together.
+    """The records of one Fetch response or a piece of it, many topic-partitions together.
 
     Attributes:
         ranges: the ranges that were asked for, all of them, always the same sequence.
@@ -85,7 +85,7 @@ def partition_column(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> 
 
 @dataclass(slots=True)
 class ChunkPart:
-    """One range's share of an answer: its whole batches, and the position after them."""
+    """One range's share of a response: its whole batches, and the position after them."""
 
     progress: RangeProgress
     slice: RecordSlice
@@ -94,14 +94,14 @@ class ChunkPart:
     leader_epoch: int = -1
     #: Of its batches, what belongs to the range's offsets.
     n_bytes: int = 0
-    #: Whether its CRCs have been checked: with the first piece of an answer, those of all.
+    #: Whether its CRCs have been checked: with the first piece of a response, those of all.
     is_checked: bool = False
 
 
 @dataclass(slots=True)
 class Chunk:
-    """What one answer from `node` brought, not decoded yet; the parts are views of its frame. Node -1: what was kept of earlier
-    answers."""
+    """What one response from `node` brought, not decoded yet; the parts are views of its frame. Node -1: what was kept of earlier
+    responses."""
 
     node: int
     parts: list[ChunkPart] = field(default_factory=list)
@@ -131,8 +131,8 @@ class ChunkDecoder:
     """Decodes the chunks of one read.
 
     Attributes:
-        max_bytes: how much to ask for in one answer, at present.
-        has_large_records: whether those of the last answer were large, so that one partition may fill an answer.
+        max_bytes: how much to ask for in one response, at present.
+        has_large_records: whether those of the last response were large, so that one partition may fill a response.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class ChunkDecoder:
         self.has_large_records = False
 
     def fit(self, n_bytes: int) -> None:
-        """Lets the first answer have all that the read needs, if that is known and little."""
+        """Lets the first response have all that the read needs, if that is known and little."""
         if n_bytes <= _FITTING_BYTES:
             self.max_bytes = max(self.max_bytes, min(n_bytes, self._most_bytes))
 
@@ -163,7 +163,7 @@ class ChunkDecoder:
         """The records of `chunk`, as one or, where they unpack to much, in pieces; without any records where all
         batches were empty, control batches or aborted: positions move all the same.
 
-        Takes the parts out of `chunk`, so that the answer's frame is freed before the caller works on the last piece,
+        Takes the parts out of `chunk`, so that the response's frame is freed before the caller works on the last piece,
         unless large values are in it.
 
         If a batch is corrupt, every part is decoded by itself, and those that fail are rewound, to be fetched once
@@ -263,8 +263,8 @@ class ChunkDecoder:
         return fetched, rest
 
     def _adapt_max_bytes(self, n_bytes: int, decoded_bytes: int) -> None:
-        """Sets how much to ask for next, from how much an answer of `n_bytes` came to when decoded; grows by doubling."""
-        fitting = n_bytes * _ANSWER_BYTES // max(1, decoded_bytes)
+        """Sets how much to ask for next, from how much a response of `n_bytes` came to when decoded; grows by doubling."""
+        fitting = n_bytes * _RESPONSE_BYTES // max(1, decoded_bytes)
         self.max_bytes = max(
             min(fitting, 2 * self.max_bytes, self._most_bytes), min(_LEAST_MAX_BYTES, self._most_bytes)
         )

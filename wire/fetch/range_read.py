@@ -1,13 +1,13 @@
 """Reads bounded ranges of topic-partitions into columns, as fast as their leaders answer.
 
 Owns the Fetch requests of reads (https://kafka.apache.org/protocol#The_Messages_Fetch): which partitions are in a request,
-how much is asked for, and which answer comes next. What an answer means is
+how much is asked for, and which response comes next. What a response means is
 :mod:`~pykafka_wire.wire.fetch.response_handler`'s to decide; sockets are :mod:`~pykafka_wire.wire.cluster.cluster`'s, and the
 inside of a batch :mod:`~pykafka_wire.wire.records.decode`'s.
 
-How a read goes: one Fetch per leader over all of its unfinished ranges; when its answer is there, batch headers give
-the next positions, the next Fetch leaves, and only then is the answer decoded, so that broker and network work
-meanwhile. The answers of all leaders are under way at the same time. No offsets are listed, and nothing is asked for
+How a read goes: one Fetch per leader over all of its unfinished ranges; when its response is there, batch headers give
+the next positions, the next Fetch leaves, and only then is the response decoded, so that broker and network work
+meanwhile. The responses of all leaders are under way at the same time. No offsets are listed, and nothing is asked for
 beyond a range's end, so no request waits in a long poll. Fetch sessions are not used (session id 0, epoch -1): a
 short-lived reader would only fill the broker's session cache (KIP-227).
 """
@@ -26,14 +26,14 @@ from pykafka_wire.wire.errors import BrokerError, NoBrokerAvailableError, Protoc
 from pykafka_wire.wire.fetch.batch_cache import BatchCache
 from pykafka_wire.wire.fetch.fetch_errors import recreated_error
 from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkDecoder, FetchCounters, FetchedRecords
-from pykafka_wire.wire.fetch.positions import RangeProgress
+from pykafka_wire.wire.fetch.range_progress import RangeProgress
 from pykafka_wire.wire.fetch.response_handler import TOPIC_ID_VERSION, RequestedPartition, ResponseHandler, SentFetch
 from pykafka_wire.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
 
-#: Most bytes of one answer and of one partition in it. An answer is received as a whole, so this is also the unit of
-#: memory: about two answers per leader are held. A partition of large records may fill an answer
+#: Most bytes of one response and of one partition in it. A response is received as a whole, so this is also the unit of
+#: memory: about two responses per leader are held. A partition of large records may fill a response
 #: (:attr:`ChunkDecoder.has_large_records`).
 DEFAULT_MAX_BYTES: Final = 8 * 1024 * 1024
 DEFAULT_MAX_PARTITION_BYTES: Final = 4 * 1024 * 1024
@@ -43,12 +43,12 @@ DEFAULT_MAX_PARTITION_BYTES: Final = 4 * 1024 * 1024
 DEFAULT_END_WAIT_MS: Final = 60_000
 
 
-#: A partition with nothing to give holds its answer back for this long, and so that of others: they share a request
+#: A partition with nothing to give holds its response back for this long, and so that of others: they share a request
 #: only with partitions in the same plight, since any byte ends the wait (fetch.min.bytes is 1).
 _MAX_WAIT_MS: Final = 100
-#: How long to wait for an answer about leaders while partitions whose leaders are known could be read.
+#: How long to wait for a response about leaders while partitions whose leaders are known could be read.
 _LEADER_WAIT_MS: Final = 1_000
-#: A connection of its own: metadata and commits must not wait behind an answer of megabytes.
+#: A connection of its own: metadata and commits must not wait behind a response of megabytes.
 _PURPOSE: Final = "fetch"
 #: The first version with last_fetched_epoch (KIP-595).
 _LAST_EPOCH_VERSION: Final = 12
@@ -67,16 +67,16 @@ def fetch_ranges(
     counters: FetchCounters | None = None,
     cache: BatchCache | None = None,
 ) -> Iterator[FetchedRecords]:
-    """The records of `ranges` in chunks, each one Fetch answer or a piece of it; ends when every position has reached its
+    """The records of `ranges` in chunks, each one Fetch response or a piece of it; ends when every position has reached its
     range's end.
 
     Gaps (compaction, control batches, aborted transactions) are stepped over: a range may hold fewer records than
-    offsets. The columns are safe to keep; those of large values keep their answer in memory. Memory: about two answers per leader.
+    offsets. The columns are safe to keep; those of large values keep their response in memory: about two per leader.
 
     Args:
         isolation_level: ``read_committed`` or ``read_uncommitted``; the settings' own when None. With
             ``read_committed`` the last stable offset bounds what can be read, so a range should end there.
-        max_bytes, max_partition_bytes: bounds of an answer and of one partition in it; the settings' own, else 8 and 4
+        max_bytes, max_partition_bytes: bounds of a response and of one partition in it; the settings' own, else 8 and 4
             MiB, and 8 for a partition of large records.
         deadline_ms: a range that makes no progress for so long fails; time spent by the caller between chunks is not
             counted.
@@ -166,7 +166,7 @@ class RangeRead:
             if not self._in_flight:
                 self._sleep()
                 continue
-            answered = self._next_answered()
+            answered = self._next_response()
             if answered is None:
                 continue
             chunk = self._receive(answered)
@@ -272,7 +272,7 @@ class RangeRead:
             raise recreated_error(progress.range, progress.position, found)
 
     def _send_to(self, node: int, batch: list[RequestedPartition]) -> None:
-        """Sends one Fetch over all of `batch`, in its order: the broker fills an answer in the order of the request."""
+        """Sends one Fetch over all of `batch`, in its order: the broker fills a response in the order of the request."""
         try:
             if not self._opener.ready(node):
                 self._handler.wait_for_connection(node, batch)
@@ -304,7 +304,7 @@ class RangeRead:
             topic = topics.get(topic_name)
             if topic is None:
                 topic = topics[topic_name] = FetchTopic(topic=topic_name, topic_id=topic_id, partitions=[])
-            # Truncation can only follow a change of leader. Sent always, the field would make answers depend on the
+            # Truncation can only follow a change of leader. Sent always, the field would make responses depend on the
             # epoch history of logs that were upgraded or restored, where it may be missing.
             moved = progress.last_epoch >= 0 and requested.leader != progress.leader
             knows_epochs = moved and self._cluster.supports(
@@ -357,8 +357,8 @@ class RangeRead:
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
-    def _next_answered(self, deadline: Deadline | None = None) -> SentFetch | None:
-        """The request whose answer is complete first, or which has expired; None when `deadline` passes before, or a range may
+    def _next_response(self, deadline: Deadline | None = None) -> SentFetch | None:
+        """The request whose response is complete first, or which has expired; None when `deadline` passes before, or a range may
         be asked for again."""
         while True:
             in_flight = sorted(self._in_flight.values(), key=lambda sent: sent.expires_at)
@@ -376,7 +376,7 @@ class RangeRead:
             if not first.arrived:
                 return None
             sent = next(sent for sent in in_flight if sent.pending is first)
-            # A broker may stop in the middle of an answer, for which the others must not wait.
+            # A broker may stop in the middle of a response, for which the others must not wait.
             if sent.pending.read_arrived():
                 return sent
             if not sent.has_begun:
@@ -390,7 +390,7 @@ class RangeRead:
         return min((p.not_before for p in self._unfinished if p.not_before > now), default=None)
 
     def _receive(self, sent: SentFetch) -> Chunk:
-        """Moves the ranges of a request over what its answer holds."""
+        """Moves the ranges of a request over what its response holds."""
         node = sent.node
         del self._in_flight[node]
         try:

@@ -1,4 +1,4 @@
-"""What one answer to a Fetch means for each range in it: records, a redirection, nothing yet, or an error.
+"""What one response to a Fetch means for each range in it: records, a redirection, nothing yet, or an error.
 
 Owns that decision, apart from sending: which batches count as read, when a range's end is missing, which errors are retried
 after which pause, and when a range has failed. Requests are made by :mod:`~pykafka_wire.wire.fetch.range_read`, records are
@@ -38,14 +38,14 @@ from pykafka_wire.wire.fetch.fetch_errors import (
     with_log_bounds,
 )
 from pykafka_wire.wire.fetch.fetched_records import Chunk, FetchCounters
-from pykafka_wire.wire.fetch.positions import RangeProgress, scan_batches
+from pykafka_wire.wire.fetch.range_progress import RangeProgress, scan_batches
 from pykafka_wire.wire.protocol.messages.fetch import FetchResponse, PartitionData
 
 logger = logging.getLogger(__name__)
 
 #: The broker's socket.request.max.bytes (100 MiB by default) bounds what any producer can have written as one batch.
 MAX_BATCH_BYTES: Final = 104_857_600
-#: Before a partition that had nothing to give is asked again. Brokers hold such an answer back anyway; this keeps one that
+#: Before a partition that had nothing to give is asked again. Brokers hold such a response back anyway; this keeps one that
 #: does not from being asked without end.
 LEAST_PAUSE_S: Final = 0.005
 #: How long a follower (KIP-392) may have nothing to give. Its high watermark trails the leader's until its next fetch from
@@ -72,7 +72,7 @@ class SentFetch:
     """A Fetch that is not answered yet.
 
     Attributes:
-        expires_at: when its answer has to begin, or to be complete once it `has_begun`; on the read's clock.
+        expires_at: when its response has to begin, or to be complete once it `has_begun`; on the read's clock.
         by_partition: finds what was requested by (topic name or id, partition).
     """
 
@@ -84,17 +84,17 @@ class SentFetch:
     has_begun: bool = False
 
     def begun(self, expires_at: float) -> SentFetch:
-        """The same, now that the first bytes of its answer are here."""
+        """The same, now that the first bytes of its response are here."""
         return replace(self, expires_at=expires_at, has_begun=True)
 
 
 class ResponseHandler:
-    """Applies the answers of one read to its ranges.
+    """Applies the responses of one read to its ranges.
 
     Attributes:
         clock: the time that the read has worked; it does not run while the caller works between chunks.
         counters: what the read did so far.
-        topic_ids: the id of each topic that was checked; without those that an answer has contradicted since.
+        topic_ids: the id of each topic that was checked; without those that a response has contradicted since.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class ResponseHandler:
         self._moved_at = self.clock.now()
 
     def handle(self, sent: SentFetch, response: FetchResponse) -> Chunk:
-        """Moves the ranges of a request over what its answer holds; the records to decode.
+        """Moves the ranges of a request over what its response holds; the records to decode.
 
         Raises:
             WireError: a range cannot be read, or has made no progress for too long.
@@ -137,7 +137,7 @@ class ResponseHandler:
                 if requested is None:
                     continue
                 missing.pop(id(requested), None)
-                # An answer to a position that has been left (a corrupt batch is being fetched again) does not count.
+                # A response to a position that has been left (a corrupt batch is being fetched again) does not count.
                 if requested.progress.position == requested.position:
                     self._handle_partition(requested, data, sent, chunk, endpoints)
         for progress in missing.values():
@@ -160,7 +160,7 @@ class ResponseHandler:
         chunk: Chunk,
         endpoints: Mapping[int, tuple[str, int]],
     ) -> None:
-        """Takes one partition's part of an answer: records, a redirection, or an error."""
+        """Takes one partition's part of a response: records, a redirection, or an error."""
         progress = requested.progress
         if data.error_code:
             self._handle_error(requested, data, sent, endpoints)
@@ -226,7 +226,7 @@ class ResponseHandler:
         self.counters.n_retries += 1
 
     def _handle_no_records(self, requested: RequestedPartition, data: PartitionData, sent: SentFetch) -> None:
-        """Judges an answer without records: the end is not there yet, nothing is given, or others took the room."""
+        """Judges a response without records: the end is not there yet, nothing is given, or others took the room."""
         progress = requested.progress
         bound = data.last_stable_offset if self.read_committed else data.high_watermark
         end_is_missing = 0 <= bound <= progress.position
@@ -289,7 +289,7 @@ class ResponseHandler:
             detail=f"The range is {progress.range}.",
         )
         if sent.node != requested.leader[0]:
-            # Whatever a follower answers (it may trail, or have a shorter log), only the leader's answer counts.
+            # Whatever a follower answers (it may trail, or have a shorter log), only the leader's response counts.
             self._leave_follower(progress, f"answered {error.name}")
             self._back_off(progress)
             return
@@ -344,7 +344,7 @@ class ResponseHandler:
 
     def retry_later(self, progress: RangeProgress, error: WireError) -> None:
         """Puts a range off for a while, or raises when `error` leaves no hope or its time is over."""
-        # An answer that breaks the protocol has ended its connection; another one may do better, once.
+        # A response that breaks the protocol has ended its connection; another one may do better, once.
         if not error.retriable and not (isinstance(error, ProtocolError) and not progress.failures):
             if error.topic is None:  # raised by a connection, which does not know the partition
                 error.topic, error.partition, error.offset = *progress.topic_partition, progress.position

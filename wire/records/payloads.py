@@ -66,7 +66,7 @@ def _decompressed(
     budget_bytes: int,
 ) -> tuple[Octets, Ints]:
     """``(buffer, ends)`` of the first of the batches, which lie in the frame from ``starts`` to ``ends``. Each is decompressed into
-    its place in the buffer. When they were joined at the end, they took twice the memory, new for each answer, and much of the
+    its place in the buffer. When they were joined at the end, they took twice the memory, new for each response, and much of the
     time went into page faults."""
     sizes = ends - starts
     usual = USUAL_RATIO * int(sizes.sum())

@@ -1,7 +1,7 @@
 """What one poll of a consumer returns: records as Arrow columns, or one by one.
 
 It only looks at records that are decoded already; :mod:`~pykafka_wire.wire.consumer` makes them out of what
-:mod:`~pykafka_wire.wire.fetch.live_read` has read.
+:mod:`~pykafka_wire.wire.fetch.continuous_fetch` has read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 
-class Record(NamedTuple):
+class ConsumerRecord(NamedTuple):
     """One record; ``timestamp_ms`` is -1 where it has none."""
 
     topic: str
@@ -29,8 +29,8 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Polled:
-    """What one poll brought; iterating gives :class:`Record`, :meth:`to_arrow` columns. Empty, it is false.
+class ConsumerRecords:
+    """What one poll brought; iterating gives :class:`ConsumerRecord`, :meth:`to_arrow` columns. Empty, it is false.
 
     Attributes:
         ended: partitions whose end was reached, for the first time since records came: all of them are handed out.
@@ -58,7 +58,7 @@ class Polled:
         ):
             pairs = tuple((header["key"], header["value"]) for header in headers or ())
             topic, partition = ranges[index].topic_partition
-            yield Record(topic, partition, offset, timestamp, key, value, pairs)
+            yield ConsumerRecord(topic, partition, offset, timestamp, key, value, pairs)
 
     def to_arrow(self) -> Any:  # Any: pyarrow has no types
         """A pa.RecordBatch: topic, partition, offset, timestamp (ms, UTC), key, value, headers; without those columns that

@@ -1,7 +1,7 @@
 """Reads the partitions that a consumer is assigned: where each one starts, how far it has come, and which are paused.
 
 Owns positions, the look-up of starts (an offset, EARLIEST, LATEST, or the group's committed offset), and what happens to a
-position whose offset is gone. :mod:`~pykafka_wire.wire.fetch.live_read` reads; who assigns and commits is the caller's.
+position whose offset is gone. :mod:`~pykafka_wire.wire.fetch.continuous_fetch` reads; who assigns and commits is the caller's.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pykafka_wire.wire.errors import (
     TopicRecreatedError,
     WireError,
 )
+from pykafka_wire.wire.fetch.continuous_fetch import ContinuousFetch
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
-from pykafka_wire.wire.fetch.live_read import LiveRead
-from pykafka_wire.wire.fetch.positions import Position
+from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.records.decode import Columns
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
@@ -39,7 +39,7 @@ Start = int | None
 CommittedPositions = Callable[[Sequence[TopicPartition], Deadline], Mapping[TopicPartition, Position]]
 
 
-class AssignedRead:
+class Assignment:
     """Records of the assigned partitions, from their positions on. Not thread-safe."""
 
     def __init__(self, cluster: Cluster, columns: Columns, committed: CommittedPositions) -> None:
@@ -74,7 +74,7 @@ class AssignedRead:
         #: Positions that were or were not committed, where the group's committed offsets decide.
         self._in_doubt: dict[TopicPartition, Position] = {}
         self.n_removals = 0
-        self._read: LiveRead | None = None
+        self._read: ContinuousFetch | None = None
 
     # --- what is read -----------------------------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class AssignedRead:
                 if not active:
                     time.sleep(until.remaining_ms() / 1000)
                     return None, []
-                self._read = LiveRead(self._cluster, active, self._columns, self._ids_of(active))
+                self._read = ContinuousFetch(self._cluster, active, self._columns, self._ids_of(active))
             fetched = self._read.poll(until)
         except OffsetOutOfRangeError as error:
             self._read = None

@@ -1,7 +1,7 @@
 """Reads topic-partitions without an end: what a consumer polls. The same Fetch requests, errors and retries as a bounded read.
 
 What differs from :mod:`~pykafka_wire.wire.fetch.range_read`: a request may wait at the broker until records come (on a
-connection of its own, because all later answers wait behind it), a partition without new records is no failure, and the end
+connection of its own, because all later responses wait behind it), a partition without new records is no failure, and the end
 of a partition is reported when it is reached.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.fetch.fetched_records import Chunk, FetchCounters, FetchedRecords
-from pykafka_wire.wire.fetch.positions import Position, RangeProgress
+from pykafka_wire.wire.fetch.range_progress import Position, RangeProgress
 from pykafka_wire.wire.fetch.range_read import DEFAULT_MAX_BYTES, DEFAULT_MAX_PARTITION_BYTES, RangeRead
 from pykafka_wire.wire.fetch.response_handler import LEAST_PAUSE_S, RequestedPartition, ResponseHandler, SentFetch
 from pykafka_wire.wire.protocol.messages.fetch import PartitionData
@@ -25,7 +25,7 @@ _PURPOSE: Final = "live"
 _NO_END: Final = 2**63 - 1
 
 
-class LiveRead(RangeRead):
+class ContinuousFetch(RangeRead):
     """Records of topic-partitions from given positions on, as they come. Not thread-safe.
 
     A partition that cannot be read for ``default.api.timeout.ms`` fails the whole read, as do errors that no retry can mend. A
@@ -97,13 +97,13 @@ class LiveRead(RangeRead):
                 if chunk.parts:
                     self._pieces = self._decoder.decode(chunk)
                     piece = self._next_piece()
-                del answered, chunk  # both refer to the answer, which must not stay while the next one comes in
+                del answered, chunk  # both refer to the response, which must not stay while the next one comes in
             if piece is None and (self._ends.reached or deadline.expired):
                 return None
         return piece
 
     def _next_piece(self) -> FetchedRecords | None:
-        """What is left of the last answer; pieces without records have moved the positions, which is all they can do."""
+        """What is left of the last response; pieces without records have moved the positions, which is all they can do."""
         return next((piece for piece in self._pieces if piece.records.n_records), None)
 
     def positions(self) -> dict[TopicPartition, Position]:
@@ -121,7 +121,7 @@ class LiveRead(RangeRead):
             pause_ms = (min(progress.not_before for progress in self._unfinished) - self._clock.now()) * 1000
             time.sleep(max(0.001, min(pause_ms, deadline.remaining_ms()) / 1000))
             return None
-        return self._next_answered(deadline)
+        return self._next_response(deadline)
 
     def _wait_ms(self, batch: list[RequestedPartition]) -> int:
         # Whether a partition has records must be known at once; only when all are at their ends may the broker wait.
@@ -133,7 +133,7 @@ class _EndWatcher(ResponseHandler):
     """Notices when a partition's end is reached, in place of waiting for the end of a range.
 
     Attributes:
-        at_end: the partitions whose last answer reached their end.
+        at_end: the partitions whose last response reached their end.
         reached: those that have come to their end since they were last taken, in order.
     """
 

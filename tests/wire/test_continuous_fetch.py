@@ -10,9 +10,9 @@ import pytest
 from pykafka_wire.wire.consumer import Consumer
 from pykafka_wire.wire.deadline import Deadline
 from pykafka_wire.wire.errors import LogTruncatedError
+from pykafka_wire.wire.fetch.continuous_fetch import ContinuousFetch
 from pykafka_wire.wire.fetch.fetched_records import FetchedRecords
-from pykafka_wire.wire.fetch.live_read import LiveRead
-from pykafka_wire.wire.fetch.positions import Position
+from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.protocol.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import FakeBroker
@@ -28,7 +28,7 @@ def brokers() -> Iterator[tuple[FakeBroker, FakeBroker]]:
         yield both
 
 
-def poll_until(read: LiveRead, done: Callable[[FetchedRecords | None], bool]) -> None:
+def poll_until(read: ContinuousFetch, done: Callable[[FetchedRecords | None], bool]) -> None:
     deadline = time.monotonic() + 30
     while not done(read.poll(Deadline.after_ms(200))):
         assert time.monotonic() < deadline
@@ -45,12 +45,12 @@ def log_of(*batches: memoryview, ends: list[int]) -> Callable[[FetchRequest, int
     return reply
 
 
-def test_positions_cross_answers_of_control_batches_alone(brokers: tuple[FakeBroker, FakeBroker]) -> None:
+def test_positions_cross_responses_of_control_batches_alone(brokers: tuple[FakeBroker, FakeBroker]) -> None:
     leader, _ = brokers
     marker = memoryview(control_batch(N_RECORDS, 1, commit=True))
     leader.on[FetchRequest] = log_of(batch_at(0), marker, ends=[N_RECORDS, N_RECORDS + 1])
     with client(leader) as cluster:
-        read = LiveRead(cluster, {ZERO: Position(0)}, VALUES)
+        read = ContinuousFetch(cluster, {ZERO: Position(0)}, VALUES)
         fetched = read.poll(Deadline.after_ms(30_000))
         assert fetched is not None and fetched.records.n_records == N_RECORDS
         poll_until(read, lambda _: read.positions()[ZERO].offset == N_RECORDS + 1)
@@ -64,7 +64,7 @@ def test_a_position_holds_the_leader_epoch_of_the_last_batch_that_was_handed_out
     both = memoryview(bytes(batch_at(0, leader_epoch=3)) + bytes(batch_at(N_RECORDS, leader_epoch=5)))
     leader.on[FetchRequest] = log_of(both, ends=[2 * N_RECORDS])
     with client(leader) as cluster:
-        read = LiveRead(cluster, {ZERO: Position(0)}, VALUES)
+        read = ContinuousFetch(cluster, {ZERO: Position(0)}, VALUES)
         assert read.positions() == {ZERO: Position(0, -1)}
         poll_until(read, lambda fetched: fetched is not None)
         assert read.positions() == {ZERO: Position(2 * N_RECORDS, 5)}
@@ -75,7 +75,7 @@ def test_the_first_fetch_validates_a_position_by_its_leader_epoch(brokers: tuple
     diverging = EpochEndOffset(epoch=2, end_offset=4)
     leader.on[FetchRequest] = lambda request, _: answer(request, diverging_epoch=diverging)
     with client(leader) as cluster, pytest.raises(LogTruncatedError) as caught:
-        LiveRead(cluster, {ZERO: Position(N_RECORDS, 3)}, VALUES).poll(Deadline.after_ms(30_000))
+        ContinuousFetch(cluster, {ZERO: Position(N_RECORDS, 3)}, VALUES).poll(Deadline.after_ms(30_000))
     (request,) = (request for request in leader.requests if isinstance(request, FetchRequest))
     assert asked_of(request).last_fetched_epoch == 3
     assert (caught.value.diverging_epoch, caught.value.diverging_offset) == (2, 4)
@@ -114,7 +114,7 @@ def test_time_between_polls_is_not_the_reads(brokers: tuple[FakeBroker, FakeBrok
         answer(request, error_code=6) if leader.count(FetchRequest) < 3 else answer(request, records=batch_at(0))
     )
     with client(leader, default_api_timeout_ms="1500", request_timeout_ms="1000") as cluster:
-        read = LiveRead(cluster, {ZERO: Position(0)}, VALUES)
+        read = ContinuousFetch(cluster, {ZERO: Position(0)}, VALUES)
         time.sleep(1.6)
         while not leader.count(FetchRequest):
             assert read.poll(Deadline.after_ms(1)) is None

@@ -9,8 +9,8 @@ import pytest
 
 from pykafka_wire.wire.cluster.cluster import Deadline
 from pykafka_wire.wire.errors import BrokerError, CorruptBatchError
-from pykafka_wire.wire.fetch.live_read import LiveRead
-from pykafka_wire.wire.fetch.positions import Position
+from pykafka_wire.wire.fetch.continuous_fetch import ContinuousFetch
+from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
 from pykafka_wire.wire.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -47,7 +47,7 @@ def test_an_unknown_error_code_fails_with_its_number(brokers: tuple[FakeBroker, 
 
 
 @pytest.mark.parametrize("code", [74, 75, 6], ids=["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_LEADER"])
-def test_a_leader_that_changes_between_two_answers_is_followed(
+def test_a_leader_that_changes_between_two_responses_is_followed(
     brokers: tuple[FakeBroker, FakeBroker], code: int
 ) -> None:
     leader, next_leader = brokers
@@ -93,6 +93,6 @@ def test_a_read_without_end_survives_such_a_batch(brokers: tuple[FakeBroker, Fak
     leader, _ = brokers
     leader.on[FetchRequest] = lambda request, _: answer(request, records=last_offset_wraps())
     with client(leader) as cluster, pytest.raises(CorruptBatchError):
-        read = LiveRead(cluster, {TopicPartition("t", 0): Position(0)}, VALUES)
+        read = ContinuousFetch(cluster, {TopicPartition("t", 0): Position(0)}, VALUES)
         for _ in range(20):
             read.poll(Deadline.after_ms(500))

@@ -152,7 +152,7 @@ class _Head(NamedTuple):
 
     Attributes:
         next_offset: the offset after it; 0 for what has none: a batch whose length is invalid, or whose offsets exceed an int64,
-            and the filler message of a down-converted answer, whose offset is -1.
+            and the filler message of a down-converted response, whose offset is -1.
         leader_epoch: -1 where the format has none.
     """
 
@@ -195,7 +195,7 @@ class RangeProgress:
         min_bytes: a floor for what is asked for, raised when a batch did not fit.
         replica: the follower to read from (KIP-392), -1 for the leader; `replica_until` is when to ask the leader
             again. `leader_only_until`: until then no follower is to be used.
-        leader: (node, leader epoch) that the last answer came under.
+        leader: (node, leader epoch) that the last response came under.
         last_epoch: the leader epoch of the last batch, -1 if unknown.
         not_before: time before which it is not to be asked for again.
         stalled_since: when it began to give nothing, None while it moves.

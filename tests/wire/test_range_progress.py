@@ -7,7 +7,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykafka_wire.wire.fetch.positions import RangeProgress, consumed_bytes, scan_batches
+from pykafka_wire.wire.fetch.range_progress import RangeProgress, consumed_bytes, scan_batches
 from pykafka_wire.wire.topic_partitions import OffsetRange
 
 
