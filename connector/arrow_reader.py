@@ -122,7 +122,7 @@ def _schema(
     typed: dict[str, Any] = {}
     reader_schemas: dict[str, Any] = {}
     if options.typed_columns.typed:
-        from pykafka_wire.source import reader_schemas as found_by  # which a read of binary columns does not load
+        from pykafka_wire.source import reader_schema as found_by  # which a read of binary columns does not load
 
         columns = options.typed_columns
         wanted = found_by.read_columns(columns, names)

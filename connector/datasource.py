@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pykafka_wire.source.reader_schemas import ReaderSchemas
+    from pykafka_wire.source.reader_schema import ReaderSchemas
 
 
 class PykafkaWireDataSource(DataSource, metaclass=ClassSentToWorkers):

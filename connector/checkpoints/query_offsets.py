@@ -53,7 +53,7 @@ class QueryOffsets:
     topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     dropped: tuple[DroppedTopic, ...] = ()
-    reader_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as values.reader_schema makes them
+    reader_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as source.reader_schema makes them
     record_sizes: Mapping[str, int] = field(default_factory=dict)
     query: str = ""
     group: str = ""

@@ -36,7 +36,7 @@ def check_source_schema(
 
     Args:
         typed: columns that are decoded. Their types are checked where the reader's schema is known
-            (:func:`~pykafka_wire.schema_projection.missing_fields`).
+            (:func:`~pykafka_wire.source.dataframe_types.missing_fields`).
         error_columns: those that ``onKeyError`` and ``onValueError`` add.
 
     Raises:

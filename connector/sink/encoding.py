@@ -1,6 +1,6 @@
 """Typed columns in a task: ``key`` and ``value`` of any type become the bytes of records, before anything else sees them.
 
-What writes them comes from the driver (:mod:`~pykafka_wire.sink.encoding_lookup`): a task needs no registry. Owns the report of
+What writes them comes from the driver (:mod:`~pykafka_wire.sink.written_schema`): a task needs no registry. Owns the report of
 rows that do not fit.
 """
 

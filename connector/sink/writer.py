@@ -220,7 +220,7 @@ def _encoding(options: SinkOptions, schema: StructType) -> Encoding:
     """What writes the typed columns of a DataFrame; asks the schema registry, if there is one."""
     if not options.typed.encoded:
         return Encoding()
-    from pykafka_wire.sink.encoding_lookup import look_up_encoding  # and with it, the formats' modules
+    from pykafka_wire.sink.written_schema import look_up_encoding  # and with it, the formats' modules
 
     return look_up_encoding(options, schema)
 

@@ -18,7 +18,7 @@ from pykafka_wire.wire.process_clients import shared_cluster
 from pykafka_wire.worker_pickling import SentToWorkers
 
 if TYPE_CHECKING:
-    from pykafka_wire.source.reader_schemas import ReaderSchemas
+    from pykafka_wire.source.reader_schema import ReaderSchemas
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         options = self._options
         if not options.typed_columns.typed:
             return {}
-        from pykafka_wire.source import reader_schemas as found_by
+        from pykafka_wire.source import reader_schema as found_by
         from pykafka_wire.source.dataframe_types import check_types
 
         wanted = found_by.read_columns(options.typed_columns, self._schema.names)

@@ -17,7 +17,7 @@ from pykafka_wire.options.source import SourceOptions, parse_source_options
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pykafka_wire.source.reader_schemas import ReaderSchemas
+    from pykafka_wire.source.reader_schema import ReaderSchemas
 
 
 def batch_reader(

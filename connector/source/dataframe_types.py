@@ -1,10 +1,14 @@
-"""A DataFrame's types of typed columns: what ``load()`` gives them, and whether a given type fits the reader's schemas."""
+"""Which types do a DataFrame's typed columns have: what ``load()`` gives them, and whether a given type fits the reader's schemas.
+
+A type is compared with a schema's field by field, by name; types are Spark's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import difflib
+from collections.abc import Collection, Iterator
 
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pykafka_wire.columns.selection import WHOLE, check_whole, column_names
 from pykafka_wire.columns.source_columns import SOURCE_COLUMNS
@@ -12,15 +16,14 @@ from pykafka_wire.columns.spark_schema import arrow_schema, spark_type, typed_so
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.options.source import SchemaOptions
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
-from pykafka_wire.schema_projection import TypesContradictError, describe_missing, missing_fields
-from pykafka_wire.source.reader_schemas import (
+from pykafka_wire.source.reader_schema import (
+    ReaderSchema,
     ReaderSchemas,
     check_has_type,
     find_reader_schemas,
     read_columns,
     registry_in,
 )
-from pykafka_wire.values.reader_schema import ReaderSchema
 from pykafka_wire.wire.process_clients import shared_cluster
 
 
@@ -49,7 +52,7 @@ def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, Re
 
 
 def column_type(reader: ReaderSchema, columns: TypedColumns) -> DataType:
-    """Spark's type for all of a reader's schema. Raises as :meth:`~pykafka_wire.values.reader_schema.ReaderSchema.column_type`."""
+    """Spark's type for all of a reader's schema. Raises as :meth:`~pykafka_wire.source.reader_schema.ReaderSchema.column_type`."""
     return spark_type(reader.column_type(registry_in(columns)))
 
 
@@ -93,3 +96,87 @@ def check_types(
             raise SchemaError(
                 f"{reader} has no {describe_missing(missing, available, column.name)}. .schema(…) may name a part of its fields."
             )
+
+
+class TypesContradictError(SchemaError):
+    """A field has another type in the reader's schema."""
+
+
+def missing_fields(wanted: DataType, available: DataType, column: str) -> list[str]:
+    """Paths such as ``value.customer.name`` of the fields in ``wanted`` that ``available`` does not have.
+
+    Raises:
+        TypesContradictError: a field is there with another type.
+    """
+    return list(_missing(wanted, available, column))
+
+
+def describe_missing(missing: list[str], available: DataType, column: str) -> str:
+    """The fields that are missing, and what there is in their place."""
+    path = missing[0]
+    parent = _at(available, path.split(".")[1:-1])
+    name = path.rpartition(".")[2]
+    names = parent.names if isinstance(parent, StructType) else []
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    there = parent.simpleString() if parent is not None else available.simpleString()
+    return f"{', '.join(missing)}{hint}; {path.rpartition('.')[0] or column} is {_short(there)}"
+
+
+def changes(before: DataType, after: DataType, column: str) -> list[str]:
+    """What is new, gone and different in a type, field by field, in words."""
+    return list(_changes(before, after, column))
+
+
+def _missing(wanted: DataType, available: DataType, path: str) -> Iterator[str]:
+    if isinstance(wanted, StructType) and isinstance(available, StructType):
+        there = {field.name: field.dataType for field in available.fields}
+        for field in wanted.fields:
+            if field.name in there:
+                yield from _missing(field.dataType, there[field.name], f"{path}.{field.name}")
+            else:
+                yield f"{path}.{field.name}"
+    elif isinstance(wanted, ArrayType) and isinstance(available, ArrayType):
+        yield from _missing(wanted.elementType, available.elementType, f"{path}.element")
+    elif isinstance(wanted, MapType) and isinstance(available, MapType):
+        yield from _missing(wanted.keyType, available.keyType, f"{path}.key")
+        yield from _missing(wanted.valueType, available.valueType, f"{path}.value")
+    elif wanted != available:
+        raise TypesContradictError(f"{path} is {_short(available.simpleString())}, not {_short(wanted.simpleString())}")
+
+
+def _changes(before: DataType, after: DataType, path: str) -> Iterator[str]:
+    if isinstance(before, StructType) and isinstance(after, StructType):
+        old = {field.name: field.dataType for field in before.fields}
+        new = {field.name: field.dataType for field in after.fields}
+        for name, found in new.items():
+            if name in old:
+                yield from _changes(old[name], found, f"{path}.{name}")
+            else:
+                yield f"{path}.{name} {_short(found.simpleString())} is new"
+        yield from (f"{path}.{name} is gone" for name in old if name not in new)
+    elif isinstance(before, ArrayType) and isinstance(after, ArrayType):
+        yield from _changes(before.elementType, after.elementType, f"{path}.element")
+    elif isinstance(before, MapType) and isinstance(after, MapType):
+        yield from _changes(before.keyType, after.keyType, f"{path}.key")
+        yield from _changes(before.valueType, after.valueType, f"{path}.value")
+    elif before != after:
+        yield f"{path} is {_short(after.simpleString())} in place of {_short(before.simpleString())}"
+
+
+def _at(found: DataType | None, names: list[str]) -> DataType | None:
+    """The type at a path; None where it cannot be followed."""
+    for name in names:
+        if isinstance(found, StructType) and name in found.names:
+            found = found[name].dataType
+        elif isinstance(found, ArrayType) and name == "element":
+            found = found.elementType
+        elif isinstance(found, MapType) and name in ("key", "value"):
+            found = found.valueType if name == "value" else found.keyType
+        else:
+            return None
+    return found
+
+
+def _short(text: str, most: int = 300) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

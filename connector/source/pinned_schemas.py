@@ -20,9 +20,16 @@ from pyspark.sql.types import DataType, StructType
 from pykafka_wire.errors import SchemaError
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.options.typed_columns import TypedColumn
-from pykafka_wire.schema_projection import TypesContradictError, changes, missing_fields
-from pykafka_wire.source.dataframe_types import available_type, check_types, column_type
-from pykafka_wire.source.reader_schemas import (
+from pykafka_wire.source.dataframe_types import (
+    TypesContradictError,
+    available_type,
+    changes,
+    check_types,
+    column_type,
+    missing_fields,
+)
+from pykafka_wire.source.reader_schema import (
+    ReaderSchema,
     ReaderSchemas,
     find_reader_schemas,
     for_tasks,
@@ -31,7 +38,6 @@ from pykafka_wire.source.reader_schemas import (
     schema_in_options,
     to_json,
 )
-from pykafka_wire.values.reader_schema import ReaderSchema
 from pykafka_wire.wire.process_clients import shared_cluster
 
 _log = logging.getLogger(__name__)

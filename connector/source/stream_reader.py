@@ -34,7 +34,7 @@ from pykafka_wire.worker_pickling import SentToWorkers
 if TYPE_CHECKING:
     from pykafka_wire.source.micro_batch_stream import MicroBatchStream
     from pykafka_wire.source.pinned_schemas import PinnedSchemas
-    from pykafka_wire.source.reader_schemas import ReaderSchemas
+    from pykafka_wire.source.reader_schema import ReaderSchemas
 
 #: The module that runs as the program of Spark's process for the reader of a query.
 _RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import ValueFormatError
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
-from pykafka_wire.source.reader_schemas import from_json, registry_in, schema_in_options
+from pykafka_wire.source.reader_schema import from_json, registry_in, schema_in_options
 from pykafka_wire.values.converter import Decoded, Format, read_column, reasons_column
 from pykafka_wire.values.registry.framing import header_values
 from pykafka_wire.wire.records.decode import DecodedRecords

@@ -17,7 +17,7 @@ from pykafka_wire.columns.spark_schema import arrow_schema, typed_source_schema
 from pykafka_wire.errors import OptionError, ValueFormatError
 from pykafka_wire.options.typed_columns import TypedColumns
 from pykafka_wire.source.dataframe_types import column_type
-from pykafka_wire.source.reader_schemas import find_reader_schemas, for_tasks
+from pykafka_wire.source.reader_schema import find_reader_schemas, for_tasks
 from pykafka_wire.source.task_reader import record_batches
 from pykafka_wire.source.typed_decoding import column_decoders, slices
 from pykafka_wire.wire.cluster.cluster import Cluster

@@ -22,7 +22,7 @@ from pykafka_wire.values.converter import Converter, Format, read_column
 from pykafka_wire.values.json.format import Json
 from pykafka_wire.values.registry.framing import Frames, Framing, SchemaId, header_values, split_frames
 from pykafka_wire.values.registry.wire_format import decode_message_indexes, encode_frame, encode_message_indexes
-from pykafka_wire.values.text import Text
+from pykafka_wire.values.utf8 import Utf8
 from pykafka_wire.wire.records.arrays import binary_array
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -226,7 +226,7 @@ def test_columns_without_values(rows: list[None]) -> None:
         (Avro(reader_schema='"long"'), pa.int64(), None),
         (Avro(reader_schema='{"type": "record", "name": "empty", "fields": []}'), pa.struct([]), {}),
         (Json(), pa.struct([("id", pa.int64())]), None),
-        (Text(), pa.string(), ""),
+        (Utf8(), pa.string(), ""),
     ],
 )
 def test_columns_of_empty_values_alone(value_format: Format, column_type: pa.DataType, expected: Any) -> None:

@@ -11,10 +11,10 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from pykafka_wire.columns.selection import Selection, parse_columns, select_type, selected_paths
+from pykafka_wire.source.reader_schema import ReaderSchema
 from pykafka_wire.values.converter import Format, read_column
 from pykafka_wire.values.json.format import Json
 from pykafka_wire.values.protobuf.linker import link
-from pykafka_wire.values.reader_schema import ReaderSchema
 from tests.connector.values import protobuf_samples
 from tests.connector.values.avro_samples import Samples
 from tests.connector.values.json_samples import JsonSamples

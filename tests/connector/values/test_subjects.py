@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import (
     record_subject_name_strategy,
@@ -14,8 +15,9 @@ from confluent_kafka.schema_registry import (
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from pykafka_wire.errors import OptionError
+from pykafka_wire.options.typed_columns import TypedColumn
+from pykafka_wire.sink.written_schema import WantedSchema
 from pykafka_wire.values.registry.subjects import subject_of
-from pykafka_wire.values.written_schema import WantedSchema
 
 JAVA = "io.confluent.kafka.serializers.subject."
 
@@ -66,10 +68,12 @@ def test_an_unknown_strategy_is_refused_with_those_there_are(name: str) -> None:
 )
 def test_a_written_protobuf_messages_subject_has_its_full_name(message: str | None, name: str) -> None:
     text = 'syntax = "proto3"; package shop.eu; message Order { int64 id = 1; } message Bill { message Line { int32 n = 1; } }'
-    wanted = WantedSchema(
-        column="value", format="protobuf", text=text, message=message, registry=None, auto_register=False
-    )
+
+    def subject(strategy: str, topic: str | None) -> str:
+        column = TypedColumn(name="value", format="protobuf", schema=text, message=message, subject_strategy=strategy)
+        return WantedSchema(column=column, type=pa.null(), registry=None, topic=topic, auto_register=False).subject()
+
     context = SerializationContext("orders", MessageField.VALUE)
-    assert wanted.subject("RecordNameStrategy", "orders") == record_subject_name_strategy(context, name) == name
-    assert wanted.subject("TopicRecordNameStrategy", "orders") == topic_record_subject_name_strategy(context, name)
-    assert wanted.subject("RecordNameStrategy", None) == name
+    assert subject("RecordNameStrategy", "orders") == record_subject_name_strategy(context, name) == name
+    assert subject("TopicRecordNameStrategy", "orders") == topic_record_subject_name_strategy(context, name)
+    assert subject("RecordNameStrategy", None) == name

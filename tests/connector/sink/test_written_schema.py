@@ -16,8 +16,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from pykafka_wire.errors import OptionError, RegistryError, SchemaError
 from pykafka_wire.options.sink import SinkOptions, parse_sink_options
-from pykafka_wire.sink import encoding_lookup
-from pykafka_wire.sink.encoding_lookup import look_up_encoding
+from pykafka_wire.sink import written_schema
+from pykafka_wire.sink.written_schema import look_up_encoding
 from tests.connector.values.scripted_registry import scripted_registry
 
 TYPES = StructType([StructField("value", StructType([StructField("id", LongType())]))])
@@ -60,7 +60,7 @@ def test_an_outage_after_the_first_look_up_does_not_end_a_query(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = [1_000.0]
-    monkeypatch.setattr(encoding_lookup, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(written_schema, "time", SimpleNamespace(monotonic=lambda: now[0]))
     path = "/subjects/outage-value/versions/latest"
     answers: dict[str, Any] = {path: {"id": 1, "schema": record()}}
     with scripted_registry(answers) as url:

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import DataType
 
 from pykafka_wire.columns.spark_schema import spark_type
-from pykafka_wire.schema_projection import TypesContradictError, changes, describe_missing, missing_fields
+from pykafka_wire.source.dataframe_types import TypesContradictError, changes, describe_missing, missing_fields
 from pykafka_wire.values.ddl import arrow_type
 
 

@@ -16,13 +16,13 @@ from pykafka_wire.wire.records.arrays import binary_array
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Utf8:
     """Values that are UTF-8, without a frame. Unlike a cast in Spark, a value that is not UTF-8 is an error."""
 
     framing: ClassVar[Framing] = "none"
     has_message_indexes: ClassVar[bool] = False
 
-    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> Text:
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> Utf8:
         return self
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
