@@ -21,8 +21,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError, OptionError
-from pykafka_wire.values.json.times import date_days, local_timestamp_micros, timestamp_micros
-from pykafka_wire.values.json.writing import json_text_of_part
+from pykafka_wire.values.json.text import date_days, json_text_of_part, local_timestamp_micros, timestamp_micros
 
 Conversion = Callable[[Any], Any]
 #: What text means where binary is expected: JSON's formats write bytes as base64, an Avro string is its UTF-8. ``json`` is base64

@@ -19,15 +19,20 @@ import pyarrow as pa
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to
 from pykafka_wire.values.avro import resolution
-from pykafka_wire.values.avro.cursor import Cursor
 from pykafka_wire.values.avro.defaults import Defaults
-from pykafka_wire.values.avro.input_limits import item_bytes
+from pykafka_wire.values.avro.input_limits import FREE_BYTES, FREE_PER_BYTE, item_bytes
 from pykafka_wire.values.avro.logical_values import MICROS, NANOS, is_member_struct, scale_of
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, logical_of
 from pykafka_wire.values.avro.types import member_name
 
+#: Array items and their fields that take no bytes (nulls, empty records): few schemas have any, and a few bytes can claim
+#: billions of them.
+_MAX_FREE: Final = 1_000
+#: Python's own stack has a thousand frames, of which each level takes up to four.
+_MAX_DEPTH: Final = 150
+_MASK: Final = (1 << 64) - 1
 #: Reads the value at a cursor. Any, since it is what Python has for any type.
-Read = Callable[[Cursor], Any]
+Read = Callable[["Cursor"], Any]
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _LOCAL_EPOCH: Final = datetime.datetime(1970, 1, 1)
@@ -38,6 +43,85 @@ _MAX_DECIMAL_BYTES: Final = 128
 _DECIMALS: Final = Context(prec=1_000)
 #: What an item takes as a Python value and in the JSON that is made of it, without its fields' names and texts.
 _NATURAL_BYTES: Final = 64
+
+
+class Cursor:
+    """Reads from ``data`` at ``at``, which it advances."""
+
+    __slots__ = ("_depth", "_n_free", "_room", "at", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+        self._depth = 0
+        self._n_free = 0
+        self._room = FREE_BYTES + FREE_PER_BYTE * len(data)
+
+    def take(self, size: int) -> bytes:
+        """The next ``size`` bytes. Raises DecodeError where they are not there."""
+        start, end = self.at, self.at + size
+        if size < 0 or end > len(self.data):
+            raise DecodeError("it is shorter than its schema says")
+        self.at = end
+        return self.data[start:end]
+
+    def long(self) -> int:
+        """The next zigzag varint. Raises DecodeError where it has no end within ten bytes."""
+        data, at = self.data, self.at
+        number = shift = 0
+        try:
+            while True:
+                byte = data[at]
+                at += 1
+                number |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+                shift += 7
+                if shift > 63:
+                    raise DecodeError("an integer of more than ten bytes")
+        except IndexError:
+            raise DecodeError("it is shorter than its schema says") from None
+        self.at = at
+        number &= _MASK  # as the Java library, which drops what the tenth byte has above 64 bits
+        return (number >> 1) ^ -(number & 1)
+
+    def block(self) -> int:
+        """The number of items in the next block of an array or a map; 0 behind the last."""
+        count = self.long()
+        if count < 0:
+            count = -count
+            self.long()
+        return count
+
+    def descend(self) -> None:
+        """Go into a record; :meth:`ascend` leaves it. Raises DecodeError where records are nested too deep."""
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise DecodeError(f"its records are nested more than {_MAX_DEPTH} deep")
+
+    def ascend(self) -> None:
+        self._depth -= 1
+
+    def spend(self, n_bytes: int) -> None:
+        """Count memory that no bytes of the value stand for. Raises DecodeError where it is too much for its size."""
+        self._room -= n_bytes
+        if self._room < 0:
+            raise DecodeError(
+                f"its arrays and maps hold too much for its size: more than {FREE_BYTES >> 20} MiB and {FREE_PER_BYTE} bytes of "
+                "memory for each of its own"
+            )
+
+    def check_item(self, at: int, item_bytes: int) -> None:
+        """Count an item that was read since ``at``, and that takes ``item_bytes`` in a column.
+
+        Raises:
+            DecodeError: too many took no bytes of the value, or all take too much for its size.
+        """
+        self.spend(item_bytes)
+        if self.at == at:
+            self._n_free += 1
+            if self._n_free > _MAX_FREE:
+                raise DecodeError(f"its arrays have more than {_MAX_FREE} items that take no bytes")
 
 
 def reader_of(node: resolution.Node, wanted: pa.DataType, read: ParsedSchema) -> Callable[[bytes], Any]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.avro.input_limits import check_limits
 
 #: A parsed schema: the name of a type, a list (a union) or a dict. Any, since it is a JSON document.
 Schema = Any
@@ -38,6 +37,12 @@ _CARRIERS: Final[dict[str, frozenset[str]]] = {
 }
 #: Spark's decimals have 38 digits at most, Arrow's 76. A schema's precision must not size an allocation.
 _MAX_PRECISION: Final = 1_000
+#: Values that come with one value and take no bytes (nulls, empty records). Few schemas have any.
+_MAX_FREE: Final = 1_000
+#: An Arrow array's offsets have 32 bits.
+_MAX_FIXED_SIZE: Final = (1 << 31) - 1
+#: One byte of a value becomes a whole symbol. Names of people's symbols are far shorter.
+_MAX_SYMBOL: Final = 1_000
 _UUID_BYTES: Final = 16
 _DURATION_BYTES: Final = 12
 
@@ -62,7 +67,8 @@ def parse(text: str, referenced: Sequence[str] = ()) -> ParsedSchema:
     """A schema's text, parsed after the schemas that it refers to.
 
     Raises:
-        DecodeError: it is no Avro schema, or one whose values are not read (:mod:`~pykafka_wire.values.avro.input_limits`).
+        DecodeError: it is no Avro schema, or one whose values are not read: they take no bytes and are
+            many, or without end, or there can be none.
     """
     named: dict[str, Schema] = {}
     root: Schema = None
@@ -71,7 +77,7 @@ def parse(text: str, referenced: Sequence[str] = ()) -> ParsedSchema:
             parser = _Parser(named)
             root = parser.schema(json.loads(each), "")
             parser.check_names()
-        check_limits(root, named)
+        _check_limits(root, named)
     except (ValueError, RecursionError) as error:  # text that is not JSON, or nested deeper than Python goes
         reason = f": {error}" if isinstance(error, ValueError) else ""
         raise DecodeError(f"its schema is not valid ({type(error).__name__}{reason})") from error
@@ -225,3 +231,68 @@ def kind_of(definition: Schema) -> str:
 def logical_of(definition: Schema) -> str:
     """The logical type, or an empty text."""
     return "" if isinstance(definition, (str, list)) else str(definition.get("logicalType") or "")
+
+
+def _check_limits(schema: Any, named: dict[str, Any]) -> None:
+    """Raises DecodeError for a valid schema that is not read: see :func:`parse`."""
+    limits = _Limits(named)
+    limits.check(schema)
+    if limits.n_free(schema) > _MAX_FREE:
+        raise DecodeError("its schema holds too many values that take no bytes")
+
+
+class _Limits:
+    def __init__(self, named: dict[str, Any]) -> None:
+        self._named = named
+        self._free: dict[str, int | None] = {}
+        self._checked: set[str] = set()
+
+    def n_free(self, schema: Any) -> int:
+        """How many values come with one value that takes no bytes; 0 where it takes some."""
+        schema = self._named_schema(schema)
+        if not isinstance(schema, dict):
+            return 1 if schema == "null" else 0
+        kind = schema["type"]
+        if kind == "fixed":
+            return 1 if schema["size"] == 0 else 0
+        if kind not in ("record", "error"):
+            return 1 if kind == "null" else 0
+        name = schema["name"]
+        if name not in self._free:
+            self._free[name] = None
+            self._free[name] = min(_MAX_FREE + 1, 1 + sum(self.n_free(each["type"]) for each in schema["fields"]))
+        found = self._free[name]
+        if found is None:
+            raise DecodeError(f"its schema's record {name} contains itself without an end")
+        return found
+
+    def check(self, schema: Any) -> None:
+        schema = self._named_schema(schema)
+        if isinstance(schema, list):
+            if not schema:
+                raise DecodeError("its schema has a union without branches")
+            for each in schema:
+                self.check(each)
+            return
+        if not isinstance(schema, dict):
+            return
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            if schema["name"] not in self._checked:
+                self._checked.add(schema["name"])
+                for each in schema["fields"]:
+                    self.check(each["type"])
+        elif kind in ("array", "map"):
+            self.check(schema["items" if kind == "array" else "values"])
+        elif kind == "enum":
+            if not schema["symbols"] or max(map(len, schema["symbols"])) > _MAX_SYMBOL:
+                raise DecodeError(
+                    f"its schema's enum {schema['name']} has no symbols, or a symbol above {_MAX_SYMBOL} characters"
+                )
+        elif kind == "fixed" and (type(schema.get("size")) is not int or not 0 <= schema["size"] <= _MAX_FIXED_SIZE):
+            raise DecodeError(
+                f"the size of its schema's fixed {schema['name']} is not an integer from 0 to {_MAX_FIXED_SIZE}"
+            )
+
+    def _named_schema(self, schema: Any) -> Any:
+        return self._named[schema] if isinstance(schema, str) and schema in self._named else schema

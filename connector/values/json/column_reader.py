@@ -20,9 +20,9 @@ from pykafka_wire.values.bulk.arrays import Flags, Ints, concat, reassemble
 from pykafka_wire.values.bulk.reading import OneByOne, Payloads
 from pykafka_wire.values.json.column_types import ColumnType, InDoubtError, NotInColumnsError, column_type_of
 from pykafka_wire.values.json.document_blocks import Block, BlockError, object_bounds
-from pykafka_wire.values.json.flat_reading import FlatReader
+from pykafka_wire.values.json.flat_objects import FlatReader
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, document_conversion, item_fields, n_fields
-from pykafka_wire.values.json.reading import parse_json
+from pykafka_wire.values.json.text import parse_json
 
 _log: Final = logging.getLogger(__name__)
 

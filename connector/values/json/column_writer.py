@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from pykafka_wire.errors import EncodeError, SchemaError
 from pykafka_wire.values.bulk.writing import sql_name
-from pykafka_wire.values.json.writing import json_text
+from pykafka_wire.values.json.text import json_text
 from pykafka_wire.wire.records.arrays import binary_scalar, to_arrow, validity
 from pykafka_wire.wire.records.row_segments import bounds, byte_lengths
 

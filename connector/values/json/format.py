@@ -12,8 +12,7 @@ from pykafka_wire.errors import ConnectorError, DecodeError
 from pykafka_wire.values.bulk.reading import OneByOne
 from pykafka_wire.values.json.column_reader import JsonReader, json_reader
 from pykafka_wire.values.json.input_limits import document_conversion
-from pykafka_wire.values.json.reading import parse_json
-from pykafka_wire.values.json.writing import json_text
+from pykafka_wire.values.json.text import json_text, parse_json
 from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema

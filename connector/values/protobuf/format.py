@@ -19,9 +19,8 @@ from pykafka_wire.values.protobuf.message_reader import MessageReader, message_r
 from pykafka_wire.values.protobuf.types import arrow_type
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.framing import Framing, SchemaId
+from pykafka_wire.values.registry.framing import Framing, SchemaId, encode_message_indexes
 from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
-from pykafka_wire.values.registry.wire_format import encode_message_indexes
 
 if TYPE_CHECKING:
     from pykafka_wire.values.bulk.writing import SegmentWriter

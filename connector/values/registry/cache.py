@@ -16,10 +16,6 @@ ResultT = TypeVar("ResultT")
 _MAX_ENTRIES: Final = 1_000
 #: A topic may hold a hundred thousand values under a schema that is unknown, and it may be registered a little later.
 _FAILURES_KEPT_S: Final = 60
-#: A registry numbers its schemas in turn: ids so far above the largest known may be those of new schemas.
-_NEW_IDS: Final = 10_000
-#: Requests for unknown ids within a minute, before further ids count as unknown without a request.
-_MAX_IN_VAIN: Final = 1_000
 
 
 def cached(function: Callable[..., ResultT], *, max_failures: int = _MAX_ENTRIES) -> Callable[..., ResultT]:
@@ -71,50 +67,17 @@ class _Failures:
     def reason(self, arguments: tuple[Any, ...]) -> str | None:
         """Why the same call failed within this minute; None where it did not."""
         minute, reasons = self._of_minute
-        return reasons.get(arguments) if minute == _minute() else None
+        return reasons.get(arguments) if minute == this_minute() else None
 
     def add(self, arguments: tuple[Any, ...], reason: str) -> None:
         """Remember a failure. The first of a minute, and one too many, take the place of all before."""
         minute, reasons = self._of_minute
-        if minute != _minute() or len(reasons) >= self._max:
+        if minute != this_minute() or len(reasons) >= self._max:
             reasons = {}
-            self._of_minute = (_minute(), reasons)
+            self._of_minute = (this_minute(), reasons)
         reasons[arguments] = reason
 
 
-class UnknownIds:
-    """Which ids of schemas are worth a request: damaged values may name another unknown id each.
-
-    All are, until a thousand unknown ids were requested within a minute; then only those that a new schema may have, or an older
-    one than the newest that was found.
-    """
-
-    __slots__ = ("_in_vain", "_largest")
-
-    def __init__(self) -> None:
-        self._largest = 0
-        self._in_vain = (0, 0)
-
-    def check(self, schema_id: int) -> None:
-        """Raises DecodeError for an id that is not worth a request."""
-        minute, n_in_vain = self._in_vain
-        if n_in_vain >= _MAX_IN_VAIN and minute == _minute() and not self._is_plausible(schema_id):
-            raise DecodeError(
-                f"its schema id was not looked up: this minute the registry was asked for {n_in_vain} other ids that it does not "
-                f"know, and the largest that it is known to have is {self._largest}"
-            )
-
-    def found(self, schema_id: int) -> None:
-        self._largest = max(self._largest, schema_id)
-
-    def missing(self, schema_id: int) -> None:
-        if not self._is_plausible(schema_id):
-            minute, n_in_vain = self._in_vain
-            self._in_vain = (_minute(), n_in_vain + 1 if minute == _minute() else 1)
-
-    def _is_plausible(self, schema_id: int) -> bool:
-        return 0 <= schema_id <= self._largest + _NEW_IDS
-
-
-def _minute() -> int:
+def this_minute() -> int:
+    """The number of the minute that failures are remembered for."""
     return int(time.monotonic() // _FAILURES_KEPT_S)

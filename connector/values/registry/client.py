@@ -13,12 +13,16 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from pykafka_wire.errors import DecodeError, OptionError, RegistryError
-from pykafka_wire.values.registry.cache import UnknownIds, cached
+from pykafka_wire.values.registry.cache import cached, this_minute
 from pykafka_wire.values.registry.rest import NotARegistryError, request
 from pykafka_wire.wire.settings import ClientSettings
 
 #: Ids and GUIDs that the registry lacks, of which every value of a topic may have another. Each takes some 300 bytes.
 _MAX_UNKNOWN: Final = 20_000
+#: A registry numbers its schemas in turn: ids so far above the largest known may be those of new schemas.
+_NEW_IDS: Final = 10_000
+#: Requests for unknown ids within a minute, before further ids count as unknown without a request.
+_MAX_IN_VAIN: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +170,9 @@ def _by_id(registry: Registry, schema_id: int) -> Schema:
 
 
 @lru_cache(maxsize=16)
-def _unknown_ids(registry: Registry) -> UnknownIds:
+def _unknown_ids(registry: Registry) -> _UnknownIds:
     """Of this process, for a registry."""
-    return UnknownIds()
+    return _UnknownIds()
 
 
 @partial(cached, max_failures=_MAX_UNKNOWN)
@@ -217,3 +221,37 @@ def _integer_field(registry: Registry, answer: dict[str, Any], name: str) -> int
     if not isinstance(answer.get(name), int):
         raise NotARegistryError(f"{registry.url} answered without {name}")
     return int(answer[name])
+
+
+class _UnknownIds:
+    """Which ids of schemas are worth a request: damaged values may name another unknown id each.
+
+    All are, until a thousand unknown ids were requested within a minute; then only those that a new schema may have, or an older
+    one than the newest that was found.
+    """
+
+    __slots__ = ("_in_vain", "_largest")
+
+    def __init__(self) -> None:
+        self._largest = 0
+        self._in_vain = (0, 0)
+
+    def check(self, schema_id: int) -> None:
+        """Raises DecodeError for an id that is not worth a request."""
+        minute, n_in_vain = self._in_vain
+        if n_in_vain >= _MAX_IN_VAIN and minute == this_minute() and not self._is_plausible(schema_id):
+            raise DecodeError(
+                f"its schema id was not looked up: this minute the registry was asked for {n_in_vain} other ids that it does not "
+                f"know, and the largest that it is known to have is {self._largest}"
+            )
+
+    def found(self, schema_id: int) -> None:
+        self._largest = max(self._largest, schema_id)
+
+    def missing(self, schema_id: int) -> None:
+        if not self._is_plausible(schema_id):
+            minute, n_in_vain = self._in_vain
+            self._in_vain = (this_minute(), n_in_vain + 1 if minute == this_minute() else 1)
+
+    def _is_plausible(self, schema_id: int) -> bool:
+        return 0 <= schema_id <= self._largest + _NEW_IDS

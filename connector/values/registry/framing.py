@@ -6,6 +6,7 @@ header, as newer serializers write it (a byte 1, the schema's GUID, the message 
 
 from __future__ import annotations
 
+import struct
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,12 +18,16 @@ import numpy as np
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.bulk.arrays import Ints
 from pykafka_wire.values.bulk.reading import Payloads
-from pykafka_wire.values.registry.wire_format import decode_message_indexes
+from pykafka_wire.wire.errors import ProtocolError
+from pykafka_wire.wire.protocol.primitives import SHORT_READ, decode_uvarint, encode_uvarint
 from pykafka_wire.wire.records.arrays import to_arrow_with_nulls, to_numpy, validity
 
 #: ``optional``: a frame is skipped where there is one. A payload that may begin with a zero byte needs to know.
 Framing = Literal["none", "optional", "required"]
 
+_HEAD: Final = struct.Struct(">bi")
+#: protoc allows messages in messages 32 deep.
+_MAX_DEPTH: Final = 100
 _FRAME_BYTES: Final = 5
 _GUID_BYTES: Final = 16
 #: Distinct message indexes that are looked for in all rows at once; values with yet others are read one by one.
@@ -187,3 +192,38 @@ def _schema_id(header: bytes, has_message_indexes: bool) -> SchemaId:
     number = uuid.UUID(bytes=found) if len(found) == _GUID_BYTES else int.from_bytes(found, "big", signed=True)
     indexes = decode_message_indexes(header[size:])[0] if has_message_indexes else ()
     return SchemaId(number, indexes)
+
+
+def encode_frame(schema_id: int, payload: bytes) -> bytes:
+    """A value under the id of its schema."""
+    return _HEAD.pack(0, schema_id) + payload
+
+
+def encode_message_indexes(indexes: tuple[int, ...]) -> bytes:
+    """Which message of a .proto file: indexes from the outermost on, as zigzag varints; ``(0,)`` has a short form."""
+    if indexes == (0,):
+        return b"\0"
+    return b"".join(encode_uvarint(2 * number) for number in (len(indexes), *indexes))
+
+
+def decode_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
+    """Which message of its .proto file, and the message's bytes.
+
+    Raises:
+        DecodeError: the payload ends too soon, or an index is negative.
+    """
+    try:
+        count, position = decode_uvarint(payload, 0)
+        if count == 0:
+            return (0,), payload[position:]
+        if count % 2 or count > 2 * _MAX_DEPTH:
+            raise DecodeError("its number of message indexes is negative or too large")
+        indexes = []
+        for _ in range(count // 2):
+            number, position = decode_uvarint(payload, position)
+            if number % 2:
+                raise DecodeError("one of its message indexes is negative")
+            indexes.append(number // 2)
+    except (ProtocolError, *SHORT_READ) as error:
+        raise DecodeError("it ends within its message indexes") from error
+    return tuple(indexes), payload[position:]

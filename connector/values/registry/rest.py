@@ -6,6 +6,7 @@ refuses access, is a RegistryError and never a DecodeError: it says nothing abou
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import json
 import os
@@ -19,9 +20,9 @@ from urllib.parse import unquote, urlsplit
 
 from pykafka_wire.errors import DecodeError, RegistryError
 from pykafka_wire.values.optional_libraries import library
-from pykafka_wire.values.registry.credentials import authorization, discard_token
-from pykafka_wire.wire.errors import SettingsError
+from pykafka_wire.wire.errors import SettingsError, WireError
 from pykafka_wire.wire.security import tls
+from pykafka_wire.wire.security.secret_references import resolve
 from pykafka_wire.wire.settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -194,3 +195,52 @@ def _checked(where: str, status: int, content: bytes) -> dict[str, Any]:
 def _reason(error: Exception) -> str:
     cause = getattr(error, "reason", None) or error
     return f"{type(cause).__name__}: {cause}"
+
+
+def authorization(registry: Registry) -> dict[str, str]:
+    """The header ``authorization``; no header for a registry without credentials.
+
+    Raises:
+        RegistryError: a reference cannot be resolved, or no token is available.
+    """
+    try:
+        if registry.basic_auth is not None:
+            return _basic(resolve(registry.basic_auth, "basic.auth.user.info"))
+        if registry.bearer_token is not None:
+            return _bearer(resolve(registry.bearer_token, "bearer.auth.token"))
+        if registry.sasl is None:
+            return {}
+        from pykafka_wire.wire.security import oauth, sasl  # which few registries need
+
+        if registry.sasl.sasl_mechanism == "OAUTHBEARER":
+            return _bearer(oauth.token_source(registry.sasl).token().value)
+        return _basic(":".join(sasl.user_and_password(registry.sasl)))
+    except WireError as error:
+        raise RegistryError(f"no credentials for the schema registry: {error.text}") from error
+
+
+def discard_token(registry: Registry) -> bool:
+    """Forget a token that the registry rejected, before its time; False if there is no other way to get one."""
+    if registry.sasl is None or registry.sasl.sasl_mechanism != "OAUTHBEARER":
+        return False
+    from pykafka_wire.wire.security import oauth
+
+    try:
+        source = oauth.token_source(registry.sasl)
+        source.invalidate(source.token())
+    except WireError:  # reported by the next attempt
+        pass
+    return True
+
+
+def _basic(user_info: str) -> dict[str, str]:
+    if ":" not in user_info:
+        raise RegistryError("basic.auth.user.info must be user:password: check where it comes from.")
+    return {"authorization": f"Basic {base64.b64encode(user_info.encode()).decode()}"}
+
+
+def _bearer(token: str) -> dict[str, str]:
+    if not (token.isascii() and token.isprintable()):
+        # Checked here, because the HTTP library would show the token in its error.
+        raise RegistryError("the bearer token must be one line of ASCII characters: check where it comes from.")
+    return {"authorization": f"Bearer {token}"}

@@ -7,8 +7,7 @@ from typing import Final
 
 from pykafka_wire.errors import DecodeError, OptionError
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.framing import SchemaId
-from pykafka_wire.values.registry.wire_format import encode_frame
+from pykafka_wire.values.registry.framing import SchemaId, encode_frame
 
 #: Far more than schemas have. References to references could otherwise go on for ever.
 _MAX_REFERENCES: Final = 1_000

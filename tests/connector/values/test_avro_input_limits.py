@@ -21,7 +21,7 @@ from pykafka_wire.values.avro.row_reader import reader_of
 from pykafka_wire.values.avro.schema import parse
 from pykafka_wire.values.avro.types import arrow_type
 from pykafka_wire.values.converter import Decoded, read_column
-from pykafka_wire.values.registry.wire_format import encode_frame
+from pykafka_wire.values.registry.framing import encode_frame
 from tests.connector.values.scripted_registry import scripted_registry
 
 

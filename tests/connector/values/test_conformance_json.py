@@ -26,7 +26,7 @@ from tests.connector.values.json_samples import SCALARS, JsonSamples
 pytestmark = pytest.mark.spark
 #: Types of one query, and documents of each.
 N_TYPES, N_DOCUMENTS = 6, 30
-#: Documents of each type of flat objects: of fewer than 512 none is read by its layout (connector/values/json/flat_reading.py).
+#: Documents of each type of flat objects: of fewer than 512 none is read by its layout (connector/values/json/flat_objects.py).
 N_FLAT, N_OTHERS = 600, 50
 N_QUERIES = max(int(os.environ.get("CONFORMANCE_VALUES", "0")) // 500, 1)
 OPTIONS = {"timeZone": "UTC", "columnNameOfCorruptRecord": "_corrupt"}

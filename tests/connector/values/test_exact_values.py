@@ -23,8 +23,8 @@ from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, Format
 from pykafka_wire.values.json.format import Json, JsonSchema
 from pykafka_wire.values.protobuf.format import Protobuf
+from pykafka_wire.values.registry.framing import encode_frame
 from pykafka_wire.values.registry.schemas import WriterSchema
-from pykafka_wire.values.registry.wire_format import encode_frame
 from tests.connector.values.scripted_registry import scripted_registry
 
 UTC = datetime.timezone.utc

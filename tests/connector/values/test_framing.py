@@ -20,8 +20,16 @@ from pykafka_wire.values.bulk.arrays import Flags
 from pykafka_wire.values.bulk.reading import OneByOne, Payloads
 from pykafka_wire.values.converter import Converter, Format, read_column
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.registry.framing import Frames, Framing, SchemaId, header_values, split_frames
-from pykafka_wire.values.registry.wire_format import decode_message_indexes, encode_frame, encode_message_indexes
+from pykafka_wire.values.registry.framing import (
+    Frames,
+    Framing,
+    SchemaId,
+    decode_message_indexes,
+    encode_frame,
+    encode_message_indexes,
+    header_values,
+    split_frames,
+)
 from pykafka_wire.values.utf8 import Utf8
 from pykafka_wire.wire.records.arrays import binary_array
 

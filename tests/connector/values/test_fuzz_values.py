@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.values.converter import Converter
-from pykafka_wire.values.json import flat_reading
+from pykafka_wire.values.json import flat_objects
 from tests.conformance import generate
 from tests.connector.values.fuzz_cases import Case, fuzz_cases
 from tests.connector.values.protobuf_samples import normal
@@ -34,7 +34,7 @@ MAX_BATCH_S = 20.0
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layouts of flat objects are used for as few rows as these."""
-    monkeypatch.setattr(flat_reading, "_MIN_ROWS", 8)
+    monkeypatch.setattr(flat_objects, "_MIN_ROWS", 8)
 
 
 @pytest.fixture(scope="module")

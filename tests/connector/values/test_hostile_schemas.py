@@ -19,8 +19,8 @@ from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.converter import Converter, Format, OnError
 from pykafka_wire.values.json.format import JsonSchema
 from pykafka_wire.values.protobuf.format import Protobuf
-from pykafka_wire.values.registry.credentials import authorization
-from pykafka_wire.values.registry.wire_format import encode_frame
+from pykafka_wire.values.registry.framing import encode_frame
+from pykafka_wire.values.registry.rest import authorization
 from tests.connector.values.scripted_registry import scripted_registry
 
 TYPE = pa.struct([("id", pa.int64())])

@@ -12,7 +12,7 @@ import pytest
 
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.converter import read_column
-from pykafka_wire.values.json import column_reader, flat_reading
+from pykafka_wire.values.json import column_reader, flat_objects
 from pykafka_wire.values.json.flat_objects import Layout, UnreadableError, are_plain, layout_of, read_flat
 from pykafka_wire.values.json.format import Json
 from tests.connector.values.json_samples import SCALARS, JsonSamples
@@ -36,7 +36,7 @@ SKIPPED = ('"}{"', '"a, b: 1"', "null", "1.50", "-0", "true", '""', '"ä"')
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flat_reading, "_MIN_ROWS", 1)
+    monkeypatch.setattr(flat_objects, "_MIN_ROWS", 1)
 
 
 def payloads(values: list[bytes]) -> Payloads:
@@ -241,13 +241,13 @@ def test_a_name_that_looks_like_the_end_of_a_document_is_not_found_in_two_of_the
 def test_a_few_other_documents_do_not_decide_how_all_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_reader, "_MAX_ROWS", 100)
     compared: list[int] = []
-    read = flat_reading.read_flat
+    read = flat_objects.read_flat
 
     def counted(documents: Payloads, layout: Layout) -> Any:
         compared.append(len(layout.members))
         return read(documents, layout)
 
-    monkeypatch.setattr(flat_reading, "read_flat", counted)
+    monkeypatch.setattr(flat_objects, "read_flat", counted)
     many = b"{" + b",".join(b'"f%d":1' % nth for nth in range(50)) + b"}"
     long = b'{"' + b"n" * 10_000 + b'":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1}'
     richer = order(1, more=1.5)

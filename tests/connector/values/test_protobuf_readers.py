@@ -13,8 +13,8 @@ from pykafka_wire.errors import OptionError
 from pykafka_wire.values import Registry, Schema
 from pykafka_wire.values.converter import Converter, read_column
 from pykafka_wire.values.protobuf.format import Protobuf
+from pykafka_wire.values.registry.framing import encode_frame, encode_message_indexes
 from pykafka_wire.values.registry.schemas import WriterSchema
-from pykafka_wire.values.registry.wire_format import encode_frame, encode_message_indexes
 from tests.connector.values.scripted_registry import scripted_registry
 
 OLD = """syntax = "proto3"; package shop; message Note { string text = 1; }

@@ -19,7 +19,7 @@ from pykafka_wire.values.arrow_conversion import conversion_to
 from pykafka_wire.values.converter import Converter
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.protobuf.linker import link
-from pykafka_wire.values.registry.wire_format import encode_frame
+from pykafka_wire.values.registry.framing import encode_frame
 from tests.connector.values.protobuf_samples import length_delimited, normal, parsed, with_dicts
 from tests.connector.values.scripted_registry import scripted_registry
 

@@ -319,7 +319,7 @@ def test_requests_for_unknown_ids_are_bounded_but_never_those_of_a_new_schema(
     front: RegistryFront, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pykafka_wire.values.registry.cache._FAILURES_KEPT_S", 3600)
-    monkeypatch.setattr("pykafka_wire.values.registry.cache._MAX_IN_VAIN", 20)
+    monkeypatch.setattr("pykafka_wire.values.registry.client._MAX_IN_VAIN", 20)
     front.answers["/schemas/ids/1007"] = front.answers["/schemas/ids/7"]
 
     def read(*schema_ids: int) -> dict[int, str]:

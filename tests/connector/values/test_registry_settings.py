@@ -13,7 +13,7 @@ from pykafka_wire.errors import OptionError, RegistryError
 from pykafka_wire.options.names import REGISTRY_SETTINGS
 from pykafka_wire.options.source import parse_source_options
 from pykafka_wire.values.registry.client import Registry
-from pykafka_wire.values.registry.credentials import authorization
+from pykafka_wire.values.registry.rest import authorization
 from pykafka_wire.values.registry.settings import SETTINGS_OF_REGISTRY, registry_of
 
 URL = "https://registry:8081"

@@ -30,8 +30,8 @@ from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.protobuf.linker import link
 from pykafka_wire.values.registry import client as registry_module
 from pykafka_wire.values.registry.client import Reference
+from pykafka_wire.values.registry.framing import encode_frame
 from pykafka_wire.values.registry.schemas import WriterSchema
-from pykafka_wire.values.registry.wire_format import encode_frame
 
 ORDER = json.dumps(
     {
@@ -436,7 +436,7 @@ def test_a_schema_is_asked_for_once_in_a_process_whether_it_is_there_or_not(
 
 
 def test_secrets_are_not_shown_and_travel_only_by_reference(registry_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pykafka_wire.values.registry.credentials import authorization
+    from pykafka_wire.values.registry.rest import authorization
 
     assert "s3cret" not in repr(Avro(registry=Registry(registry_url, basic_auth="me:s3cret")))
     assert "s3cret" not in repr(Registry(registry_url, bearer_token="s3cret"))
