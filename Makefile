@@ -149,7 +149,7 @@ matrix: setup  ## the client's tests on old and new brokers; tests of missing fe
 	done; test -z "$$failed" || { echo "failed on Kafka$$failed"; exit 1; }
 
 # Brokers that are not Apache Kafka: franz-go's kfake, which needs Go, and librdkafka's mock cluster, which is in confluent-kafka.
-KFAKE_TESTS := $(addprefix tests/wire/test_,$(addsuffix .py,admin cluster_on_brokers committed_offsets consumer forks many_transactions \
+KFAKE_TESTS := $(addprefix tests/wire/test_,$(addsuffix .py,admin cluster_on_brokers committed_offsets consumer forks bulk_transactions \
   process_clients produce_refusals producer range_read record_producer transactions)) \
   $(addprefix tests/connector/,cli/test_doctor.py cli/test_commands.py source/test_batch.py source/test_stream.py source/test_stream_reader.py \
   source/test_group_commits.py source/test_data_loss.py source/test_static_member.py sink/test_writer.py sink/test_exactly_once.py)

@@ -43,7 +43,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     "a broker throttles: the client waits as told, within its deadline": (
         "wire/test_throttling.py::test_a_client_above_its_quota_waits_for_the_throttle_time",
         "wire/test_connection.py::test_a_throttled_client_waits_before_its_next_request",
-        "wire/test_connection.py::test_time_throttled_does_not_count_against_a_request_in_flight",
+        "wire/test_transport.py::test_time_throttled_does_not_count_against_a_request_in_flight",
         "wire/test_connection.py::test_an_absurd_throttle_time_ends_at_the_deadline",
         "wire/test_produce_faults.py::test_the_throttle_that_comes_with_an_answer_is_waited_out",
     ),
@@ -62,8 +62,8 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "connector/test_failover.py::test_a_query_starts_while_the_first_of_three_bootstrap_servers_hangs",
     ),
     "a byte comes now and then: the deadline stays where it is": (
-        "wire/test_connection.py::test_one_byte_now_and_then_does_not_put_the_deadline_off",
-        "wire/test_connection.py::test_a_broker_that_takes_a_byte_now_and_then_does_not_put_the_deadline_off",
+        "wire/test_transport.py::test_one_byte_now_and_then_does_not_put_the_deadline_off",
+        "wire/test_transport.py::test_a_broker_that_takes_a_byte_now_and_then_does_not_put_the_deadline_off",
     ),
     "a socket is stale, a worker is forked: a connection of its own is made": (
         "wire/test_connection.py::test_a_connection_that_the_broker_closed_meanwhile_is_not_usable",

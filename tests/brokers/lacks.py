@@ -41,13 +41,13 @@ LACKS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "connector/source/test_data_loss.py::test_a_log_cut_by_an_unclean_election_is_found_by_its_leader_epoch",
         ),
         "how a transaction has ended, once it has (DescribeTransactions: Empty)": (
-            "wire/test_many_transactions.py::test_left_open_by_one_process_and_ended_by_another",
-            "wire/test_many_transactions.py::test_one_that_timed_out_and_one_whose_id_was_used_again",
+            "wire/test_bulk_transactions.py::test_left_open_by_one_process_and_ended_by_another",
+            "wire/test_bulk_transactions.py::test_one_that_timed_out_and_one_whose_id_was_used_again",
             "wire/test_transactions.py::test_what_a_block_does_not_commit_is_aborted_at_once",
             "connector/sink/test_exactly_once.py::test_micro_batch_0_is_refused_where_its_marker_was_deleted_and_at_every_further_try",
         ),
         "fencing of a producer that begins as its own successor (KIP-360)": (
-            "wire/test_many_transactions.py::test_a_successor_is_refused_where_another_producer_came_between",
+            "wire/test_bulk_transactions.py::test_a_successor_is_refused_where_another_producer_came_between",
         ),
         "limits of a commit (offset.metadata.max.bytes, message.max.bytes)": (
             "wire/test_transactions.py::test_an_offset_that_is_refused_leaves_nothing_open",

@@ -405,6 +405,7 @@ def test_every_option_of_the_table_is_taken_where_it_counts() -> None:
         "dataLossLedger": "/ledger",
         "failOnDataLoss": "false",
         "maxTriggerDelay": "1s",
+        "minOffsetsPerTopic": '{"orders": {"offsets": 5, "delay": "1m"}}',
         "taskMetrics": "statsd://localhost:8125",
         "kafka.group.id": "g",
         "groupIdPrefix": "p",

@@ -33,6 +33,7 @@ PACKAGES = {
     "pykafka_wire/source/progress": "connector/source/progress",
     "pykafka_wire/values": "connector/values",
     "pykafka_wire/values/avro": "connector/values/avro",
+    "pykafka_wire/values/bulk": "connector/values/bulk",
     "pykafka_wire/values/json": "connector/values/json",
     "pykafka_wire/values/protobuf": "connector/values/protobuf",
     "pykafka_wire/values/registry": "connector/values/registry",
