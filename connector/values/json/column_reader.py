@@ -61,7 +61,7 @@ def _reader(column_type: pa.DataType) -> JsonReader | OneByOne:
             )
         except NotInColumnsError as error:
             _log.info("JSON as %s is read row by row, since columns cannot hold %s", column_type, error)
-    return OneByOne(column_type, lambda payload: convert(parse_json(payload)))
+    return OneByOne(column_type, lambda payload: convert(parse_json(payload), len(payload)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +75,12 @@ class JsonReader:
 
     column_type: pa.DataType
     plan: ColumnType
-    convert: Callable[[Any], Any]
+    convert: Callable[[Any, int], Any]
     row_fields: int
     item_fields: int
 
     def read_one(self, payload: bytes) -> Any:
-        return self.convert(parse_json(payload))
+        return self.convert(parse_json(payload), len(payload))
 
     def read_column(self, payloads: Payloads) -> tuple[Any, Flags]:
         payloads, whole = object_bounds(payloads)

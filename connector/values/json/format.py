@@ -62,7 +62,7 @@ class JsonSchema:
         def read(payload: bytes) -> Any:
             found = parse_json(payload)
             _validate(self.registry, schema, found)
-            return convert(found)
+            return convert(found, len(payload))
 
         return OneByOne(column_type, read)
 

@@ -11,24 +11,24 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.arrow_conversion import Conversion, conversion_to
+from pykafka_wire.values.arrow_conversion import conversion_to
 
 #: Of all items of a document, or of all rows of a block. In Arrow a field takes 16 bytes at most.
 MAX_FIELDS: Final = 1 << 22
 
 
-def document_conversion(column_type: pa.DataType) -> Conversion:
-    """What turns a parsed document into a value that ``pa.array(…, column_type)`` takes; it raises DecodeError.
+def document_conversion(column_type: pa.DataType) -> Callable[[Any, int], Any]:
+    """What turns a parsed document, of so many bytes, into a value that ``pa.array(…, column_type)`` takes; it raises DecodeError.
 
     Raises:
         OptionError: no value has such a type.
     """
     convert, count = conversion_to(column_type, "json"), _counter(column_type)
-    if count is None:
-        return convert
+    # An item has two bytes at least, so that smaller documents need not be counted.
+    few_bytes = 2 * MAX_FIELDS // max(item_fields(column_type), 1)
 
-    def convert_counted(document: Any) -> Any:
-        if count(document) > MAX_FIELDS:
+    def convert_counted(document: Any, n_bytes: int) -> Any:
+        if count is not None and n_bytes > few_bytes and count(document) > MAX_FIELDS:
             raise DecodeError(f"its arrays and maps hold more than {MAX_FIELDS} fields of the column's type")
         return convert(document)
 
