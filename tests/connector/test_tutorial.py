@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,6 +77,8 @@ def cells(notebook: str) -> list[str]:
 @pytest.mark.long
 def test_the_notebook(spark: Any, kafka: Any, outside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYKAFKA_WIRE_BOOTSTRAP", kafka.bootstrap_servers)
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # which a cell sets
+        monkeypatch.setenv(name, os.environ.get(name, sys.executable))
     names: dict[str, Any] = {}
     try:
         for cell in cells("examples/first_steps.ipynb"):
