@@ -213,6 +213,8 @@ def _table_mistakes(place: tuple[str, ...], table: Table, settings: Settings) ->
             (*place, "format"),
             f"topic {table.topic} has no format, and there is no registry: set registry, or format",
         )
+    if table.format == "registry" and table.schema is not None:
+        yield (*place, "schema"), "schema is given without a format: set format to json, avro or protobuf"
     if table.format in ("avro", "protobuf") and not settings.registry and table.schema is None:
         yield (*place, "schema"), f"format is {table.format} without a registry: set registry, or schema"
     if table.mode == "cdc" and table.format in ("string", "binary"):

@@ -97,11 +97,7 @@ class TopicReader:
             RegistryError: the registry does not answer.
         """
         subject = table.options.get("valueSubject") or self._subject(topic, table, "value")
-        if (
-            table.format not in ("registry", "avro", "protobuf", "json")
-            or table.schema is not None
-            or not self._registry
-        ):
+        if table.format not in ("registry", "avro", "protobuf") or table.schema is not None or not self._registry:
             return ValueSchema(format=table.format)
         try:
             if schema_id is None:
@@ -109,8 +105,6 @@ class TopicReader:
             else:
                 schema = self._registry.by_id(schema_id)
         except DecodeError as error:
-            if table.format == "json":
-                return ValueSchema(format="json")
             raise IngestError(
                 f"topic {topic} has no subject {subject} in the registry ({error}): register its schema, or give the topic a "
                 f"format in [[table]], such as json, string or binary."
@@ -128,7 +122,7 @@ class TopicReader:
             return f"value {schema.format.upper()}"
         if schema.format == "json" and table.schema is not None:
             return table.schema
-        if schema.format == "json" and schema.schema is None:
+        if schema.format == "json":
             return "columns are inferred from the first records"
         from pykafka_wire.datasource import PykafkaWireDataSource
 
@@ -188,13 +182,13 @@ class TopicReader:
                 options[f"{name}Schema"] = (
                     envelope_ddl(text, name) if table.mode == "cdc" and column_format == "json" else text
                 )
-            elif column_format == "json" and (name == "key" or schema.schema is None):
+            elif column_format == "json":
                 inferred = self._inferred(session, part, name, known)
                 if inferred is None:  # no value of this range has a type
                     options[f"{name}Format"] = "string"
                 else:
                     options[f"{name}Schema"] = column_ddl(inferred)
-        if schema.schema is not None and not schema.schema.references:
+        if schema.schema is not None and schema.format != "json" and not schema.schema.references:
             options["valueSchema"] = schema.schema.text
         if self._settings.headers:
             options["includeHeaders"] = "true"
@@ -210,13 +204,10 @@ class TopicReader:
         self, session: SparkSession, part: TopicRange, column: str, known: StructType | None
     ) -> DataType | None:
         """The type of JSON texts: that of all of this range's, and what the table has already."""
-        options = self.options(part) | {
-            "columns": column,
-            f"{column}Format": "string",
-            f"on{column.capitalize()}Error": "null",
-        }
-        texts = session.read.format("pykafka-wire").options(**options).load()
-        found = texts.select(F.expr(f"schema_of_variant_agg(try_parse_json({column}))")).first()
+        records = session.read.format("pykafka-wire").options(**self.options(part), columns=column).load()
+        # Confluent's frame before the text, if there is one, is a zero byte and four more.
+        text = f"CAST(IF(substring({column}, 1, 1) = X'00', substring({column}, 6), {column}) AS STRING)"
+        found = records.select(F.expr(f"schema_of_variant_agg(try_parse_json({text}))")).first()
         inferred = inferred_type(None if found is None else found[0])
         held: DataType | None = None
         if known is not None:

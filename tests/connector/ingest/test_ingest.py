@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.ingest import IngestError, Table
@@ -64,6 +67,17 @@ def deadline_loop(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def test_values_of_a_json_schema_are_landed_by_their_own_types(shop: Shop) -> None:
+    shop.create("events")
+    schema = json.dumps({"title": "Event", "type": "object", "properties": {"id": {"type": "integer"}}})
+    write = JSONSerializer(schema, SchemaRegistryClient({"url": shop.registry}))
+    place = SerializationContext(f"{shop.prefix}.events", MessageField.VALUE)
+    shop.send("events", [write({"id": n, "tags": ["a"]}, place) for n in range(3)])
+    status = shop.run().statuses[f"{shop.prefix}.events"]
+    assert (status.error, status.rows, status.rejects, status.schema_id is not None) == (None, 3, 0, True)
+    assert shop.rows("events", "id", "tags") == [(n, ["a"]) for n in range(3)]
 
 
 def test_a_table_without_new_rows_is_not_touched(shop: Shop) -> None:
