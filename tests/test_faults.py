@@ -52,7 +52,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "wire/test_resets.py::test_a_session_reset_at_a_sample_of_bytes_is_gone_on_with",
         "wire/test_resets.py::test_a_session_reset_at_every_byte_is_gone_on_with",
         "wire/test_connection.py::test_whatever_point_the_connection_is_cut_at_ends_in_a_typed_error",
-        "wire/test_range_read_failover.py::test_an_answer_that_is_cut_anywhere_is_fetched_again",
+        "wire/test_range_read_failover.py::test_a_response_that_is_cut_anywhere_is_fetched_again",
         "wire/test_producer.py::test_a_connection_lost_while_sending_leaves_the_other_leaders_batches_alone",
     ),
     "a connection is open at one end only: it is given up in time, and others are tried": (

@@ -65,7 +65,7 @@ LACKS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "connector/source/test_stream.py::test_an_idle_query_commits_its_last_batch_and_reports_its_lag",
         ),
         "fetch.max.bytes as a bound of the first partition": (
-            "wire/test_range_read.py::test_with_little_room_in_an_answer_every_partition_still_gets_its_turn",
+            "wire/test_range_read.py::test_with_little_room_in_a_response_every_partition_still_gets_its_turn",
         ),
         "a refusal of SaslHandshake on a listener without SASL": (
             "connector/cli/test_doctor.py::test_sasl_on_a_listener_without_it_and_half_of_a_login",

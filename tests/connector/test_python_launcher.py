@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -126,6 +127,9 @@ def idle_worker_s_end(python: Path, folder: Path) -> str:
         return daemon.stderr.read().decode()
 
 
-def test_an_idle_worker_that_spark_ends_prints_nothing(tmp_path):
-    assert "BrokenPipeError" in idle_worker_s_end(Path(sys.executable), tmp_path), "Spark's own daemon is quiet now"
-    assert idle_worker_s_end(LAUNCHER, tmp_path) == ""
+def test_an_idle_worker_that_spark_ends_prints_nothing():
+    with tempfile.TemporaryDirectory(prefix="s") as folder:  # the path of a Unix socket has 107 bytes at most
+        assert "BrokenPipeError" in idle_worker_s_end(Path(sys.executable), Path(folder)), (
+            "Spark's own daemon is quiet now"
+        )
+        assert idle_worker_s_end(LAUNCHER, Path(folder)) == ""

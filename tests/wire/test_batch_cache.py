@@ -215,7 +215,7 @@ def test_small_ranges_receive_little_more_than_the_log_has(kafka: Any, topic: An
     name, n_records = topic(partitions=2), 100_000
     produce(kafka, name, numbered(n_records, 2, size=92), **{"batch.size": 16_384, "linger.ms": 50})
     with contextlib.closing(cluster_of(kafka)) as cluster:
-        logs = [replace(r, leader_epoch=cluster.leader(r.topic_partition)[1]) for r in whole(cluster, name)]
+        logs = [replace(r, leader_epoch=cluster.metadata.leader(r.topic_partition)[1]) for r in whole(cluster, name)]
         counters = FetchCounters()
         rows = read(cluster, logs, counters=counters)
         before, cache = cluster.counters.totals().bytes_received, BatchCache()

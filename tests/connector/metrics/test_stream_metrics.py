@@ -75,7 +75,8 @@ def test_a_query_with_its_tasks_and_the_dashboard(
     source = (query_name, "0")
     missing = [each.name for each in METRICS if each.name not in found and each.kind != "histogram"]
     assert missing == []
-    assert found["kafka_consumer_fetch_manager_fetch_total"][source] >= 2
+    # A response may hold more than one micro-batch needs: the rest is kept for the next one.
+    assert found["kafka_consumer_fetch_manager_fetch_total"][source] >= 1
     assert found["kafka_consumer_fetch_manager_bytes_consumed_total"][source] > N_RECORDS
     assert 3 <= found["pykafka_wire_reported_tasks_total"][source] <= found["pykafka_wire_planned_tasks_total"][source]
     for process in ("driver", "tasks"):

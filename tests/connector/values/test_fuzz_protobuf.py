@@ -84,7 +84,7 @@ def test_no_hostile_schema_or_type_ends_a_task_changes_a_row_or_takes_memory() -
         for each in (map_entries.without_maps, message_reader._has_proto2):
             each.cache_clear()
     print(f"{n_valid} valid schemas of {N_SCHEMAS}; {n_read} values, {n_failed} diverted; {n_written} written again")
-    assert n_valid > N_SCHEMAS / 3
+    assert n_valid > N_SCHEMAS / 4
     assert N_SCHEMAS < 50 or n_read / 10 < n_failed < n_read
     assert N_SCHEMAS < 50 or n_written > n_read / 50
 
