@@ -322,8 +322,8 @@ def test_the_program_of_the_guide_runs(shop: Shop) -> None:
     shop.send_avro("orders", FIRST, orders(0, 5))
     (program,) = code("docs/ingest.md")
     for old, new in (
-        ("/lake/shop", str(shop.folder / "lake")),
-        ("/lake", str(shop.folder / "lake")), ("broker:9092", shop.outside.servers), ("https://registry:8081", shop.registry),
+        ("/lake/_checkpoints", str(shop.folder)),
+        ("/lake/shop", str(shop.folder / "lake")), ("broker:9092", shop.outside.servers), ("https://registry:8081", shop.registry),
         (r"shop\.", rf"{shop.prefix}\."),
     ):  # fmt: skip
         program = program.replace(old, new)
