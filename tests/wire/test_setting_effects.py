@@ -129,7 +129,7 @@ def test_a_setting_that_a_request_carries(rig: Rig, name: str, at_the_defaults: 
 
 @row("bootstrap.servers")
 def _(rig: Rig, silent: str) -> None:
-    assert rig.cluster({}).brokers()
+    assert rig.cluster({}).metadata.brokers()
     assert silent in str(rig.refused({"bootstrap.servers": silent, "default.api.timeout.ms": "200"}))
 
 
@@ -150,7 +150,7 @@ def _(rig: Rig, silent: str) -> None:
 
 @row("security.protocol")
 def _(rig: Rig, silent: str) -> None:
-    assert rig.cluster({}, "TLS").brokers()
+    assert rig.cluster({}, "TLS").metadata.brokers()
     assert "security.protocol" in str(
         rig.refused({"security.protocol": "PLAINTEXT", "default.api.timeout.ms": "500"}, "TLS")
     )
@@ -395,9 +395,9 @@ def _(rig: Rig, silent: str) -> None:
 
 @row("trace")
 def _(rig: Rig, silent: str) -> None:
-    rig.cluster({"trace": ""}).brokers()
+    rig.cluster({"trace": ""}).metadata.brokers()
     assert not rig.path.exists()
-    rig.cluster({}).brokers()
+    rig.cluster({}).metadata.brokers()
     assert rig.trace("-> Metadata")
 
 

@@ -47,10 +47,15 @@ WRONG = [
 ]  # fmt: skip
 
 
+#: A document has no more items of arrays and maps: forty levels of them would multiply beyond any memory.
+MAX_ITEMS = 2_000
+
+
 class JsonSamples:
     def __init__(self, seed: int, *, maps: bool = False) -> None:
         self.random = random.Random(seed)
         self._maps = maps
+        self._items_left = MAX_ITEMS
 
     def struct(self, depth: int = 0) -> pa.DataType:
         names = self.random.sample(
@@ -69,6 +74,7 @@ class JsonSamples:
         return self.random.choice(SCALARS)
 
     def document(self, column_type: pa.DataType, share_wrong: float = 0.0) -> bytes:
+        self._items_left = MAX_ITEMS
         return self._text(column_type, share_wrong, top=True).encode()
 
     def flat(self, column_type: pa.DataType) -> bytes:
@@ -110,13 +116,18 @@ class JsonSamples:
         if pa.types.is_list(wanted):
             return (
                 "["
-                + ",".join(self._text(wanted.value_type, share_wrong) for _ in range(self.random.randrange(4)))
+                + ",".join(self._text(wanted.value_type, share_wrong) for _ in range(self._n_items()))
                 + "]"
             )
         if pa.types.is_map(wanted):
-            keys = self.random.sample(["a", "b", "", "é", 'k"'], self.random.randrange(4))
+            keys = self.random.sample(["a", "b", "", "é", 'k"'], self._n_items())
             return "{" + ",".join(f"{self._key(key)}:{self._text(wanted.item_type, share_wrong)}" for key in keys) + "}"
         return self._scalar(wanted)
+
+    def _n_items(self) -> int:
+        n = min(self.random.randrange(4), self._items_left)
+        self._items_left -= n
+        return n
 
     def _key(self, name: str) -> str:
         return json.dumps(name, ensure_ascii=self.random.random() < 0.5)
