@@ -107,7 +107,7 @@ def test_the_databricks_bundle_runs_the_notebook_with_the_wheel() -> None:
     assert notebook.startswith("# Databricks notebook source\n")
     assert (DATABRICKS / bundle["artifacts"]["wheel"]["path"] / "pyproject.toml").exists()
     assert task["libraries"] == [{"whl": "../../dist/*.whl"}]
-    # Through the sdist (DESIGN.md: "Avoid `pip wheel .`"), and no older wheel beside it.
+    # Through the sdist (docs/design/spark.md: "Avoid `pip wheel .`"), and no older wheel beside it.
     assert bundle["artifacts"]["wheel"]["build"] == "rm -rf dist && python -m build"
     assert task["job_cluster_key"] == job["job_clusters"][0]["job_cluster_key"]
     # Each parameter is read by the notebook, each variable is declared, and no secret is in either file.

@@ -1,7 +1,7 @@
 """The five codecs of record batches, each with a limit on the decompressed size.
 
 Owns xerial's framing for snappy; lz4's is :mod:`~pykafka_wire.wire.records.lz4_frames`'s. Libraries compress and
-decompress; DESIGN.md (Performance) compares them. Each is loaded by the first use of its codec: a process rarely needs two of
+decompress; docs/design/speed.md compares them. Each is loaded by the first use of its codec: a process rarely needs two of
 them. https://kafka.apache.org/documentation/#recordbatch
 """
 

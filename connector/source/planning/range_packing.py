@@ -18,7 +18,7 @@ from typing import Final
 from pykafka_wire.wire.topic_partitions import OffsetRange, TopicPartition
 
 #: Offsets and bytes that are worth a task of their own. A task over next to nothing takes some 18 ms, in which one core
-#: reads some 80,000 records of 100 bytes (see DESIGN.md, Performance): below these it is cheaper to read several
+#: reads some 80,000 records of 100 bytes (see docs/design/speed.md): below these it is cheaper to read several
 #: topic-partitions in one task.
 TASK_OFFSETS: Final = 250_000
 TASK_BYTES: Final = 32 << 20
