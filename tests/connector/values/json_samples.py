@@ -114,11 +114,7 @@ class JsonSamples:
             space = self.random.choice(("", "", "", " ", "\n  "))
             return "{" + ",".join(f"{space}{self._key(name)}:{space}{value}" for name, value in fields) + space + "}"
         if pa.types.is_list(wanted):
-            return (
-                "["
-                + ",".join(self._text(wanted.value_type, share_wrong) for _ in range(self._n_items()))
-                + "]"
-            )
+            return "[" + ",".join(self._text(wanted.value_type, share_wrong) for _ in range(self._n_items())) + "]"
         if pa.types.is_map(wanted):
             keys = self.random.sample(["a", "b", "", "é", 'k"'], self._n_items())
             return "{" + ",".join(f"{self._key(key)}:{self._text(wanted.item_type, share_wrong)}" for key in keys) + "}"
