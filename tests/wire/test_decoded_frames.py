@@ -9,7 +9,7 @@ import pytest
 
 from pykafka_wire.wire.connection.state_machine import StateMachine
 from pykafka_wire.wire.errors import CorruptBatchError
-from pykafka_wire.wire.records import batch_framing, payloads
+from pykafka_wire.wire.records import batch_framing
 from pykafka_wire.wire.records.batch_framing import RecordSlice
 from pykafka_wire.wire.records.decode import decode
 from tests.wire.oracle import Record, encode_batch
@@ -77,7 +77,7 @@ def test_a_frame_as_the_protocol_receives_it_is_read_where_it_lies(monkeypatch):
     frame[:] = batches
     copied = []
     monkeypatch.setattr(batch_framing, "_as_batch", lambda *_: copied.append(1))
-    monkeypatch.setattr(payloads, "Decompressor", lambda _: copied.append(1))
+    monkeypatch.setattr("pykafka_wire.wire.records.decode.Decompressor", lambda _: copied.append(1))
     decoded = decode([RecordSlice(frame, 0, 60)], ALL, read_committed=False)
     frame[:] = bytes(len(frame))
     assert records_of(decoded) == plain(60)

@@ -11,8 +11,7 @@ import lz4.frame
 import pytest
 
 from pykafka_wire.wire.errors import CorruptBatchError
-from pykafka_wire.wire.records.compression import Codec, Decompressor, compress, decompress
-from pykafka_wire.wire.records.growing_buffer import GrowingBuffer
+from pykafka_wire.wire.records.compression import Codec, Decompressor, GrowingBuffer, compress, decompress
 from pykafka_wire.wire.records.lz4_frames import plain_frame
 
 TEXT = b"".join(b'{"id":%d,"name":"n%d"}' % (number, number * 7919) for number in range(20_000))

@@ -4,7 +4,7 @@ Owns that scan only. A record's length gives the beginning of the next one, so n
 not read the fields of a record. https://kafka.apache.org/documentation/#record
 
 How: where all records of a batch have the same size but for their deltas, their places follow from the batch's size
-(:mod:`~pykafka_wire.wire.records.regular_batches`), and are only checked. Else it guesses, every 16 to 64 records, a position
+(:func:`_regular_ends`), and are only checked. Else it guesses, every 16 to 64 records, a position
 that looks like the beginning of a record (an *anchor*). From all anchors at once, NumPy scans in parallel *lanes*, one record of
 each lane per step. If a lane ends exactly at the next anchor, that anchor is a record's beginning: the first lane begins at the
 batch's first record, which is certain, so by induction all joined lanes are correct. If a lane misses the next anchor, a plain
@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from pykafka_wire.wire.errors import CorruptBatchError
 from pykafka_wire.wire.records.record_fields import FieldReader
-from pykafka_wire.wire.records.regular_batches import regular_ends
 from pykafka_wire.wire.records.varints import Ints, Octets
 
 #: The shortest record: attributes, two deltas, two lengths and the header count take a byte each.
@@ -48,6 +47,8 @@ _WINDOW_BYTES: Final = 64
 _WINDOWS: Final = 4
 #: The offsets of neighbouring records differ by 1, after compaction by more: a larger gap than this does not look like one.
 _MAX_OFFSET_GAP: Final = 1_000
+#: From this number on a delta takes a second byte: varints are zigzag numbers.
+_TWO_BYTES: Final = 64
 
 Words = npt.NDArray[np.uint16]
 
@@ -134,7 +135,7 @@ def _regular_bounds(
     sampled = -(-len(counts) // _SAMPLED_BATCHES)
     for nth in (sampled, 1) if sampled > 1 else (1,):
         some = slice(None, None, nth)
-        ends = regular_ends(first_sizes[some], batch_starts[some], batch_ends[some], counts[some])
+        ends = _regular_ends(first_sizes[some], batch_starts[some], batch_ends[some], counts[some])
         if ends is None:
             return None
         fields, _, other = _fields(buffer, batch_starts[some], counts[some], ends)
@@ -409,3 +410,28 @@ def _offset_deltas(buffer: Octets, attributes_at: Ints) -> Ints:
     delta |= (first >> 7 & second >> 7) * (third & 0x7F) << 14
     delta >>= 1
     return delta
+
+
+def _regular_ends(first_sizes: Ints, batch_starts: Ints, batch_ends: Ints, counts: Ints) -> Ints | None:
+    """The end of each record if a batch's records differ in size by their deltas only, as those of sensor readings, counters and
+    markers; int64[n_records]. None where the size of a batch rules that out. It is a guess, which has to be checked.
+
+    Offset deltas are 0, 1, 2 and so on. Timestamp deltas grow, too: from which record on they take a second byte follows from
+    the size of the batch.
+
+    Args:
+        first_sizes: int64[n_batches], the size of each batch's first record, with its length.
+        batch_starts, batch_ends, counts: as :func:`record_bounds` takes them.
+    """
+    n_long_offsets = np.maximum(counts - _TWO_BYTES, 0)
+    n_long_timestamps = batch_ends - batch_starts - counts * first_sizes - n_long_offsets
+    if ((n_long_timestamps < 0) | (n_long_timestamps > counts)).any():
+        return None
+    shorter = counts - np.maximum(n_long_offsets, n_long_timestamps)
+    longest = np.minimum(n_long_offsets, n_long_timestamps)
+    runs = np.stack([shorter, counts - shorter - longest, longest], axis=1).ravel()
+    sizes = np.repeat((first_sizes[:, None] + np.arange(3)).ravel(), runs)
+    # The first record of a batch begins behind the gap between two batches.
+    sizes[np.cumsum(counts) - counts] += batch_starts - np.append(0, batch_ends[:-1])
+    ends: Ints = np.cumsum(sizes)
+    return ends
