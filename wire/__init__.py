@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
     from pykafka_wire.wire.connection.counters import ClientTotals
-    from pykafka_wire.wire.consumer import Consumer
+    from pykafka_wire.wire.consumer import Consumer, ConsumerRecord, ConsumerRecords
     from pykafka_wire.wire.errors import WireError
-    from pykafka_wire.wire.fetch.consumer_records import ConsumerRecord, ConsumerRecords
     from pykafka_wire.wire.groups.committed_offsets import GroupMetadata
     from pykafka_wire.wire.groups.subscription import SubscriptionPattern
     from pykafka_wire.wire.record_producer import RecordProducer
@@ -54,8 +53,8 @@ _MODULES: Final = {
     "ClientTotals": "connection.counters",
     "Consumer": "consumer",
     "GroupMetadata": "groups.committed_offsets",
-    "ConsumerRecords": "fetch.consumer_records",
-    "ConsumerRecord": "fetch.consumer_records",
+    "ConsumerRecords": "consumer",
+    "ConsumerRecord": "consumer",
     "RecordProducer": "record_producer",
     "RecordTransaction": "transactional_producer",
     "SubscriptionPattern": "groups.subscription",

@@ -24,7 +24,7 @@ from pykafka_wire.sink.exactly_once.orphaned_transactions import (
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction
 from pykafka_wire.wire.groups.committed_offsets import fetch_offsets
-from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
+from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.transactions.bulk import abort_all
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction
 from pykafka_wire.wire.transactions.versions import TransactionVersion

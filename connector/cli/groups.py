@@ -17,8 +17,12 @@ from pykafka_wire.sink.exactly_once.marker import is_marker
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.groups import describe_group, list_groups
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, commit_offsets, fetch_offsets
-from pykafka_wire.wire.groups.offsets_of_groups import fetch_offsets_of_groups
+from pykafka_wire.wire.groups.committed_offsets import (
+    CommittedOffset,
+    commit_offsets,
+    fetch_offsets,
+    fetch_offsets_of_groups,
+)
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: States of a group without members: only then its offsets can be changed from outside, as Kafka's own tool has it.

@@ -27,8 +27,7 @@ from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.sink.exactly_once.marker import is_marker
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.groups import ListedGroup, list_groups
-from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
-from pykafka_wire.wire.groups.offsets_of_groups import fetch_offsets_of_groups
+from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets_of_groups
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Lines of the screen that are not groups: the title, the table's head, the help, and the cursor's.

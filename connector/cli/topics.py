@@ -14,13 +14,14 @@ from pykafka_wire.cli.tiers import REMOTE_STORAGE_ENABLE, offsets_at, remote_sha
 from pykafka_wire.wire.cluster.admin import (
     EARLIEST,
     LATEST,
+    alter_topic_configs,
     create_partitions,
     create_topics,
     delete_topics,
+    describe_configs_of,
 )
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.metadata_view import TopicMetadata
-from pykafka_wire.wire.cluster.topic_configs import alter_topic_configs, describe_configs_of
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, similar_names, topic_id_text
 

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from pykafka_wire.wire.records.batches import HEADER, HEADER_BYTES, HEADER_DTYPE, read_header, stamp_producer
+from pykafka_wire.wire.records.batches import (
+    HEADER,
+    HEADER_BYTES,
+    HEADER_DTYPE,
+    ProducerIdentity,
+    read_header,
+    stamp_producer,
+)
 from pykafka_wire.wire.records.compression import Codec, codec_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "records"
@@ -36,7 +43,7 @@ def test_the_crc_is_castagnolis():
 @pytest.mark.parametrize("transactional", [False, True])
 def test_stamping_changes_the_producer_the_flag_and_the_crc_alone(transactional):
     data = bytearray(STORED)
-    stamp_producer(data, 2**40, 12, 2**31 - 1, transactional=transactional)
+    stamp_producer(data, ProducerIdentity(2**40, 12), 2**31 - 1, transactional=transactional)
     header = read_header(memoryview(data))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (2**40, 12, 2**31 - 1)
     assert header.attributes == (0x10 if transactional else 0)
@@ -46,7 +53,7 @@ def test_stamping_changes_the_producer_the_flag_and_the_crc_alone(transactional)
 
 def test_stamping_again_is_as_stamping_once():
     once, twice = bytearray(STORED), bytearray(STORED)
-    stamp_producer(once, 9, 1, 100)
-    stamp_producer(twice, 9, 0, 50)
-    stamp_producer(twice, 9, 1, 100)
+    stamp_producer(once, ProducerIdentity(9, 1), 100)
+    stamp_producer(twice, ProducerIdentity(9, 0), 50)
+    stamp_producer(twice, ProducerIdentity(9, 1), 100)
     assert once == twice

@@ -13,7 +13,7 @@ import pytest
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction
 from pykafka_wire.wire.errors import ProducerFencedError
-from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
+from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.bulk import End, abort_all, commit_all, end_of, list_open
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, init_transaction

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from pykafka_wire.wire.records.batch_framing import RecordSlice
-from pykafka_wire.wire.records.batches import HEADER_BYTES, EncodedBatch, read_header, stamp_producer
+from pykafka_wire.wire.records.batches import HEADER_BYTES, EncodedBatch, ProducerIdentity, read_header, stamp_producer
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.decode import Columns, decode
 from pykafka_wire.wire.records.encode import encode_batches, encode_parts
@@ -90,7 +90,7 @@ def test_a_null_header_key_is_refused():
 
 def test_a_stamped_batch_has_its_producer_and_a_crc_that_holds():
     (batch,) = encode([(b"k", b"v", None, 5)] * 3)
-    stamp_producer(batch.data, 77, 3, 1_000, transactional=True)
+    stamp_producer(batch.data, ProducerIdentity(77, 3), 1_000, transactional=True)
     header = read_header(memoryview(batch.data))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 3, 1_000)
     assert header.attributes & 0x10

@@ -23,10 +23,8 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue
-from pykafka_wire.wire.produce.producer import Producer
-from pykafka_wire.wire.produce.request import InFlightRequests
+from pykafka_wire.wire.produce.producer import InFlightRequests, Producer, ProducerCounters, WriteResults
 from pykafka_wire.wire.produce.response_handler import rejection_error
-from pykafka_wire.wire.produce.write_results import ProducerCounters, WriteResults
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.protocol.messages.produce import (

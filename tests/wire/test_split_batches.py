@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykafka_wire.wire.errors import broker_error
-from pykafka_wire.wire.produce.split_batches import split_in_half, take_out
-from pykafka_wire.wire.records.batches import EncodedBatch, read_header, stamp_producer
+from pykafka_wire.wire.produce.response_handler import split_in_half, take_out
+from pykafka_wire.wire.records.batches import EncodedBatch, ProducerIdentity, read_header, stamp_producer
 from pykafka_wire.wire.records.compression import Codec
 from pykafka_wire.wire.records.encode import encode_batches
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -50,7 +50,7 @@ def records_in(batches: list[EncodedBatch]) -> list[tuple]:
 @given(rows, st.sampled_from(Codec))
 def test_halves_hold_what_the_whole_held_and_are_two_or_more(records: list[tuple], codec: Codec) -> None:
     whole = encode(records, codec)
-    stamp_producer(whole.data, 4711, 3, 20)  # it was sent
+    stamp_producer(whole.data, ProducerIdentity(4711, 3), 20)  # it was sent
     pieces = split_in_half(whole, None)
     assert len(pieces) > 1
     assert records_in(pieces) == records

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pykafka_wire.wire.cluster.admin import alter_topic_configs, describe_configs_of
 from pykafka_wire.wire.cluster.cluster import Cluster
-from pykafka_wire.wire.cluster.topic_configs import alter_topic_configs, describe_configs_of
 from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.settings import ClientSettings
 

@@ -10,7 +10,7 @@ import pytest
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import ProducerFencedError, TransactionStateError, TransportError, broker_error
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
-from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
+from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions import transaction as module

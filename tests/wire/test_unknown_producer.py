@@ -13,8 +13,7 @@ import pytest
 
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import BrokerError
-from pykafka_wire.wire.produce.producer import Producer
-from pykafka_wire.wire.produce.producer_identity import ProducerIdentity, TransactionScope
+from pykafka_wire.wire.produce.producer import Producer, TransactionScope
 from pykafka_wire.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pykafka_wire.wire.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -22,7 +21,7 @@ from pykafka_wire.wire.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from pykafka_wire.wire.records.batches import read_header, stamp_producer
+from pykafka_wire.wire.records.batches import ProducerIdentity, read_header, stamp_producer
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import CLOSE, FakeBroker
@@ -150,7 +149,7 @@ def test_a_real_broker_takes_the_next_epoch_in_each_partition_at_its_time(
                 return send(node, request, **more)
             n_forgotten = 1
             # The broker has no such sequence, and writes nothing; its answer is made that of one that has forgotten the producer.
-            stamp_producer(asked[0].records, identity.producer_id, identity.producer_epoch, 1_000_000)
+            stamp_producer(asked[0].records, identity, 1_000_000)
             future = send(node, request, **more)
             set_response = future.set_response
 

@@ -1,4 +1,4 @@
-"""Offsets by time and by epoch, and the life of topics: the requests around reading and writing.
+"""Offsets by time and by epoch, the life of topics, and their configs: the requests around reading and writing.
 
 Look-ups of many topic-partitions go out as one request a leader, to all leaders at the same time. Routing and retries are
 :mod:`~pykafka_wire.wire.cluster.cluster`'s.
@@ -7,11 +7,19 @@ Look-ups of many topic-partitions go out as one request a leader, to all leaders
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster.cluster import ANY, CONTROLLER, Cluster, Deadline, partitions_by_topic
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
-from pykafka_wire.wire.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from pykafka_wire.wire.protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+    IncrementalAlterConfigsRequest,
+)
 from pykafka_wire.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -51,6 +59,10 @@ _SINCE: Final = {MAX_TIMESTAMP: (7, "3.0"), EARLIEST_LOCAL: (8, "3.4"), LATEST_T
 _TOPIC_EXISTS: Final = 36
 _UNKNOWN_TOPIC: Final = 3
 _FIRST_DELETE_BY_ID: Final = 6
+#: DYNAMIC_TOPIC_CONFIG of the protocol's ConfigSource.
+_OF_TOPIC: Final = 1
+_SET: Final = 0
+_DELETE: Final = 1
 
 
 class ListedOffset(NamedTuple):
@@ -255,6 +267,15 @@ def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, deadline: 
         cluster.metadata.invalidate(result.name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """A config of a topic; ``is_own`` if it is set for the topic, not the brokers' default. A sensitive value is None."""
+
+    name: str
+    value: str | None
+    is_own: bool
+
+
 def describe_topic_configs(
     cluster: Cluster, topics: Iterable[str], keys: Sequence[str] | None = None, *, deadline: Deadline | None = None
 ) -> dict[str, dict[str, str | None]]:
@@ -263,7 +284,15 @@ def describe_topic_configs(
     Raises:
         BrokerError: a topic may not be described, or does not exist.
     """
-    return _describe_configs(cluster, ANY, _TOPIC_RESOURCE, topics, keys, deadline)
+    results = _describe_configs(cluster, ANY, _TOPIC_RESOURCE, topics, keys, deadline)
+    return {result.resource_name: {c.name: c.value for c in result.configs} for result in results}
+
+
+def describe_configs_of(cluster: Cluster, topic: str, *, deadline: Deadline | None = None) -> list[TopicConfig]:
+    """All configs of a topic, by name, and where each value comes from (KIP-226). Raises as :func:`describe_topic_configs`."""
+    (result,) = _describe_configs(cluster, ANY, _TOPIC_RESOURCE, [topic], None, deadline)
+    found = [TopicConfig(name=c.name, value=c.value, is_own=c.config_source == _OF_TOPIC) for c in result.configs]
+    return sorted(found, key=lambda config: config.name)
 
 
 def describe_broker_configs(
@@ -274,8 +303,8 @@ def describe_broker_configs(
     Raises:
         BrokerError: it may not be described.
     """
-    name = str(node_id)
-    return _describe_configs(cluster, node_id, _BROKER_RESOURCE, [name], keys, deadline)[name]
+    (result,) = _describe_configs(cluster, node_id, _BROKER_RESOURCE, [str(node_id)], keys, deadline)
+    return {c.name: c.value for c in result.configs}
 
 
 def _describe_configs(
@@ -285,7 +314,7 @@ def _describe_configs(
     names: Iterable[str],
     keys: Sequence[str] | None,
     deadline: Deadline | None,
-) -> dict[str, dict[str, str | None]]:
+) -> list[DescribeConfigsResult]:
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(
@@ -305,4 +334,36 @@ def _describe_configs(
                 api="DescribeConfigs",
                 detail=result.error_message,
             )
-    return {result.resource_name: {c.name: c.value for c in result.configs} for result in response.results}
+    return response.results
+
+
+def alter_topic_configs(
+    cluster: Cluster,
+    topic: str,
+    *,
+    values: Mapping[str, str],
+    delete: Iterable[str] = (),
+    deadline: Deadline | None = None,
+) -> None:
+    """Set configs of a topic, and delete others, so that the brokers' defaults apply again; all of them or none (KIP-339).
+
+    Raises:
+        BrokerError: a config is unknown or its value is invalid; the topic does not exist, or may not be altered.
+        UnsupportedVersionError: the brokers are older than Kafka 2.3.
+    """
+    changes = [AlterableConfig(name=name, config_operation=_SET, value=value) for name, value in values.items()]
+    changes += [AlterableConfig(name=name, config_operation=_DELETE, value=None) for name in delete]
+    request = IncrementalAlterConfigsRequest(
+        resources=[AlterConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=topic, configs=changes)]
+    )
+    response = cluster.request(
+        CONTROLLER,
+        request,
+        deadline=deadline,
+        error_codes=lambda response: (each.error_code for each in response.responses),
+    )
+    for result in response.responses:
+        if result.error_code:
+            raise broker_error(
+                result.error_code, topic=topic, api="IncrementalAlterConfigs", detail=result.error_message
+            )

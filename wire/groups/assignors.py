@@ -1,13 +1,16 @@
-"""Assignment strategies of a group's leader that look at subscriptions alone: range and round-robin, with the results of Java's.
+"""Assignment strategies of a group's leader: range, round-robin and cooperative-sticky.
 
 Pure functions of the members' subscriptions and the partition count of each topic. The members of a group agree on one strategy,
-and the leader assigns for all; a Java leader assigns alike. (Java's range assignor also considers racks, where members name
-theirs; this one does not.)
+and the leader assigns for all. Range and round-robin have the results of a Java leader. (Java's range assignor also considers
+racks, where members name theirs; this one does not.) Cooperative-sticky is balanced, with as few partitions moved as that takes
+(KIP-429). A partition that changes hands is first assigned to no member, so that its owner gives it up; the rebalance that follows
+assigns it. Any balanced assignment serves the members, Java's too: the result is not the same as Java's in each case.
 https://kafka.apache.org/documentation/#consumerconfigs_partition.assignment.strategy
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -76,3 +79,105 @@ def assign_round_robin(
 
 def _units(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
+
+
+def assign_cooperative_sticky(
+    members: Sequence[Subscriber], n_partitions: Mapping[str, int]
+) -> dict[str, list[TopicPartition]]:
+    """As :func:`assign_sticky`, without the partitions that another member still owns."""
+    claimed: dict[TopicPartition, set[str]] = {}
+    for member in members:
+        for tp in member.owned:
+            claimed.setdefault(tp, set()).add(member.member_id)
+    return {
+        member_id: [tp for tp in partitions if claimed.get(tp, {member_id}) == {member_id}]
+        for member_id, partitions in assign_sticky(members, n_partitions).items()
+    }
+
+
+def assign_sticky(members: Sequence[Subscriber], n_partitions: Mapping[str, int]) -> dict[str, list[TopicPartition]]:
+    """Each member keeps what it owns, as far as that is balanced: no partition could go to a subscriber that has two less."""
+    ordered = sorted(members, key=lambda member: member.order)
+    counts = {member.member_id: 0 for member in ordered}
+    #: Topics with the same subscribers are shared out together.
+    topics: dict[tuple[str, ...], list[str]] = {}
+    for topic in sorted(n_partitions):
+        subscribers = tuple(member.member_id for member in ordered if topic in member.topics)
+        if subscribers:
+            topics.setdefault(subscribers, []).append(topic)
+    owners = _owners(ordered)
+    held: dict[tuple[str, ...], dict[str, list[TopicPartition]]] = {}
+    free: dict[tuple[str, ...], list[TopicPartition]] = {}
+    for subscribers, names in topics.items():
+        held[subscribers] = {member_id: [] for member_id in subscribers}
+        free[subscribers] = []
+        for tp in (TopicPartition(name, partition) for name in names for partition in range(n_partitions[name])):
+            owner = owners.get(tp)
+            if owner in held[subscribers]:
+                held[subscribers][owner].append(tp)
+                counts[owner] += 1
+            else:
+                free[subscribers].append(tp)
+    # Partitions that few may have go first: the others can make up for them.
+    for subscribers in sorted(free, key=len):
+        _share_out(free[subscribers], subscribers, held[subscribers], counts)
+    while any(_balance(subscribers, held[subscribers], counts) for subscribers in held):
+        pass
+    assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
+    for shares in held.values():
+        for member_id, partitions in shares.items():
+            assigned[member_id] += partitions
+    return {member_id: sorted(partitions) for member_id, partitions in assigned.items()}
+
+
+def _owners(members: Sequence[Subscriber]) -> dict[TopicPartition, str]:
+    """Who owns what, by the newest generation. A partition that two claim in the same generation has no owner."""
+    newest: dict[TopicPartition, tuple[int, str | None]] = {}
+    for member in members:
+        for tp in member.owned:
+            generation, owner = newest.get(tp, (member.generation - 1, None))
+            if member.generation > generation:
+                newest[tp] = member.generation, member.member_id
+            elif member.generation == generation and owner != member.member_id:
+                newest[tp] = generation, None
+    return {tp: owner for tp, (_, owner) in newest.items() if owner is not None}
+
+
+def _share_out(
+    partitions: Sequence[TopicPartition],
+    subscribers: Sequence[str],
+    held: Mapping[str, list[TopicPartition]],
+    counts: dict[str, int],
+) -> None:
+    """Each partition to the subscriber that has the least."""
+    least = [(counts[member_id], index) for index, member_id in enumerate(subscribers)]
+    heapq.heapify(least)
+    for tp in partitions:
+        n_owned, index = least[0]
+        held[subscribers[index]].append(tp)
+        counts[subscribers[index]] += 1
+        heapq.heapreplace(least, (n_owned + 1, index))
+
+
+def _balance(subscribers: Sequence[str], held: Mapping[str, list[TopicPartition]], counts: dict[str, int]) -> bool:
+    """Whether partitions had to move from a subscriber to one that has at least two less; the last ones that it got go first."""
+    #: By count, up and down; an entry whose count is no longer its subscriber's is left out when it comes first.
+    least = [(counts[member_id], index) for index, member_id in enumerate(subscribers)]
+    most = [(-n_owned, index) for n_owned, index in least]
+    heapq.heapify(least)
+    heapq.heapify(most)
+    moved = False
+    while True:
+        while least[0][0] != counts[subscribers[least[0][1]]]:
+            heapq.heappop(least)
+        while most and not (held[subscribers[most[0][1]]] and -most[0][0] == counts[subscribers[most[0][1]]]):
+            heapq.heappop(most)
+        if not most or -most[0][0] - least[0][0] < 2:
+            return moved
+        giver, taker = most[0][1], least[0][1]
+        held[subscribers[taker]].append(held[subscribers[giver]].pop())
+        for index, change in ((giver, -1), (taker, 1)):
+            n_owned = counts[subscribers[index]] = counts[subscribers[index]] + change
+            heapq.heappush(least, (n_owned, index))
+            heapq.heappush(most, (-n_owned, index))
+        moved = True

@@ -1,12 +1,13 @@
 """Committed offsets of consumer groups: commits them, and fetches them, through the group's coordinator.
 
-Owns OffsetCommit and OffsetFetch. The coordinator accepts a commit without a member (generation -1) while the group has no
-members: tools and this project's queries commit so. A member commits under its generation.
-https://kafka.apache.org/protocol#The_Messages_OffsetCommit
+Owns OffsetCommit and OffsetFetch; an overview of many groups takes a request for each coordinator (KIP-709). The coordinator
+accepts a commit without a member (generation -1) while the group has no members: tools and this project's queries commit so. A
+member commits under its generation. https://kafka.apache.org/protocol#The_Messages_OffsetCommit
 """
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
+from pykafka_wire.wire.cluster.groups import ListedGroup
+from pykafka_wire.wire.error_codes import error_info
 from pykafka_wire.wire.errors import BrokerError, ProtocolError, broker_error
 from pykafka_wire.wire.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -29,10 +32,12 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
 )
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 
+logger = logging.getLogger(__name__)
+
 #: From version 10 on requests name topics by id; a group may have offsets of topics that exist no more.
-LAST_VERSION_BY_NAME: Final = 9
+_LAST_VERSION_BY_NAME: Final = 9
 #: The first OffsetFetch of several groups, and the first that can wait for stable offsets.
-FIRST_BATCHED_VERSION: Final = 8
+_FIRST_BATCHED_VERSION: Final = 8
 _FIRST_STABLE_VERSION: Final = 7
 
 _NO_IDS: Final[Mapping[TopicPartition, uuid.UUID]] = MappingProxyType({})
@@ -40,9 +45,9 @@ _NO_IDS: Final[Mapping[TopicPartition, uuid.UUID]] = MappingProxyType({})
 _NONE: Final = 0
 _UNKNOWN_TOPIC_ID: Final = 100
 #: What brokers that are not Apache's return for a group that has committed nothing yet; Apache's return offsets of -1.
-GROUP_ID_NOT_FOUND: Final = 69
+_GROUP_ID_NOT_FOUND: Final = 69
 #: A request's size as a batch of ``__consumer_offsets``: half of what brokers accept by default (message.max.bytes, 1 MiB).
-PORTION_BYTES: Final = 512 * 1024
+_PORTION_BYTES: Final = 512 * 1024
 #: The size of one offset there, without its texts: some 40 bytes of fields and at most 25 of record header; rounded up.
 _RECORD_BYTES: Final = 80
 #: INVALID_COMMIT_OFFSET_SIZE, and what stands for it: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, and UNKNOWN_SERVER_ERROR of
@@ -51,6 +56,8 @@ _TOO_LARGE: Final = frozenset({28, 10, 18, -1})
 #: What concerns single offsets: NONE, UNKNOWN_TOPIC_OR_PARTITION, OFFSET_METADATA_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED,
 #: UNKNOWN_TOPIC_ID, and INVALID_COMMIT_OFFSET_SIZE of an offset alone.
 _OF_ONE_OFFSET: Final = frozenset({0, 3, 12, 29, _UNKNOWN_TOPIC_ID, 28})
+#: Groups of one request: their offsets are in one response. At 1,000 partitions a group it has some 50 MB.
+_MAX_GROUPS: Final = 1_000
 
 
 class CommittedOffset(NamedTuple):
@@ -74,6 +81,9 @@ class GroupMetadata:
     member_id: str = ""
     generation: int = -1
     instance_id: str | None = None
+
+
+Offsets = dict[TopicPartition, CommittedOffset]
 
 
 def commit_offsets(
@@ -137,7 +147,7 @@ def commit_offsets(
             lambda _: request,
             codes,
             deadline=deadline,
-            version_cap=None if goes_by_id else LAST_VERSION_BY_NAME,
+            version_cap=None if goes_by_id else _LAST_VERSION_BY_NAME,
         )
         return {
             TopicPartition(topic.name or names[topic.topic_id], p.partition_index): p.error_code
@@ -168,7 +178,7 @@ def commit_in_portions(
         ProtocolError: the coordinator does not say of an offset whether it is committed.
     """
     remaining = list(offsets.items())
-    max_bytes = PORTION_BYTES
+    max_bytes = _PORTION_BYTES
     refused: dict[TopicPartition, int] = {}
     while remaining:
         portion = _first_portion(group, remaining, max_bytes)
@@ -249,7 +259,7 @@ def fetch_offsets(
         def supports(version: int) -> bool:
             return cluster.supports(node, OffsetFetchRequest, version, purpose=COORDINATION, deadline=deadline)
 
-        if batched := supports(FIRST_BATCHED_VERSION):
+        if batched := supports(_FIRST_BATCHED_VERSION):
             batch = [OffsetFetchRequestTopics(name=t, partition_indexes=ps) for t, ps in (wanted or {}).items()]
             asked = OffsetFetchRequestGroup(
                 group_id=group,
@@ -270,47 +280,95 @@ def fetch_offsets(
         yield response.error_code
         for entry in response.groups:
             yield entry.error_code
-        for _, _, code, _ in _offsets(response):
+        for _, code, _ in _offsets(response):
             yield code
 
     response = cluster.coordinator_request(
-        CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=LAST_VERSION_BY_NAME
+        CoordinatorKind.GROUP, group, build, codes, deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
     )
     # A query that took "not in the response" for "nothing committed" would start somewhere else.
     if batched and [entry.group_id for entry in response.groups] != [group]:
         named = ", ".join(repr(entry.group_id) for entry in response.groups) or "no group"
         raise ProtocolError(f"the response for group {group!r} has the offsets of {named}", api="OffsetFetch")
     for group_code in (response.error_code, *(entry.error_code for entry in response.groups)):
-        if group_code not in (_NONE, GROUP_ID_NOT_FOUND):
+        if group_code not in (_NONE, _GROUP_ID_NOT_FOUND):
             raise _refused(group_code, group)
     offsets = {}
-    for topic, partition, code, committed in _offsets(response):
-        if code not in (_NONE, GROUP_ID_NOT_FOUND):
-            raise _refused(code, group, topic, partition)
-        offsets[TopicPartition(topic, partition)] = committed
-    if GROUP_ID_NOT_FOUND not in codes(response):
+    for tp, code, committed in _offsets(response):
+        if code not in (_NONE, _GROUP_ID_NOT_FOUND):
+            raise _refused(code, group, tp)
+        offsets[tp] = committed
+    if _GROUP_ID_NOT_FOUND not in codes(response):
         _require_all(
             (TopicPartition(t, p) for t, ps in (wanted or {}).items() for p in ps), offsets, group, "OffsetFetch"
         )
     return {tp: committed for tp, committed in offsets.items() if committed.offset >= 0}
 
 
-def _offsets(response: OffsetFetchResponse) -> Iterable[tuple[str, int, int, CommittedOffset]]:
+def _offsets(response: OffsetFetchResponse) -> Iterable[tuple[TopicPartition, int, CommittedOffset]]:
+    """``(topic-partition, error code, offset)`` of each offset in a response."""
     for entry in response.groups:  # version 8 and newer
-        yield from offsets_of_group(entry)
+        yield from _offsets_of_group(entry)
     for topic in response.topics:  # up to version 7
-        for q in topic.partitions:
-            committed = CommittedOffset(q.committed_offset, q.committed_leader_epoch, q.metadata or "")
-            yield topic.name, q.partition_index, q.error_code, committed
-
-
-def offsets_of_group(entry: OffsetFetchResponseGroup) -> Iterable[tuple[str, int, int, CommittedOffset]]:
-    """``(topic, partition, error code, offset)`` of each offset in one group's part of a response."""
-    for topics in entry.topics:
-        for p in topics.partitions:
+        for p in topic.partitions:
             committed = CommittedOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
-            yield topics.name, p.partition_index, p.error_code, committed
+            yield TopicPartition(topic.name, p.partition_index), p.error_code, committed
 
 
-def _refused(code: int, group: str, topic: str | None = None, partition: int | None = None) -> BrokerError:
+def _offsets_of_group(entry: OffsetFetchResponseGroup) -> Iterable[tuple[TopicPartition, int, CommittedOffset]]:
+    for topic in entry.topics:
+        for p in topic.partitions:
+            committed = CommittedOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
+            yield TopicPartition(topic.name, p.partition_index), p.error_code, committed
+
+
+def _refused(code: int, group: str, tp: TopicPartition | None = None) -> BrokerError:
+    topic, partition = tp or (None, None)
     return broker_error(code, topic=topic, partition=partition, api="OffsetFetch", detail=f"(group {group!r})")
+
+
+def fetch_offsets_of_groups(
+    cluster: Cluster, groups: Iterable[ListedGroup], *, deadline: Deadline | None = None
+) -> dict[str, Offsets]:
+    """The groups' committed offsets by the groups' names, without groups whose offsets cannot be fetched: they may be forbidden, or
+    were deleted a moment ago.
+
+    Before Kafka 3.0 each group takes a request of its own, and so does one whose coordinator has moved.
+
+    Raises:
+        TransportError: a coordinator has not responded in time.
+    """
+    by_node: dict[int, list[str]] = {}
+    for group in groups:
+        by_node.setdefault(group.coordinator, []).append(group.name)
+    found: dict[str, Offsets] = {}
+    alone: list[str] = []
+    for node, names in by_node.items():
+        wanted = set(names)
+        if not cluster.supports(node, OffsetFetchRequest, _FIRST_BATCHED_VERSION, deadline=deadline):
+            alone += names
+            continue
+        for first in range(0, len(names), _MAX_GROUPS):
+            asked = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names[first : first + _MAX_GROUPS]]
+            response = cluster.request(
+                node, OffsetFetchRequest(groups=asked), deadline=deadline, version_cap=_LAST_VERSION_BY_NAME
+            )
+            for entry in response.groups:
+                if entry.group_id not in wanted:
+                    continue
+                offsets = list(_offsets_of_group(entry))
+                codes = {entry.error_code, *(code for _, code, _ in offsets)} - {_NONE, _GROUP_ID_NOT_FOUND}
+                if error_info(entry.error_code).retriable:  # its broker is not, or not yet, the coordinator
+                    alone.append(entry.group_id)
+                elif codes:  # the group, or one of its topics, is refused
+                    logger.debug(
+                        "group %s: its offsets cannot be fetched: error codes %s", entry.group_id, sorted(codes)
+                    )
+                else:
+                    found[entry.group_id] = {tp: each for tp, code, each in offsets if not code and each.offset >= 0}
+    for name in alone:
+        try:
+            found[name] = fetch_offsets(cluster, name, None, deadline=deadline)
+        except BrokerError as error:
+            logger.debug("group %s: its offsets cannot be fetched: %s", name, error)
+    return found

@@ -10,8 +10,13 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from pykafka_wire.wire.groups.assignors import Assignor, Subscriber, assign_range, assign_round_robin
-from pykafka_wire.wire.groups.sticky_assignor import assign_cooperative_sticky
+from pykafka_wire.wire.groups.assignors import (
+    Assignor,
+    Subscriber,
+    assign_cooperative_sticky,
+    assign_range,
+    assign_round_robin,
+)
 from pykafka_wire.wire.protocol.messages.consumer_protocol import (
     AssignedTopicPartitions,
     ConsumerProtocolAssignment,

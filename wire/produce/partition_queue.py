@@ -32,8 +32,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pykafka_wire.wire.errors import ProtocolError, WireError
-from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
-from pykafka_wire.wire.records.batches import EncodedBatch, stamp_producer
+from pykafka_wire.wire.records.batches import EncodedBatch, ProducerIdentity, stamp_producer
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Sequences are non-negative int32 and wrap to 0 (DefaultRecordBatch.incrementSequence in Kafka's client).
@@ -131,13 +130,7 @@ class PartitionQueue:
             stamped = self._identity or identity
             batch.base_sequence = self._sequence
             self._sequence = next_sequence(self._sequence, batch.encoded.n_records)
-            stamp_producer(
-                batch.encoded.data,
-                stamped.producer_id,
-                stamped.producer_epoch,
-                batch.base_sequence,
-                transactional=transactional,
-            )
+            stamp_producer(batch.encoded.data, stamped, batch.base_sequence, transactional=transactional)
         batch.attempts += 1
         self.in_flight.append(batch)
         self.node = node

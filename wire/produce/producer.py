@@ -1,10 +1,10 @@
 """Writes encoded record batches to their leaders: idempotent, pipelined, many topic-partitions in one request.
 
-Owns sending Produce requests, waiting for their responses, and memory. What a response means is decided in
-:mod:`~pykafka_wire.wire.produce.response_handler`, order and sequences are kept in
-:mod:`~pykafka_wire.wire.produce.partition_queue`, leaders and connections in :mod:`~pykafka_wire.wire.cluster.cluster`. A retry
-is followed in three files: `_receive` here gets the response, `ResponseHandler.on_response` decides, `PartitionQueue.retry` puts
-the batch back in its place.
+Owns Produce requests (https://kafka.apache.org/protocol#The_Messages_Produce): which batches one holds, those without a response
+yet, and memory. What a response means is decided in :mod:`~pykafka_wire.wire.produce.response_handler`, order and sequences are
+kept in :mod:`~pykafka_wire.wire.produce.partition_queue`, leaders and connections in :mod:`~pykafka_wire.wire.cluster.cluster`. A
+retry is followed in three files: `_receive` here gets the response, `ResponseHandler.on_response` decides, `PartitionQueue.retry`
+puts the batch back in its place.
 
 There is no thread. Requests leave and responses are read inside the caller's calls.
 
@@ -17,18 +17,23 @@ unknown.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from pykafka_wire.wire import forks
 from pykafka_wire.wire.backoff import Backoff
+from pykafka_wire.wire.cluster.admin import describe_topic_configs
 from pykafka_wire.wire.cluster.broker_readiness import CHECK_S, BrokerReadiness
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.cluster.cluster import ANY, Cluster
 from pykafka_wire.wire.cluster.retries import GracePeriods
-from pykafka_wire.wire.deadline import WorkingClock
+from pykafka_wire.wire.connection.response_future import ResponseFuture, first_to_arrive
+from pykafka_wire.wire.deadline import Deadline, WorkingClock
 from pykafka_wire.wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -36,31 +41,31 @@ from pykafka_wire.wire.errors import (
     ProtocolError,
     TransportError,
     WireError,
+    broker_error,
 )
-from pykafka_wire.wire.produce.batch_limits import BatchLimits
 from pykafka_wire.wire.produce.partition_queue import PartitionQueue, PartitionQueues, QueuedBatch
-from pykafka_wire.wire.produce.producer_identity import ProducerIdentity, TransactionScope, request_producer_identity
-from pykafka_wire.wire.produce.request import (
-    Delivery,
-    InFlightProduce,
-    InFlightRequests,
-    choose_queues,
-    produce_request,
-)
 from pykafka_wire.wire.produce.response_handler import (
     Acknowledged,
     Failed,
     Outcome,
+    RejectedRecords,
     Replaced,
     ResponseHandler,
     Restarted,
     Retried,
+    split_to_size,
 )
-from pykafka_wire.wire.produce.split_batches import RejectedRecords, split_to_size
-from pykafka_wire.wire.produce.write_results import ProducerCounters, WriteResult, WriteResults
-from pykafka_wire.wire.records.batches import EncodedBatch
+from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from pykafka_wire.wire.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from pykafka_wire.wire.records.batches import EncodedBatch, ProducerIdentity
 from pykafka_wire.wire.settings import ClientSettings
-from pykafka_wire.wire.topic_partitions import TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +75,268 @@ _LEADER_WAIT_MS: Final = 1_000
 #: take as long as replication does. A look-up behind it would time out, and close the connection. Without idempotence the
 #: batch that is sent again would then be written twice.
 PURPOSE: Final = "produce"
+#: The first version that names topics by id (KIP-516).
+_TOPIC_ID_VERSION: Final = 13
+#: The broker remembers the last five batches of a producer per partition: with more in flight it could not distinguish a
+#: retried batch from a new one (KAFKA-5494).
+_MAX_IN_FLIGHT: Final = 5
+_LIMIT_SETTING: Final = "max.message.bytes"
+
+
+@dataclass(slots=True)
+class ProducerCounters:
+    """What a producer did so far: acknowledged batches, records and bytes (compressed), requests, batches resent."""
+
+    n_batches: int = 0
+    n_records: int = 0
+    n_bytes: int = 0
+    n_requests: int = 0
+    n_retries: int = 0
+
+    def count(self, n_records: int, n_bytes: int) -> None:
+        """One more batch is acknowledged."""
+        self.n_batches += 1
+        self.n_records += n_records
+        self.n_bytes += n_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What was written to one topic-partition since the last flush.
+
+    Offsets are -1 where no response has them: with ``acks=0`` there is no response, and the response for a batch that is in the log
+    already (DUPLICATE_SEQUENCE_NUMBER) has none.
+    """
+
+    n_records: int
+    n_bytes: int
+    first_offset: int
+    last_offset: int
+
+    def plus(self, later: WriteResult) -> WriteResult:
+        """Both together."""
+        return WriteResult(
+            self.n_records + later.n_records,
+            self.n_bytes + later.n_bytes,
+            self.first_offset if self.first_offset >= 0 else later.first_offset,
+            max(self.last_offset, later.last_offset),
+        )
+
+
+class WriteResults:
+    """What was written since the last flush, by topic-partition."""
+
+    def __init__(self) -> None:
+        self._by_partition: dict[TopicPartition, WriteResult] = {}
+
+    def add(self, tp: TopicPartition, n_records: int, n_bytes: int, base_offset: int) -> None:
+        """One more batch is acknowledged, at `base_offset` (-1 if unknown)."""
+        last_offset = base_offset + n_records - 1 if base_offset >= 0 else -1
+        result = WriteResult(n_records, n_bytes, base_offset, last_offset)
+        before = self._by_partition.get(tp)
+        self._by_partition[tp] = result if before is None else before.plus(result)
+
+    def take(self) -> dict[TopicPartition, WriteResult]:
+        """All of it, which counts no more."""
+        results, self._by_partition = self._by_partition, {}
+        return results
+
+
+class BatchLimits:
+    """The largest record batch that each topic accepts: what the brokers describe as its ``max.message.bytes``, not older than
+    ``metadata.max.age.ms``. Brokers compare it with a batch as it is sent: compressed, with its header."""
+
+    def __init__(self, cluster: Cluster, settings: ClientSettings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._known: dict[str, tuple[float, int | None]] = {}
+
+    def limit(self, topic: str) -> int | None:
+        """The limit of `topic`; None if it is unknown, as without the right to describe the topic's settings."""
+        known = self._known.get(topic)
+        if known is None or (time.monotonic() - known[0]) * 1000 > self._settings.metadata_max_age_ms:
+            known = self._known[topic] = time.monotonic(), self._ask(topic)
+        return known[1]
+
+    def lower(self, topic: str, n_bytes: int) -> None:
+        """A batch of `n_bytes` was too large. If the known limit allows it, the limit becomes half of it."""
+        if topic in self._known:
+            asked_at, limit = self._known[topic]
+            if limit is None or limit >= n_bytes:
+                self._known[topic] = asked_at, max(1, n_bytes // 2)
+
+    def _ask(self, topic: str) -> int | None:
+        deadline = Deadline.after_ms(self._settings.request_timeout_ms)
+        try:
+            found = describe_topic_configs(self._cluster, [topic], [_LIMIT_SETTING], deadline=deadline)
+            return int(found[topic][_LIMIT_SETTING] or 0) or None
+        except (WireError, KeyError, ValueError) as error:
+            logger.debug("%s of %s is not known: %s", _LIMIT_SETTING, topic, error)
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionScope:
+    """The one transaction that a producer writes in.
+
+    Attributes:
+        identity: what InitProducerId returned for the transactional id.
+        produce_cap: the highest version of Produce that the transaction's version allows, None for any.
+    """
+
+    transactional_id: str
+    identity: ProducerIdentity
+    produce_cap: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """What every Produce request of one producer has in common.
+
+    Attributes:
+        acks: as the protocol has it: -1 for ``all``.
+        max_in_flight: the most requests without a response that one broker may have.
+        timeout_ms: how long a broker may wait for replication.
+    """
+
+    acks: int
+    idempotent: bool
+    max_in_flight: int
+    timeout_ms: int
+    transaction: TransactionScope | None
+
+    @classmethod
+    def of(cls, settings: ClientSettings, transaction: TransactionScope | None) -> Delivery:
+        """The delivery that `settings` ask for; in a transaction, ``acks=all`` and idempotent whatever they say."""
+        acks = -1 if transaction else {"all": -1, "-1": -1, "1": 1, "0": 0}[str(settings.acks)]
+        idempotent = bool(transaction) or (settings.enable_idempotence and acks == -1)
+        max_in_flight = settings.max_in_flight_requests_per_connection
+        return cls(
+            acks=acks,
+            idempotent=idempotent,
+            max_in_flight=min(max_in_flight, _MAX_IN_FLIGHT) if idempotent else max_in_flight,
+            timeout_ms=settings.request_timeout_ms,
+            transaction=transaction,
+        )
+
+
+def choose_queues(
+    queues: Iterable[PartitionQueue], now: float, *, max_bytes: int, everything: bool
+) -> list[PartitionQueue]:
+    """The queues whose next batches make up a request of one broker: one batch each (no broker takes more), up to `max_bytes`.
+    Unless `everything` is to leave, none where the request would be small."""
+    chosen: list[PartitionQueue] = []
+    n_bytes = 0
+    for queue in queues:
+        if not queue.ready(now):
+            continue
+        size = queue.waiting[0].size
+        if chosen and n_bytes + size > max_bytes:
+            continue
+        chosen.append(queue)
+        n_bytes += size
+    full = 2 * n_bytes >= max_bytes or any(len(queue.waiting) > 1 for queue in chosen)
+    return chosen if everything or full else []
+
+
+def produce_request(
+    batches: Mapping[TopicPartition, QueuedBatch],
+    topic_ids: Mapping[str, uuid.UUID],
+    delivery: Delivery,
+) -> tuple[ProduceRequest, int | None]:
+    """A request with one batch of each topic-partition, and the highest version that it may go in, None for any."""
+    topics: dict[str, TopicProduceData] = {}
+    for tp, batch in batches.items():
+        topic = topics.get(tp.topic)
+        if topic is None:
+            topic = topics[tp.topic] = TopicProduceData(name=tp.topic, topic_id=topic_ids[tp.topic], partition_data=[])
+        topic.partition_data.append(PartitionProduceData(index=tp.partition, records=batch.encoded.data))
+    transaction = delivery.transaction
+    request = ProduceRequest(
+        transactional_id=transaction.transactional_id if transaction else None,
+        acks=delivery.acks,
+        timeout_ms=delivery.timeout_ms,
+        topic_data=list(topics.values()),
+    )
+    cap = None if all(topic.topic_id != ZERO_UUID for topic in topics.values()) else _TOPIC_ID_VERSION - 1
+    return request, (transaction.produce_cap or cap) if transaction else cap
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class InFlightProduce:
+    """A request on its way to a broker, with its batches.
+
+    Attributes:
+        expires_at: time at which its response counts as lost.
+    """
+
+    request: ProduceRequest
+    future: ResponseFuture[ProduceResponse]
+    node: int
+    batches: Mapping[TopicPartition, QueuedBatch]
+    expires_at: float
+
+    def partition_responses(self, response: ProduceResponse) -> Iterator[tuple[QueuedBatch, PartitionProduceResponse]]:
+        """The batches that a response is about, each once, with what it says; nothing of what was not asked for."""
+        by_id = self.future.version >= _TOPIC_ID_VERSION
+        names = {topic.topic_id: topic.name for topic in self.request.topic_data}
+        remaining = dict(self.batches)
+        for topic in response.responses:
+            name = names.get(topic.topic_id, "") if by_id else topic.name
+            for each in topic.partition_responses:
+                batch = remaining.pop(TopicPartition(name, each.index), None)
+                if batch is not None:
+                    yield batch, each
+
+
+class InFlightRequests:
+    """The requests that wait for their responses, by broker: the oldest first, as each broker responds in order."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[int, deque[InFlightProduce]] = {}
+        #: Whether a request ended without a response: it may still be written.
+        self.has_lost_responses = False
+
+    def __bool__(self) -> bool:
+        return any(self._by_node.values())
+
+    def count(self, node: int) -> int:
+        """How many of them a broker has."""
+        return len(self._by_node.get(node, ()))
+
+    def add(self, sent: InFlightProduce) -> None:
+        self._by_node.setdefault(sent.node, deque()).append(sent)
+
+    def remove(self, sent: InFlightProduce) -> None:
+        self._by_node[sent.node].remove(sent)
+
+    def batches(self) -> set[QueuedBatch]:
+        """The batches of all requests."""
+        requests = itertools.chain.from_iterable(self._by_node.values())
+        return {batch for sent in requests for batch in sent.batches.values()}
+
+    def oldest(self) -> list[InFlightProduce]:
+        """The oldest request of each broker, the one that expires first before the others."""
+        oldest = [requests[0] for requests in self._by_node.values() if requests]
+        return sorted(oldest, key=lambda sent: sent.expires_at)
+
+    def next_response(self, until: Deadline, now: float) -> InFlightProduce | None:
+        """Waits for the first request that has a response or needs none any more; None if there is none at `until`."""
+        oldest = self.oldest()
+        if now >= oldest[0].expires_at:  # before the responses of others, which may keep coming
+            return oldest[0]
+        first = first_to_arrive([sent.future for sent in oldest], until)
+        return next(sent for sent in oldest if sent.future is first) if first.arrived else None
+
+    def all_responded(self, deadline: Deadline) -> bool:
+        """Waits until `deadline` for every response; False if one of them, or of the requests before, did not come."""
+        responded = not self.has_lost_responses
+        for sent in itertools.chain.from_iterable(self._by_node.values()):
+            try:
+                sent.future.result(deadline)
+            except WireError:
+                responded = False
+        return responded
 
 
 class UnsentBytes:
@@ -502,3 +769,20 @@ class Producer:
         self._check_fork()
         if self._error is not None:
             raise self._error
+
+
+def request_producer_identity(cluster: Cluster) -> ProducerIdentity:
+    """A new producer id, which any broker hands out.
+
+    Raises:
+        BrokerError: this user may not write idempotently.
+        DeadlineExceededError: no broker answered in ``default.api.timeout.ms``.
+    """
+    response = cluster.request(ANY, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
+    if response.error_code:
+        error = broker_error(response.error_code, api="InitProducerId")
+        if error.name == "CLUSTER_AUTHORIZATION_FAILED":
+            error.remedy = "Grant IdempotentWrite on the cluster, or set enable.idempotence=false."
+        raise error
+    logger.debug("producer id %d, epoch %d", response.producer_id, response.producer_epoch)
+    return ProducerIdentity(response.producer_id, response.producer_epoch)

@@ -55,6 +55,8 @@ _PRODUCER_AT: Final = 43
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _PRODUCER: Final = struct.Struct(">qhi")
+#: Producer epochs are int16.
+_LAST_EPOCH: Final = 2**15 - 1
 
 
 class BatchHeader(NamedTuple):
@@ -89,6 +91,28 @@ HEADER_DTYPE: Final = np.dtype(
         )
     )
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """The producer id and epoch that brokers tell producers apart by (KIP-98): what InitProducerId returned. Without idempotence
+    both are -1, and batches carry no producer id."""
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+    @property
+    def idempotent(self) -> bool:
+        return self.producer_id >= 0
+
+    def with_next_epoch(self) -> ProducerIdentity | None:
+        """The same producer under the next epoch (KIP-360); None after the last one: a new producer id is needed.
+
+        Only without a transactional id. With one, its coordinator gives epochs out.
+        """
+        if self.producer_epoch == _LAST_EPOCH:
+            return None
+        return ProducerIdentity(self.producer_id, self.producer_epoch + 1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -147,10 +171,10 @@ def crc_error(expected: int, found: int, base_offset: int) -> CorruptBatchError:
 
 
 def stamp_producer(
-    data: bytearray, producer_id: int, producer_epoch: int, base_sequence: int, *, transactional: bool = False
+    data: bytearray, identity: ProducerIdentity, base_sequence: int, *, transactional: bool = False
 ) -> None:
     """Write a producer's identity and sequence into a batch, in place, and compute its CRC."""
-    _PRODUCER.pack_into(data, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    _PRODUCER.pack_into(data, _PRODUCER_AT, identity.producer_id, identity.producer_epoch, base_sequence)
     if transactional:
         (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_COVERS_FROM)
         _ATTRIBUTES.pack_into(data, CRC_COVERS_FROM, attributes | TRANSACTIONAL)

@@ -19,7 +19,6 @@ from typing import Any, Final, TypeVar
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline, partitions_by_topic
 from pykafka_wire.wire.errors import UnsupportedVersionError, broker_error
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata, commit_in_portions
-from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykafka_wire.wire.protocol.messages.transactions import (
@@ -35,6 +34,7 @@ from pykafka_wire.wire.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.versions import TransactionVersion
 

@@ -33,10 +33,8 @@ from pykafka_wire.wire.errors import (
     WireError,
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, GroupMetadata
-from pykafka_wire.wire.produce.producer import Producer
-from pykafka_wire.wire.produce.producer_identity import ProducerIdentity, TransactionScope
-from pykafka_wire.wire.produce.write_results import WriteResult
-from pykafka_wire.wire.records.batches import EncodedBatch
+from pykafka_wire.wire.produce.producer import Producer, TransactionScope, WriteResult
+from pykafka_wire.wire.records.batches import EncodedBatch, ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle, TransactionRequests, init_transaction
 from pykafka_wire.wire.transactions.versions import TransactionVersion

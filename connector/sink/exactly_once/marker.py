@@ -40,7 +40,7 @@ from pykafka_wire.options.sink import ExactlyOnceOptions
 from pykafka_wire.sink.exactly_once.task_ids import task_id, task_name
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
-from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
+from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
 from pykafka_wire.wire.transactions.transaction import Transaction

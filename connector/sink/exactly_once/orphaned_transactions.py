@@ -24,7 +24,7 @@ from pykafka_wire.sink.exactly_once.task_ids import is_task_id, task_prefix
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, describe_transaction
 from pykafka_wire.wire.errors import UnsupportedVersionError, WireError
-from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
+from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.transactions.bulk import abort_all, describe_all, list_in_states, list_open
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
 from pykafka_wire.wire.transactions.transaction import last_known_state

@@ -17,7 +17,7 @@ from pykafka_wire.sink.exactly_once.marker import (
     n_parts,
 )
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset
-from pykafka_wire.wire.produce.producer_identity import ProducerIdentity
+from pykafka_wire.wire.records.batches import ProducerIdentity
 from pykafka_wire.wire.transactions.coordinator import TransactionHandle
 from pykafka_wire.wire.transactions.versions import TransactionVersion
 
