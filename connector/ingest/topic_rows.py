@@ -22,8 +22,8 @@ from pykafka_wire.ingest.json_types import column_ddl, inferred_type, widened
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import quoted
 from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.schemas import subject_of
 from pykafka_wire.values.registry.settings import registry_of
-from pykafka_wire.values.registry.subjects import subject_of
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
 #: Kafka's columns of every table, in this order.

@@ -22,17 +22,16 @@ from pykafka_wire.errors import DecodeError, OptionError, RegistryError, SchemaE
 from pykafka_wire.options.sink import SinkOptions
 from pykafka_wire.options.typed_columns import TypedColumn
 from pykafka_wire.sink.encoding import Encoding
-from pykafka_wire.values.avro import derived as avro
+from pykafka_wire.values.avro import types as avro
 from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.bulk.writing import ColumnWriter
 from pykafka_wire.values.converter import Format, column_writer
 from pykafka_wire.values.json.format import Json
-from pykafka_wire.values.protobuf import derived as protobuf
+from pykafka_wire.values.protobuf import types as protobuf
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.schemas import WriterSchema
+from pykafka_wire.values.registry.schemas import WriterSchema, subject_of
 from pykafka_wire.values.registry.settings import registry_of
-from pykafka_wire.values.registry.subjects import subject_of
 
 _log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
 from pykafka_wire.values.converter import Format
 from pykafka_wire.values.ddl import DdlError, arrow_type
 from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.schemas import subject_of
 from pykafka_wire.values.registry.settings import registry_of
-from pykafka_wire.values.registry.subjects import subject_of
 from pykafka_wire.wire.cluster.cluster import Cluster
 
 FormatName = Literal["string", "json", "avro", "protobuf"]

@@ -23,7 +23,7 @@ from pykafka_wire.wire.topic_partitions import OffsetRange
 
 #: Keys and values decoded at a time. Their columns may take several times as much: an int of one byte becomes 8. Spark's worker
 #: keeps a batch until it gets the next one, so two of these are in memory. As large as the groups in which formats decode
-#: (``values/avro/scalar_steps``), so that these need not be joined.
+#: (``values/avro/column_reader``), so that these need not be joined.
 _SLICE_BYTES: Final = 2 * 1024 * 1024
 #: Small values become large rows by their number.
 _SLICE_RECORDS: Final = 32_768

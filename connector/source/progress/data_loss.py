@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pykafka_wire.checkpoints.file_systems import open_folder
+from pykafka_wire.checkpoints.files import open_folder
 from pykafka_wire.errors import DataLossError, LedgerError, Loss, describe_loss
 from pykafka_wire.options.source import SourceOptions
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition, topic_id_text

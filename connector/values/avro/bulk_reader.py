@@ -13,13 +13,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.values.avro.input_limits import FREE_BYTES, FREE_PER_BYTE
 from pykafka_wire.values.bulk.arrays import Flags, Ints, slices
 from pykafka_wire.values.bulk.reading import MemoryBudget, Payloads
 from pykafka_wire.wire.records.varints import numbers_at, read_unsigned, signed
 
 Octets = npt.NDArray[np.uint8]
 
+#: What a value may take in memory for items that take no bytes of it, or few, in both ways of reading: a null is one byte, and has
+#: a place in each column of the record that it stands for. A quarter of a million nulls for records of 30 numbers, or an array of
+#: any length in which every tenth is a record. Twice what a Protobuf value may take: its items have two bytes at least, Avro's one.
+FREE_BYTES: Final = 64 << 20
+FREE_PER_BYTE: Final = 64
 #: Half of what a value may take that is read alone, where arrays within arrays are counted together.
 _FREE_PER_BYTE: Final = FREE_PER_BYTE // 2
 

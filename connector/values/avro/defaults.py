@@ -12,6 +12,7 @@ from typing import Any, Final
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.avro import resolution
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of
+from pykafka_wire.values.bulk.writing import varint
 
 #: Values in all defaults of a schema. More is an attack, not a topic's schema.
 _MAX_VALUES: Final = 10_000
@@ -117,12 +118,7 @@ class Defaults:
 
 def encode_long(number: int) -> bytes:
     """A zigzag varint of 64 bits."""
-    left = (number << 1) ^ (number >> 63)
-    found = bytearray()
-    while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*found, left])
+    return varint((number << 1) ^ (number >> 63))
 
 
 def _unexpected(name: str) -> DecodeError:

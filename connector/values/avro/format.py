@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from pykafka_wire.columns.selection import WHOLE, Selection
 from pykafka_wire.errors import DecodeError, OptionError
+from pykafka_wire.values.avro.column_reader import Plan, Step, decode
 from pykafka_wire.values.avro.defaults import encode_long
-from pykafka_wire.values.avro.plan import Plan
 from pykafka_wire.values.avro.resolution import resolved
 from pykafka_wire.values.avro.row_reader import reader_of
-from pykafka_wire.values.avro.scalar_steps import Step, decode
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, parse
 from pykafka_wire.values.avro.types import arrow_type
 from pykafka_wire.values.bulk.arrays import Flags
@@ -79,7 +78,7 @@ class Avro:
         return _reader(self.registry, written, None if read == written else read, column_type)
 
     def column_writer(self, column_type: pa.DataType) -> SegmentWriter:
-        from pykafka_wire.values.avro.write_plan import column_writer  # which no reader loads
+        from pykafka_wire.values.avro.column_writer import column_writer  # which no reader loads
 
         assert self.writer is not None
         return column_writer(_parsed(self.registry, self.writer.schema), column_type, self.writer.frame())

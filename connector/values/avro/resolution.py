@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow as pa
+
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of
+from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, logical_of
 from pykafka_wire.values.avro.types import widest
 
 #: Written type -> types that it may be read as (the specification's promotions).
@@ -24,6 +26,9 @@ _PROMOTIONS: Final[dict[str, frozenset[str]]] = {
     "string": frozenset({"bytes"}),
     "bytes": frozenset({"string"}),
 }
+#: Parts of a second in each of a logical type's units, by the last word of its name.
+_PER_SECOND: Final = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
+_COLUMN_PER_SECOND: Final = {"us": 1_000_000, "ns": 1_000_000_000}
 _NAMED: Final = frozenset({"record", "enum", "fixed"})
 #: Each use of a type in a pair of schemas is a node. More than this is an attack, not a topic's schema.
 _MAX_NODES: Final = 10_000
@@ -122,6 +127,29 @@ def reader_of_own_types(schema: ParsedSchema) -> Callable[[Schema], Node]:
     """A function from a type of the schema to how its values are read; all that it returns has one limit (DecodeError)."""
     resolution = _Resolution(schema, None)
     return lambda kind: resolution.node(kind, None)
+
+
+def scale_of(node: Scalar, wanted: pa.DataType) -> tuple[int, int] | None:
+    """``(factor, divisor)`` from a time as written to a timestamp or time column's unit; None for any other type.
+
+    The unit is the writer's: the number that was written keeps its meaning under a reader's schema with another one.
+    """
+    kind, read = _time_of(logical_of(node.read))
+    written_kind, written = _time_of(logical_of(node.written))
+    if not kind or (pa.types.is_timestamp(wanted), pa.types.is_time64(wanted)) != (kind == "timestamp", kind == "time"):
+        return None
+    per_second = written if written_kind == kind else read
+    column = _COLUMN_PER_SECOND.get(wanted.unit)
+    if column is None:
+        return None
+    return (column // per_second, 1) if column >= per_second else (1, per_second // column)
+
+
+def _time_of(logical: str) -> tuple[str, int]:
+    """``timestamp`` or ``time``, and the parts of a second; an empty text for other logical types."""
+    name, _, unit = logical.rpartition("-")
+    kind = name.removeprefix("local-")
+    return (kind, _PER_SECOND.get(unit, 1)) if kind in ("timestamp", "time") else ("", 1)
 
 
 class _Budget:

@@ -19,11 +19,12 @@ import pyarrow as pa
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import conversion_to, key_conversion_to
 from pykafka_wire.values.avro import resolution
+from pykafka_wire.values.avro.bulk_reader import FREE_BYTES, FREE_PER_BYTE
 from pykafka_wire.values.avro.defaults import Defaults
-from pykafka_wire.values.avro.input_limits import FREE_BYTES, FREE_PER_BYTE, item_bytes
-from pykafka_wire.values.avro.logical_values import MICROS, NANOS, is_member_struct, scale_of
+from pykafka_wire.values.avro.resolution import scale_of
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, logical_of
-from pykafka_wire.values.avro.types import member_name
+from pykafka_wire.values.avro.types import is_member_struct, member_name
+from pykafka_wire.values.bulk.reading import item_bytes
 
 #: Array items and their fields that take no bytes (nulls, empty records): few schemas have any, and a few bytes can claim
 #: billions of them.
@@ -34,6 +35,9 @@ _MASK: Final = (1 << 64) - 1
 #: Reads the value at a cursor. Any, since it is what Python has for any type.
 Read = Callable[["Cursor"], Any]
 
+#: The units of Spark's TIMESTAMP and of its TIME.
+_MICROS: Final = pa.timestamp("us")
+_NANOS: Final = pa.time64("ns")
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _LOCAL_EPOCH: Final = datetime.datetime(1970, 1, 1)
 _DAY_NANOS: Final = 86_400_000_000_000
@@ -504,7 +508,7 @@ def _natural_scalar(node: resolution.Scalar) -> Read:
     if logical == "date":
         return lambda cursor: _moment(_LOCAL_EPOCH, days=plain(cursor)).date()
     if logical.startswith("time-"):
-        factor, _ = scale_of(node, NANOS) or (1, 1)
+        factor, _ = scale_of(node, _NANOS) or (1, 1)
 
         def time(cursor: Cursor) -> Any:
             nanos = plain(cursor) * factor
@@ -514,7 +518,7 @@ def _natural_scalar(node: resolution.Scalar) -> Read:
 
         return time
     if "timestamp" in logical:
-        factor, divisor = scale_of(node, MICROS) or (1, 1)
+        factor, divisor = scale_of(node, _MICROS) or (1, 1)
         epoch = _LOCAL_EPOCH if logical.startswith("local") else _EPOCH
 
         return lambda cursor: _moment(epoch, microseconds=plain(cursor) * factor // divisor)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pykafka_wire.values.bulk.arrays import Flags, Ints, concat, slices
+
+#: The offset of a text, a list or a map.
+_OFFSET_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,18 @@ class MemoryBudget:
         """bool[n]: the values whose items take too many bytes for their sizes; None where none does."""
         wrong: Flags = n_bytes > self._per_byte * sizes
         return wrong if wrong.any() else None
+
+
+def item_bytes(column_type: pa.DataType) -> int:
+    """What an element of a column takes, null or not, without its text or the items of its own arrays."""
+    if pa.types.is_struct(column_type):
+        return sum(item_bytes(field.type) for field in column_type)
+    if pa.types.is_null(column_type):
+        return 0
+    try:
+        return -(-int(column_type.bit_width) // 8)
+    except ValueError:  # a type without a fixed width
+        return _OFFSET_BYTES
 
 
 def read_in_groups(

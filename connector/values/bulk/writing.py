@@ -227,6 +227,15 @@ def rescaled(column: Any, wanted: pa.DataType) -> tuple[Any, Ints]:
     return pa.concat_arrays([first, second]), np.concatenate((wrong, more_wrong + half))
 
 
+def varint(number: int) -> bytes:
+    """An unsigned varint of up to 64 bits."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
 def within(path: str, name: str) -> str:
     """The path of a field."""
     return f"{path}.{name}" if path else name

@@ -1,7 +1,8 @@
 """The format Protobuf. Registries keep .proto text, which each worker parses once (no protoc, no file, no other program).
 
 Values are those of Protobuf's JSON mapping (https://protobuf.dev/programming-guides/json/), under the fields' own names.
-They are read in columns (`column_plan`), and what resists one by one (`message_reader`), within a limit of memory (`input_limits`).
+They are read in columns (`column_reader`), and what resists one by one (`message_reader`), within a limit of memory
+(`input_limits`).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Protobuf:
             raise DecodeError(f"its schema has no message with the indexes {indexes}") from error
 
     def column_writer(self, column_type: pa.DataType) -> SegmentWriter:
-        from pykafka_wire.values.protobuf.write_plan import column_writer  # which no reader loads
+        from pykafka_wire.values.protobuf.column_writer import column_writer  # which no reader loads
 
         assert self.writer is not None
         indexes = self.message_indexes()

@@ -15,8 +15,7 @@ from google.protobuf.descriptor_pb2 import EnumDescriptorProto, FieldDescriptorP
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from pykafka_wire.errors import OptionError
-from pykafka_wire.values.protobuf.parser import ParsedFile, parse
-from pykafka_wire.values.protobuf.tokens import InvalidProtoError
+from pykafka_wire.values.protobuf.parser import InvalidProtoError, ParsedFile, parse
 
 #: Files that schemas import without the registry having them, by what comes with the package protobuf.
 _PROTOBUF_FILES: Final = (

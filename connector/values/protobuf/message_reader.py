@@ -20,12 +20,11 @@ import pyarrow as pa
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.bulk.arrays import Flags
 from pykafka_wire.values.bulk.reading import Payloads
-from pykafka_wire.values.protobuf.column_plan import column_plan
+from pykafka_wire.values.protobuf.column_reader import Messages, column_plan, read_messages
 from pykafka_wire.values.protobuf.conversion import Conversion, message_conversion
 from pykafka_wire.values.protobuf.input_limits import Budget, Layout, layout_of
 from pykafka_wire.values.protobuf.json_mapping import is_map
 from pykafka_wire.values.protobuf.map_entries import without_maps
-from pykafka_wire.values.protobuf.message_columns import Messages, read_messages
 
 #: Of required fields that are missing.
 _MAX_NAMED: Final = 10

@@ -11,22 +11,382 @@ https://protobuf.dev/reference/protobuf/proto2-spec/, https://protobuf.dev/refer
 
 from __future__ import annotations
 
+import math
+import re
+import struct
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
+from google.protobuf import text_format
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     EnumDescriptorProto,
     FieldDescriptorProto,
+    FieldOptions,
     FileDescriptorProto,
     MethodDescriptorProto,
     ServiceDescriptorProto,
 )
+from google.protobuf.message_factory import GetMessageClass
 
-from pykafka_wire.values.protobuf.options import SCALARS, OptionReader
-from pykafka_wire.values.protobuf.tokens import InvalidProtoError, TokenReader
+Kind = Literal["name", "integer", "float", "string", "symbol", "end"]
+
+_TOKEN: Final = re.compile(
+    r"""(?P<space>[ \t\r\n\f\v\ufeff]+|//[^\n]*|/\*.*?\*/)
+    |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<float>(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
+    |(?P<integer>0[xX][0-9a-fA-F]+|[0-9]+)
+    |(?P<string>"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
+    |(?P<symbol>[{}\[\]()<>=;,.:+/-])""",
+    re.DOTALL | re.VERBOSE,
+)
+_ESCAPE: Final = re.compile(
+    rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL
+)
+_PLAIN_ESCAPES: Final = {
+    b"a": b"\a",
+    b"b": b"\b",
+    b"f": b"\f",
+    b"n": b"\n",
+    b"r": b"\r",
+    b"t": b"\t",
+    b"v": b"\v",
+    b"?": b"?",
+    b"\\": b"\\",
+    b"'": b"'",
+    b'"': b'"',
+}
+
+
+class InvalidProtoError(ValueError):
+    """Text that is not a .proto file of proto2 or proto3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token; ``start`` and ``end`` are its bounds in the text."""
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """Each token in turn, lazily; the last one has the kind ``end``.
+
+    Raises:
+        InvalidProtoError: a character that begins no token, a string or a comment without an end.
+    """
+    position = 0
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        # A comment without an end does not match the pattern of comments, and its slash would be a symbol.
+        if found is None or (found.group() == "/" and text.startswith("/*", position)):
+            raise InvalidProtoError(
+                f"line {line_of(text, position)}: {text[position : position + 1]!r} begins no token"
+            )
+        kind, start, position = found.lastgroup, position, found.end()
+        if kind != "space":
+            yield Token(kind, found.group(), start, position)  # type: ignore[arg-type]  # the groups are the kinds
+    yield Token("end", "", position, position)
+
+
+class TokenReader:
+    """The tokens of a text in turn: what stands there, and what must; one token ahead, never back.
+
+    Attributes:
+        token: the next one.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = tokens(text)
+        self.token = next(self._tokens)
+
+    def text(self, start: int, end: int) -> str:
+        return self._text[start:end]
+
+    def line(self) -> int:
+        return line_of(self._text, self.token.start)
+
+    def error(self, expected: str) -> InvalidProtoError:
+        return InvalidProtoError(f"line {self.line()}: {expected}, found {self.token.text[:40]!r}")
+
+    def invalid(self, reason: str) -> InvalidProtoError:
+        return InvalidProtoError(f"line {self.line()}: {reason}")
+
+    def next(self) -> Token:
+        token = self.token
+        if token.kind != "end":
+            self.token = next(self._tokens)
+        return token
+
+    def at(self, text: str) -> bool:
+        return self.token.text == text and self.token.kind != "string"
+
+    def accept(self, text: str) -> bool:
+        if not self.at(text):
+            return False
+        self.next()
+        return True
+
+    def expect(self, text: str) -> None:
+        if not self.accept(text):
+            raise self.error(f"{text!r} is expected")
+
+    def name(self) -> str:
+        if self.token.kind != "name":
+            raise self.error("a name is expected")
+        return self.next().text
+
+    def full_name(self) -> str:
+        """Names with points between them, and perhaps before them."""
+        parts = [""] if self.accept(".") else []
+        parts.append(self.name())
+        while self.accept("."):
+            parts.append(self.name())
+        return ".".join(parts)
+
+    def string(self) -> bytes:
+        """Strings that stand side by side are one."""
+        parts = []
+        while self.token.kind == "string":
+            parts.append(unquoted(self.next()))
+        if not parts:
+            raise self.error("a string is expected")
+        return b"".join(parts)
+
+    def integer(self, least: int, most: int) -> int:
+        negative = self.accept("-")
+        if self.token.kind != "integer":
+            raise self.error("an integer is expected")
+        text = self.token.text
+        if len(text) > 25:  # longer than any that fits 64 bits, in each notation
+            raise self.error(f"an integer from {least} to {most} is expected")
+        try:
+            number = int(text, 16 if text[:2] in ("0x", "0X") else 8 if text[0] == "0" else 10)
+        except ValueError:
+            raise self.error("an integer is expected") from None
+        number = -number if negative else number
+        if not least <= number <= most:
+            raise self.error(f"an integer from {least} to {most} is expected")
+        self.next()
+        return number
+
+
+def line_of(text: str, position: int) -> int:
+    """The number of the line of a position, from 1."""
+    return text.count("\n", 0, position) + 1
+
+
+def unquoted(token: Token) -> bytes:
+    """What a string token stands for. Bytes, as escapes may make what is no UTF-8.
+
+    Raises:
+        InvalidProtoError: an escape that does not exist.
+    """
+    return _ESCAPE.sub(_unescaped, token.text[1:-1].encode())
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, short, long, plain = found.groups()
+    try:
+        if octal:
+            return bytes([int(octal, 8)])
+        if hexadecimal:
+            return bytes([int(hexadecimal, 16)])
+        if short or long:
+            return chr(int(short or long, 16)).encode()
+        return _PLAIN_ESCAPES[plain]
+    except (KeyError, ValueError, OverflowError):
+        raise InvalidProtoError(f"{found.group().decode('utf-8', 'replace')} is not an escape of a string") from None
+
+
+def escaped(content: bytes) -> str:
+    """Bytes as a ``bytes`` field's default value is kept in a descriptor: C's escapes, octal for what is not printable."""
+    found = []
+    for byte in content:
+        if byte in b"\n\r\t\"'\\":
+            found.append({10: "\\n", 13: "\\r", 9: "\\t", 34: '\\"', 39: "\\'", 92: "\\\\"}[byte])
+        else:
+            found.append(chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}")
+    return "".join(found)
+
+
+SCALARS: Final = {
+    name: getattr(FieldDescriptorProto, f"TYPE_{name.upper()}")
+    for name in (
+        *("double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "bytes", "uint32"),
+        *("sfixed32", "sfixed64", "sint32", "sint64"),
+    )
+}
+_INTEGER_BITS: Final = {
+    "int32": (-(1 << 31), (1 << 31) - 1),
+    "int64": (-(1 << 63), (1 << 63) - 1),
+    "uint32": (0, (1 << 32) - 1),
+    "uint64": (0, (1 << 64) - 1),
+}
+_INTEGER_RANGES: Final = {
+    SCALARS[name]: _INTEGER_BITS[name.replace("sfixed", "int").replace("sint", "int").replace("fixed", "uint")]
+    for name in SCALARS
+    if "int" in name or "fixed" in name
+}
+
+
+class OptionReader:
+    """Reads options, and the defaults of fields, which are written as options."""
+
+    def __init__(self, tokens: TokenReader) -> None:
+        self._tokens = tokens
+
+    def statement(self, options: Any) -> None:
+        """``option name = value;``"""
+        self._tokens.expect("option")
+        self._option(options, None, False)
+        self._tokens.expect(";")
+
+    def bracketed(self, options: Any, field: FieldDescriptorProto | None = None, *, is_proto3: bool = False) -> None:
+        """``[name = value, …]`` where there is one."""
+        if not self._tokens.accept("["):
+            return
+        while True:
+            self._option(options, field, is_proto3)
+            if not self._tokens.accept(","):
+                break
+        self._tokens.expect("]")
+
+    def _option(self, options: Any, field: FieldDescriptorProto | None, is_proto3: bool) -> None:
+        name = self._option_name()
+        self._tokens.expect("=")
+        if field is not None and name == "default":
+            self._default(field, is_proto3)
+        elif field is not None and name == "json_name":
+            field.json_name = self._tokens.string().decode()
+        else:
+            known = options.DESCRIPTOR.fields_by_name.get(name)
+            if known is not None and known.GetOptions().retention == FieldOptions.RETENTION_SOURCE:
+                self._skip_value()  # protoc, too, leaves out what only counts in the text
+                return
+            options.SetInParent()
+            if known is None or name == "uninterpreted_option":
+                self._skip_value()
+            else:
+                self._known_option(options, known)
+
+    def _option_name(self) -> str:
+        """The name; empty for one of several parts, which is an extension's or within one."""
+        parts = []
+        while True:
+            if self._tokens.accept("("):
+                self._tokens.full_name()
+                self._tokens.expect(")")
+                parts += ["", ""]
+            else:
+                parts.append(self._tokens.name())
+            if not self._tokens.accept("."):
+                return parts[0] if len(parts) == 1 else ""
+
+    def _known_option(self, options: Any, known: Any) -> None:
+        if known.message_type is not None:
+            value = GetMessageClass(known.message_type)()
+            text_format.Parse(self._skip_value()[1:-1], value)
+        elif known.enum_type is not None:
+            name = self._tokens.name()
+            if name not in known.enum_type.values_by_name:
+                raise self._tokens.invalid(f"the option {known.name} has no value {name[:40]}")
+            value = known.enum_type.values_by_name[name].number
+        elif known.type == known.TYPE_STRING:
+            value = self._tokens.string().decode()
+        elif known.type == known.TYPE_BOOL:
+            value = self._boolean()
+        else:
+            value = self._tokens.integer(-(1 << 63), (1 << 64) - 1)
+        current = getattr(options, known.name)
+        if hasattr(current, "append"):
+            current.append(value)
+        elif known.message_type is not None:
+            current.CopyFrom(value)
+        elif options.HasField(known.name):
+            raise self._tokens.invalid(f"the option {known.name} is set twice")
+        else:
+            setattr(options, known.name, value)
+
+    def _skip_value(self) -> str:
+        """The text of a value whose type is not known here."""
+        start = self._tokens.token.start
+        if not self._tokens.at("{"):
+            self._tokens.accept("-")
+            if self._tokens.token.kind in ("symbol", "end"):
+                raise self._tokens.error("a value is expected")
+            if self._tokens.token.kind == "string":
+                self._tokens.string()
+                return ""
+            self._tokens.next()
+            return ""
+        depth, end = 0, start
+        while depth or end == start:
+            token = self._tokens.next()
+            if token.kind == "end":
+                raise self._tokens.error("'}' is expected")
+            depth += (token.kind == "symbol") * ((token.text == "{") - (token.text == "}"))
+            end = token.end
+        return self._tokens.text(start, end)
+
+    def _boolean(self) -> bool:
+        text = self._tokens.name()
+        if text not in ("true", "false"):
+            raise self._tokens.invalid(f"true or false is expected, found {text[:40]!r}")
+        return text == "true"
+
+    def _default(self, field: FieldDescriptorProto, is_proto3: bool) -> None:
+        if is_proto3 or field.label == FieldDescriptorProto.LABEL_REPEATED:
+            raise self._tokens.invalid("a field of proto3 and a repeated field have no default")
+        if field.HasField("default_value"):
+            raise self._tokens.invalid("a field has one default")
+        if not field.HasField("type"):  # of an enum, or it is refused when the type's name is resolved
+            text = self._tokens.name()
+        elif field.type in _INTEGER_RANGES:
+            text = str(self._tokens.integer(*_INTEGER_RANGES[field.type]))
+        elif field.type in (FieldDescriptorProto.TYPE_DOUBLE, FieldDescriptorProto.TYPE_FLOAT):
+            text = _float_text(self._float(), is_float=field.type == FieldDescriptorProto.TYPE_FLOAT)
+        elif field.type == FieldDescriptorProto.TYPE_BOOL:
+            text = "true" if self._boolean() else "false"
+        elif field.type == FieldDescriptorProto.TYPE_STRING:
+            text = self._tokens.string().decode()
+        elif field.type == FieldDescriptorProto.TYPE_BYTES:
+            text = escaped(self._tokens.string())
+        else:
+            raise self._tokens.invalid("a message has no default")
+        field.default_value = text
+
+    def _float(self) -> float:
+        sign = -1.0 if self._tokens.accept("-") else 1.0
+        token = self._tokens.next()
+        if token.kind == "float" or token.text in ("inf", "nan"):
+            return sign * float(token.text)
+        if token.kind == "integer" and len(token.text) <= 400:
+            return sign * float(int(token.text, 16) if token.text[:2] in ("0x", "0X") else int(token.text))
+        raise self._tokens.error("a number is expected")
+
+
+def _float_text(number: float, *, is_float: bool) -> str:
+    """A default as protoc keeps it: the fewest digits of two precisions that give the number again."""
+    if math.isinf(number) or math.isnan(number):
+        return "nan" if math.isnan(number) else "-inf" if number < 0 else "inf"
+    if not is_float:
+        text = f"{number:.15g}"
+        return text if float(text) == number else f"{number:.17g}"
+    try:
+        (number,) = struct.unpack("<f", struct.pack("<f", number))
+    except OverflowError:
+        return "-inf" if number < 0 else "inf"
+    text = f"{number:.6g}"
+    return text if struct.pack("<f", float(text)) == struct.pack("<f", number) else f"{number:.9g}"
+
 
 #: protoc's own limit for messages in messages.
 _MAX_DEPTH: Final = 32

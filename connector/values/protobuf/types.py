@@ -1,4 +1,4 @@
-"""The Arrow type of a Protobuf message: the one whose Spark type is that of Spark's ``from_protobuf``.
+"""The Arrow type of a Protobuf message: the one whose Spark type is that of Spark's ``from_protobuf``; and the reverse.
 
 Differences from ``from_protobuf`` without options, each with its reason:
 
@@ -8,20 +8,42 @@ Differences from ``from_protobuf`` without options, each with its reason:
 - ``google.protobuf.Struct``, ``Value`` and ``ListValue`` are ``string`` and hold JSON: Spark rejects them as recursive;
 - of messages with the names Timestamp and Duration, only those of ``google.protobuf`` are times, not a user's own.
 
-Knows descriptors, and neither a registry nor Spark.
+In the file that is made of a column's type, for a subject that has none, a field that may be null is ``optional``, so that null and
+the default stay apart. Knows descriptors, and neither a registry nor Spark.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import pyarrow as pa
 
 from pykafka_wire.columns.selection import WHOLE, Selection
 from pykafka_wire.errors import SchemaError
+from pykafka_wire.values.bulk.writing import sql_name
 from pykafka_wire.values.protobuf.json_mapping import is_map
 
 UINT64_TYPE: Final = pa.decimal128(20, 0)
+#: 0001-01-01 and 9999-12-31T23:59:59, and some 10,000 years: the limits of the well-known types.
+TIMESTAMP_SECONDS: Final = (-62_135_596_800, 253_402_300_799)
+DURATION_SECONDS: Final = (-315_576_000_000, 315_576_000_000)
+#: The types of numbers by FieldDescriptor.Type: the name of one of varints, NumPy's of a fixed-width one
+#: (https://protobuf.dev/reference/protobuf/google.protobuf/#field-descriptor-proto-type).
+KINDS: Final = {
+    1: "<f8",
+    2: "<f4",
+    3: "int64",
+    4: "uint64",
+    5: "int32",
+    6: "<u8",
+    7: "<u4",
+    13: "uint32",
+    15: "<i4",
+    16: "<i8",
+    17: "sint32",
+    18: "sint64",
+}
 _WELL_KNOWN: Final = {
     "google.protobuf.Timestamp": pa.timestamp("us", tz="UTC"),
     "google.protobuf.Duration": pa.duration("us"),
@@ -125,3 +147,87 @@ def scalar_type(field: Any) -> pa.DataType:
         field.CPPTYPE_STRING: pa.string(),
     }[field.cpp_type]
     return found
+
+
+_MESSAGE_NAME: Final = "TopLevelRecord"
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_TIMESTAMP: Final = "google.protobuf.Timestamp"
+_SCALARS: Final = {
+    "bool": "bool",
+    "int8": "int32",
+    "int16": "int32",
+    "int32": "int32",
+    "int64": "int64",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "large_string": "string",
+    "binary": "bytes",
+    "large_binary": "bytes",
+}
+_KEYS: Final = frozenset({"bool", "int32", "int64", "string"})
+
+
+def derived_schema(column_type: pa.DataType) -> str:
+    """The text of a .proto file, whose first message holds columns of a type, which is a struct.
+
+    Raises:
+        SchemaError: Protobuf has no such type, or a field's name is no name in Protobuf.
+    """
+    if not pa.types.is_struct(column_type):
+        raise SchemaError(
+            f"the column is {sql_name(column_type)}, and a Protobuf message is a struct: wrap it, as in struct(value)."
+        )
+    message = _message(_MESSAGE_NAME, column_type, "", "")
+    imports = 'import "google/protobuf/timestamp.proto";\n' if _TIMESTAMP in message else ""
+    return f'syntax = "proto3";\n{imports}{message}'
+
+
+def _message(name: str, column: pa.DataType, path: str, indent: str) -> str:
+    taken = {field.name for field in column}
+    parts = []
+    for number, field in enumerate(column, 1):
+        inner = f"{path}.{field.name}" if path else field.name
+        if not _NAME.fullmatch(field.name):
+            raise SchemaError(
+                f"field {inner} cannot have this name in Protobuf, whose names are letters, digits and underscores: rename it."
+            )
+        own = "".join(part[:1].upper() + part[1:] for part in field.name.split("_"))
+        while own in taken:
+            own += "_"
+        taken.add(own)
+        declared, nested = _declared(field.type, own, inner, f"{indent}  ")
+        parts.append(f"{nested}{indent}  {declared} {field.name} = {number};\n")
+    return f"{indent}message {name} {{\n{''.join(parts)}{indent}}}\n"
+
+
+def _declared(column: pa.DataType, own: str, path: str, indent: str) -> tuple[str, str]:
+    """How a field of a type is declared, and the message that it needs, which is named ``own``."""
+    is_a = pa.types
+    if is_a.is_list(column) or is_a.is_large_list(column):
+        kind, nested = _type(column.value_type, own, f"{path}[]", indent)
+        return f"repeated {kind}", nested
+    if is_a.is_map(column):
+        key = _SCALARS.get(str(column.key_type))
+        if key not in _KEYS:
+            raise _unknown(column, path)
+        kind, nested = _type(column.item_type, own, f"{path}{{}}", indent)
+        return f"map<{key}, {kind}>", nested
+    kind, nested = _type(column, own, path, indent)
+    return f"optional {kind}", nested
+
+
+def _type(column: pa.DataType, own: str, path: str, indent: str) -> tuple[str, str]:
+    if (scalar := _SCALARS.get(str(column))) is not None:
+        return scalar, ""
+    if pa.types.is_timestamp(column):
+        return _TIMESTAMP, ""
+    if pa.types.is_struct(column):
+        return own, _message(own, column, path, indent)
+    raise _unknown(column, path)
+
+
+def _unknown(column: Any, path: str) -> SchemaError:
+    return SchemaError(
+        f"field {path} is {sql_name(column)}, which Protobuf does not have: cast it, or wrap it in a struct."
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.fs
 import pytest
 
-from pykafka_wire.checkpoints.file_systems import open_folder
+from pykafka_wire.checkpoints.files import open_folder
 from pykafka_wire.errors import OptionError
 
 

@@ -13,10 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pykafka_wire.values.avro.derived import derived_schema
+from pykafka_wire.values.avro.column_writer import column_writer
 from pykafka_wire.values.avro.schema import parse
-from pykafka_wire.values.avro.types import arrow_type
-from pykafka_wire.values.avro.write_plan import column_writer
+from pykafka_wire.values.avro.types import arrow_type, derived_schema
 from tests.connector.values.avro_samples import Samples
 from tests.connector.values.test_avro_column_writer import WritableSamples, row_of
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from pykafka_wire.errors import EncodeError, SchemaError
+from pykafka_wire.values.avro.column_writer import column_writer
 from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, parse
 from pykafka_wire.values.avro.types import arrow_type, column_branches, member_name, widest
-from pykafka_wire.values.avro.write_plan import column_writer
 from pykafka_wire.values.bulk.writing import SegmentWriter
 from tests.connector.values.avro_samples import UTC, Samples
 

@@ -17,10 +17,9 @@ import pytest
 
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values.arrow_conversion import conversion_to
-from pykafka_wire.values.avro.plan import Plan
+from pykafka_wire.values.avro.column_reader import Plan, decode
 from pykafka_wire.values.avro.resolution import resolved
 from pykafka_wire.values.avro.row_reader import reader_of
-from pykafka_wire.values.avro.scalar_steps import decode
 from pykafka_wire.values.avro.schema import ParsedSchema, parse
 from pykafka_wire.values.bulk.reading import Payloads
 from tests.connector.values.avro_samples import Samples

@@ -15,11 +15,11 @@ import pytest
 from pykafka_wire.errors import DecodeError
 from pykafka_wire.values import Registry
 from pykafka_wire.values.avro.format import Avro
-from pykafka_wire.values.avro.input_limits import item_bytes
 from pykafka_wire.values.avro.resolution import resolved
 from pykafka_wire.values.avro.row_reader import reader_of
 from pykafka_wire.values.avro.schema import parse
 from pykafka_wire.values.avro.types import arrow_type
+from pykafka_wire.values.bulk.reading import item_bytes
 from pykafka_wire.values.converter import Decoded, read_column
 from pykafka_wire.values.registry.framing import encode_frame
 from tests.connector.values.scripted_registry import scripted_registry

@@ -19,10 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError
-from pykafka_wire.values.avro.plan import Plan
+from pykafka_wire.values.avro.column_reader import Plan, decode
 from pykafka_wire.values.avro.resolution import resolved
 from pykafka_wire.values.avro.row_reader import reader_of
-from pykafka_wire.values.avro.scalar_steps import decode
 from pykafka_wire.values.avro.schema import ParsedSchema, Schema, kind_of, parse
 from pykafka_wire.values.avro.types import arrow_type
 from pykafka_wire.values.bulk.reading import Payloads

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError, OptionError, SchemaError
 from pykafka_wire.values.avro import format as avro_format
+from pykafka_wire.values.avro.column_writer import column_writer as avro_writer
 from pykafka_wire.values.avro.schema import ParsedSchema, parse
 from pykafka_wire.values.avro.types import arrow_type
-from pykafka_wire.values.avro.write_plan import column_writer as avro_writer
 from pykafka_wire.values.bulk.reading import OneByOne
 from pykafka_wire.values.bulk.writing import encode
 from pykafka_wire.values.converter import Converter, Format

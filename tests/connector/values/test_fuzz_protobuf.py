@@ -20,10 +20,10 @@ from pykafka_wire.errors import OptionError, SchemaError
 from pykafka_wire.values.bulk.writing import encode
 from pykafka_wire.values.converter import Converter
 from pykafka_wire.values.protobuf import map_entries, message_reader
+from pykafka_wire.values.protobuf.column_writer import column_writer
 from pykafka_wire.values.protobuf.linker import link
-from pykafka_wire.values.protobuf.tokens import InvalidProtoError
+from pykafka_wire.values.protobuf.parser import InvalidProtoError
 from pykafka_wire.values.protobuf.types import arrow_type
-from pykafka_wire.values.protobuf.write_plan import column_writer
 from pykafka_wire.values.registry.framing import Framing, SchemaId
 from tests.connector.values import hostile_protobuf as hostile
 from tests.connector.values import protobuf_samples as samples

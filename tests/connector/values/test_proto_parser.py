@@ -19,8 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_tools import protoc
 
 from pykafka_wire.values.protobuf.linker import link, resolve
-from pykafka_wire.values.protobuf.parser import parse
-from pykafka_wire.values.protobuf.tokens import InvalidProtoError
+from pykafka_wire.values.protobuf.parser import InvalidProtoError, parse
 
 POOL = DescriptorPool()
 POOL.AddSerializedFile(descriptor_pb2.DESCRIPTOR.serialized_pb)

@@ -15,9 +15,9 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from pykafka_wire.errors import EncodeError, SchemaError
+from pykafka_wire.values.protobuf.column_writer import column_writer
 from pykafka_wire.values.protobuf.linker import link
 from pykafka_wire.values.protobuf.types import arrow_type
-from pykafka_wire.values.protobuf.write_plan import column_writer
 from tests.connector.values import protobuf_samples as samples
 
 #: `make conformance-values` tries 4,000 schemas, each with 60 messages and more.

@@ -14,8 +14,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from pykafka_wire.errors import DecodeError, SchemaError
 from pykafka_wire.values.bulk.reading import Payloads
+from pykafka_wire.values.protobuf.column_reader import Messages, read_messages
 from pykafka_wire.values.protobuf.linker import link
-from pykafka_wire.values.protobuf.message_columns import Messages, read_messages
 from pykafka_wire.values.protobuf.message_group import MessageGroup
 from pykafka_wire.values.protobuf.message_reader import message_reader
 from pykafka_wire.values.protobuf.types import arrow_type

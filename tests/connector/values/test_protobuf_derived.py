@@ -11,10 +11,9 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message_factory import GetMessageClass
 
 from pykafka_wire.errors import SchemaError
-from pykafka_wire.values.protobuf.derived import derived_schema
+from pykafka_wire.values.protobuf.column_writer import column_writer
 from pykafka_wire.values.protobuf.linker import link
-from pykafka_wire.values.protobuf.types import arrow_type
-from pykafka_wire.values.protobuf.write_plan import column_writer
+from pykafka_wire.values.protobuf.types import arrow_type, derived_schema
 
 UTC = datetime.timezone.utc
 ITEM = pa.struct([("price", pa.float64()), ("Inner", pa.struct([("n", pa.int32())]))])

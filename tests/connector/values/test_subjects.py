@@ -17,7 +17,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from pykafka_wire.errors import OptionError
 from pykafka_wire.options.typed_columns import TypedColumn
 from pykafka_wire.sink.written_schema import WantedSchema
-from pykafka_wire.values.registry.subjects import subject_of
+from pykafka_wire.values.registry.schemas import subject_of
 
 JAVA = "io.confluent.kafka.serializers.subject."
 

@@ -1,0 +1,799 @@
+"""Avro values to columns, many values together: which step reads a schema's place as an Arrow type, and the steps.
+
+A step (:class:`Step`) reads one type of value out of a reader of many (:mod:`~pykafka_wire.values.avro.bulk_reader`) into an Arrow
+array, or skips it. It never raises on bytes: it marks values that it cannot read as failed, and returns meaningless elements for
+them. :class:`Plan` makes the steps of a resolved schema. What is not read in columns becomes a step in which all values fail,
+:class:`Unreadable`: its values are left to be read one by one (:mod:`~pykafka_wire.values.avro.row_reader`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pykafka_wire.errors import DecodeError
+from pykafka_wire.values.avro import resolution
+from pykafka_wire.values.avro.bulk_reader import BulkReader
+from pykafka_wire.values.avro.defaults import Defaults
+from pykafka_wire.values.avro.resolution import scale_of
+from pykafka_wire.values.avro.schema import ParsedSchema, kind_of, logical_of
+from pykafka_wire.values.avro.types import is_member_struct, member_name
+from pykafka_wire.values.bulk.arrays import Flags, Ints, bitmap, flags_at, not_utf8, scatter, with_duplicate_keys
+from pykafka_wire.values.bulk.reading import Payloads, item_bytes, read_in_groups
+from pykafka_wire.wire.records.arrays import binary_array, to_arrow, to_arrow_with_nulls, validity
+from pykafka_wire.wire.records.row_segments import byte_lengths
+
+#: Values per group, chosen so that their data fits the cache.
+_VALUES_AT_ONCE: Final = 32_768
+#: Bytes per group. An item of an array may have one byte, and some 100 are computed of it.
+_BYTES_AT_ONCE: Final = 2 << 20
+_MIN_LONG: Final = -(1 << 63)
+_MAX_LONG: Final = (1 << 63) - 1
+_DAY_NANOS: Final = 86_400_000_000_000
+
+
+class Step(ABC):
+    """Reads or skips one type of value."""
+
+    @abstractmethod
+    def read(self, reader: BulkReader) -> Any:
+        """pa.Array, one element for each value."""
+
+    @abstractmethod
+    def skip(self, reader: BulkReader) -> None:
+        """Advance past the value."""
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether a value may have no bytes."""
+        return False
+
+    @property
+    def width(self) -> int | None:
+        """The number of bytes of every value; None if they differ."""
+        return None
+
+    @property
+    def free_bytes(self) -> int:
+        """What a value takes in a column at most, beside its type's own places, without bytes of its own."""
+        return 0
+
+
+def decode(payloads: Payloads, step: Step, column_type: pa.DataType) -> tuple[Any, Flags]:
+    """``(pa.Array, bool[n])``: the values, and which of them were not read; a value with bytes left over was not."""
+
+    def read(group: Payloads) -> tuple[Any, Flags]:
+        reader = BulkReader.of(group)
+        column = step.read(reader)
+        return column, reader.failed | (reader.position != reader.end)
+
+    return read_in_groups(payloads, column_type, read, max_values=_VALUES_AT_ONCE, max_bytes=_BYTES_AT_ONCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable(Step):
+    """A value that is not supported in columns: every value fails."""
+
+    type: pa.DataType
+
+    def read(self, reader: BulkReader) -> Any:
+        self.skip(reader)
+        return pa.nulls(len(reader), self.type)
+
+    def skip(self, reader: BulkReader) -> None:
+        reader.fail(np.ones(len(reader), dtype=np.bool_))
+
+
+@dataclass(frozen=True, slots=True)
+class Null(Step):
+    type: pa.DataType
+
+    @property
+    def may_be_empty(self) -> bool:
+        return True
+
+    def read(self, reader: BulkReader) -> Any:
+        return pa.nulls(len(reader), self.type)
+
+    def skip(self, reader: BulkReader) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Step):
+    """A reader's default for a field that the writer does not have. It has no bytes."""
+
+    value: Any  # pa.Array of one element
+
+    @property
+    def may_be_empty(self) -> bool:
+        return True
+
+    @property
+    def free_bytes(self) -> int:
+        return int(self.value.nbytes)
+
+    def read(self, reader: BulkReader) -> Any:
+        return self.value.take(to_arrow(np.zeros(len(reader), dtype=np.int32)))
+
+    def skip(self, reader: BulkReader) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean(Step):
+    def read(self, reader: BulkReader) -> Any:
+        octets = reader.octets()
+        reader.fail(octets > 1)
+        return pa.Array.from_buffers(pa.bool_(), len(octets), [None, bitmap(octets == 1)])
+
+    @property
+    def width(self) -> int | None:
+        return 1
+
+    def skip(self, reader: BulkReader) -> None:
+        reader.advance(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Integer(Step):
+    """``int`` or ``long`` as an integer, floating point, date or timestamp column; a value that does not fit fails."""
+
+    type: pa.DataType
+    minimum: int
+    maximum: int
+    factor: int = 1
+    divisor: int = 1
+
+    def read(self, reader: BulkReader) -> Any:
+        values = reader.longs()
+        wrong = (values < self.minimum) | (values > self.maximum)
+        if wrong.any():
+            reader.fail(wrong)
+            values[wrong] = 0
+        if self.factor != 1:
+            values *= self.factor
+        if self.divisor != 1:
+            values //= self.divisor
+        return _numbers(values, self.type)
+
+    def skip(self, reader: BulkReader) -> None:
+        reader.longs()
+
+
+def integer(arrow_type: pa.DataType, written_bits: int) -> Integer:
+    """Integers into an integer or floating point column."""
+    bits = min(arrow_type.bit_width, written_bits) if pa.types.is_integer(arrow_type) else written_bits
+    return Integer(arrow_type, -(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def moment(arrow_type: pa.DataType, factor: int, divisor: int) -> Integer:
+    """A time in another unit than the column's: ``factor`` of the column's in one, or ``divisor`` of its own in one."""
+    minimum, maximum = (0, _DAY_NANOS - 1) if pa.types.is_time64(arrow_type) else (_MIN_LONG, _MAX_LONG)
+    if divisor > 1:
+        return Integer(arrow_type, _MIN_LONG, _MAX_LONG, divisor=divisor)
+    return Integer(arrow_type, -(-minimum // factor), maximum // factor, factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Floating(Step):
+    """``float`` (``<f4``) or ``double`` (``<f8``) as a floating point column; a value that is too large for it fails."""
+
+    dtype: str
+    type: pa.DataType
+
+    def read(self, reader: BulkReader) -> Any:
+        values = reader.fixed(self.dtype)
+        if self.dtype == "<f8" and self.type == pa.float32():
+            with np.errstate(over="ignore", invalid="ignore"):
+                narrow = values.astype(np.float32)
+            reader.fail(np.isinf(narrow) & np.isfinite(values))
+            values = narrow
+        return _numbers(values, self.type)
+
+    @property
+    def width(self) -> int | None:
+        return int(np.dtype(self.dtype).itemsize)
+
+    def skip(self, reader: BulkReader) -> None:
+        reader.advance(np.dtype(self.dtype).itemsize)
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Step):
+    """``string`` or ``bytes``, as ``pa.string()`` or ``pa.binary()``; text must be UTF-8."""
+
+    type: pa.DataType
+    is_utf8: bool
+
+    def read(self, reader: BulkReader) -> Any:
+        found = reader.slices(reader.lengths(), pa.string() if self.is_utf8 else self.type)
+        if self.is_utf8 and (wrong := not_utf8(found)) is not None:
+            reader.fail(wrong)
+        return found if found.type == self.type else found.view(self.type)
+
+    def skip(self, reader: BulkReader) -> None:
+        sizes = reader.lengths()  # this advances the reader, too
+        reader.position = reader.position + sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed(Step):
+    size: int
+
+    @property
+    def may_be_empty(self) -> bool:
+        return self.size == 0
+
+    @property
+    def width(self) -> int | None:
+        return self.size
+
+    def read(self, reader: BulkReader) -> Any:
+        return reader.slices(self._sizes(reader), pa.binary())
+
+    def skip(self, reader: BulkReader) -> None:
+        sizes = self._sizes(reader)
+        reader.position = reader.position + sizes
+
+    def _sizes(self, reader: BulkReader) -> Ints:
+        wrong = reader.end - reader.position < self.size
+        reader.fail(wrong)
+        return np.where(wrong, 0, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalNumber(Step):
+    """Unscaled big-endian two's complement in ``bytes`` or ``fixed``, as ``decimal128`` of the same scale.
+
+    Attributes:
+        size: of ``fixed``; None for ``bytes``.
+    """
+
+    type: pa.DataType
+    size: int | None
+
+    def read(self, reader: BulkReader) -> Any:
+        sizes = reader.lengths() if self.size is None else Fixed(self.size)._sizes(reader)
+        wrong = (sizes > 16) | (sizes == 0)
+        if wrong.any():
+            reader.fail(wrong)
+            sizes[wrong] = 0
+        starts = reader.position
+        reader.position = starts + sizes
+        high, low = self._words(reader, starts, sizes)
+        wrong = _out_of_range(high, low, 10**self.type.precision)
+        reader.fail(wrong)
+        high[wrong], low[wrong] = 0, 0
+        words = np.empty((len(reader), 2), dtype=np.int64)
+        words[:, 0] = low.view(np.int64)
+        words[:, 1] = high
+        return pa.Array.from_buffers(self.type, len(reader), [None, pa.py_buffer(words)])
+
+    def skip(self, reader: BulkReader) -> None:
+        sizes = reader.lengths() if self.size is None else Fixed(self.size)._sizes(reader)
+        reader.position = reader.position + sizes
+
+    @staticmethod
+    def _words(reader: BulkReader, starts: Ints, sizes: Ints) -> tuple[Ints, npt.NDArray[np.uint64]]:
+        """Each number as two words, sign-extended."""
+        first = reader.buffer.take(starts, mode="clip")
+        negative = (first > 0x7F) & (sizes > 0)
+        high = np.where(negative, np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(0))
+        low = high.copy()
+        for at in range(int(sizes.max(initial=0))):
+            going = np.flatnonzero(sizes > at)
+            octets = reader.buffer.take(starts.take(going) + at, mode="clip").astype(np.uint64)
+            high[going] = (high[going] << np.uint64(8)) | (low[going] >> np.uint64(56))
+            low[going] = (low[going] << np.uint64(8)) | octets
+        return high.view(np.int64), low
+
+
+@dataclass(frozen=True, slots=True)
+class Enum(Step):
+    """An ``enum``: one of its symbols, by number.
+
+    Attributes:
+        symbols: pa.StringArray.
+        is_known: bool[n_symbols]; a symbol that the reader does not know fails.
+    """
+
+    symbols: Any  # pyarrow has no types
+    is_known: Flags
+
+    @property
+    def free_bytes(self) -> int:
+        return int(byte_lengths(self.symbols).max(initial=0))
+
+    def read(self, reader: BulkReader) -> Any:
+        numbers = reader.longs()
+        wrong = (numbers < 0) | (numbers >= len(self.symbols))
+        if not self.is_known.all():
+            wrong |= ~self.is_known.take(numbers, mode="clip")
+        if wrong.any():
+            reader.fail(wrong)
+            numbers[wrong] = 0
+        return self.symbols.take(to_arrow(numbers))
+
+    def skip(self, reader: BulkReader) -> None:
+        reader.longs()
+
+
+def _numbers(values: npt.NDArray[Any], arrow_type: pa.DataType) -> Any:
+    width = arrow_type.bit_width // 8
+    kind = "f" if pa.types.is_floating(arrow_type) else "i"
+    narrow = np.ascontiguousarray(values.astype(f"<{kind}{width}", copy=False))
+    return pa.Array.from_buffers(arrow_type, len(narrow), [None, pa.py_buffer(narrow)])
+
+
+def _out_of_range(high: Ints, low: npt.NDArray[np.uint64], bound: int) -> Flags:
+    """Whether a number of two words is not between -bound and bound, both exclusive."""
+    n_high, n_low = np.int64(bound >> 64), np.uint64(bound & (2**64 - 1))
+    m_high, m_low = np.int64((-bound) >> 64), np.uint64(-bound & (2**64 - 1))
+    above = (high > n_high) | ((high == n_high) & (low >= n_low))
+    below = (high < m_high) | ((high == m_high) & (low <= m_low))
+    flags: Flags = above | below
+    return flags
+
+
+#: Items of an array or map are passed in rounds, one item of each value per round. With few values left a round is inefficient:
+#: these fail, and the caller decodes them one by one. A round takes as long as some 60 items one by one.
+_MIN_VALUES: Final = 64
+_MAX_ROUNDS_OF_FEW: Final = 64
+#: Of a round the values' places, the number of items before, and where the items of the round begin and end.
+_Block = tuple[Ints, Ints, Ints, Ints]
+
+
+@dataclass(frozen=True, slots=True)
+class Union(Step):
+    """One of several branches, by number; all branches have the same Arrow type."""
+
+    branches: Sequence[Step]
+    type: pa.DataType
+
+    @property
+    def free_bytes(self) -> int:
+        return max(each.free_bytes for each in self.branches)
+
+    def read(self, reader: BulkReader) -> Any:
+        branch_numbers = self._branch_numbers(reader)
+        n = len(reader)
+        present = [number for number in range(len(self.branches)) if (branch_numbers == number).any()]
+        if len(present) == 1:
+            return self.branches[present[0]].read(reader)
+        found, places = [], np.zeros(n, dtype=np.int64)
+        is_null = np.zeros(n, dtype=np.bool_)
+        n_found = 0
+        for number in present:
+            branch, index = self.branches[number], np.flatnonzero(branch_numbers == number)
+            if isinstance(branch, Null):
+                is_null[index] = True
+                continue
+            part = reader.select(index)
+            values = branch.read(part)
+            reader.put_back(index, part)
+            if len(present) == 2 and any(isinstance(self.branches[other], Null) for other in present):
+                return scatter(values, index, n)
+            found.append(values)
+            places[index] = np.arange(n_found, n_found + len(index))
+            n_found += len(index)
+        if not found:
+            return pa.nulls(n, self.type)
+        return _take_or_null(pa.concat_arrays(found) if len(found) > 1 else found[0], places, is_null)
+
+    def skip(self, reader: BulkReader) -> None:
+        branch_numbers = self._branch_numbers(reader)
+        for number, branch in enumerate(self.branches):
+            index = np.flatnonzero(branch_numbers == number)
+            if len(index):
+                part = reader.select(index)
+                branch.skip(part)
+                reader.put_back(index, part)
+
+    def _branch_numbers(self, reader: BulkReader) -> Ints:
+        branch_numbers = reader.longs()
+        wrong = (branch_numbers < 0) | (branch_numbers >= len(self.branches))
+        if wrong.any():
+            reader.fail(wrong)
+            branch_numbers[wrong] = 0
+        return branch_numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Step):
+    """Fields in the writer's order.
+
+    Attributes:
+        steps: for each written field, and the index of its column; -1 for a field that is skipped.
+        absent: for each column that was not written, its value, and the index of the column.
+        type: the columns, a struct.
+    """
+
+    steps: Sequence[tuple[Step, int]]
+    absent: Sequence[tuple[Step, int]]
+    type: pa.DataType
+
+    @property
+    def may_be_empty(self) -> bool:
+        return all(step.may_be_empty for step, _ in self.steps)
+
+    @property
+    def width(self) -> int | None:
+        widths = [step.width for step, _ in self.steps]
+        return None if None in widths else sum(width or 0 for width in widths)
+
+    @property
+    def free_bytes(self) -> int:
+        return sum(step.free_bytes for step, place in (*self.steps, *self.absent) if place >= 0)
+
+    def read(self, reader: BulkReader) -> Any:
+        columns: list[Any] = [None] * self.type.num_fields
+        for step, place in (*self.steps, *self.absent):
+            if place < 0:
+                step.skip(reader)
+            else:
+                columns[place] = _checked(step.read(reader), self.type.field(place), reader)
+        return pa.Array.from_buffers(self.type, len(reader), [None], children=columns)
+
+    def skip(self, reader: BulkReader) -> None:
+        n_bytes = 0  # of the fields before that have the same width in all values
+        for step, _ in self.steps:
+            width = step.width
+            if width is not None:
+                n_bytes += width
+                continue
+            if n_bytes:
+                reader.advance(n_bytes)
+                n_bytes = 0
+            step.skip(reader)
+        if n_bytes:
+            reader.advance(n_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Items(Step):
+    """An ``array``, or a ``map`` with ``key``: blocks of items; each begins with its count (if negative, also with its size).
+
+    Each item takes a byte at least, so that no count is above the number of bytes left.
+
+    Attributes:
+        item_bytes: what an item, with its key, takes in memory at least.
+    """
+
+    item: Step
+    type: pa.DataType
+    key: Step | None = None
+    item_bytes: int = 0
+
+    @property
+    def _width(self) -> int | None:
+        return None if self.key is not None else self.item.width
+
+    def read(self, reader: BulkReader) -> Any:
+        """First goes past all items, to find where each begins and ends; then reads all of them at once.
+
+        Values with too many items for their bytes fail before these are read.
+        """
+        n = len(reader)
+        first = reader.position.copy()
+        counts = np.zeros(n, dtype=np.int64)
+        blocks: list[_Block] = []
+        for index, part, n_items in self._rounds(reader):
+            starts = part.position.copy()
+            self._skip_items(part, n_items)
+            blocks.append((index, counts.take(index), starts, part.position))
+            counts[index] += n_items
+            reader.put_back(index, part)
+        too_many = None
+        if not reader.memory.spend(int(counts.sum()) * self.item_bytes):
+            too_many = reader.memory.too_large(counts * self.item_bytes, reader.position - first)
+        if too_many is not None:
+            reader.fail(too_many)
+            counts[too_many] = 0
+            blocks = [_where(~too_many[block[0]], block) for block in blocks]
+        offsets = np.zeros(n + 1, dtype=np.int32)
+        np.cumsum(counts, out=offsets[1:])
+        begin, end = self._places(blocks, offsets)
+        owner = np.repeat(np.arange(n), counts)
+        inner = BulkReader(reader.buffer, begin, end, reader.memory)
+        keys = [] if self.key is None else [self.key.read(inner)]
+        item_field = self.type.value_field if self.key is None else self.type.item_field
+        items = _checked(self.item.read(inner), item_field, inner)
+        if inner.failed.any():
+            reader.fail(flags_at(owner[inner.failed], n))
+        if keys and len(owner):
+            reader.fail(with_duplicate_keys(owner, keys[0], n))
+        return self._to_arrow(n, offsets, keys, [items])
+
+    def _places(self, blocks: list[_Block], offsets: npt.NDArray[np.int32]) -> tuple[Ints, Ints]:
+        """Where each item begins and ends, value by value."""
+        begin = np.zeros(int(offsets[-1]), dtype=np.int64)
+        end = np.zeros(len(begin), dtype=np.int64)
+        is_first = np.zeros(len(begin), dtype=np.bool_)
+        for index, ordinal, starts, ends in blocks:
+            place = offsets.take(index) + ordinal
+            begin[place], end[place], is_first[place] = starts, ends, True
+        if self._width is None or not len(begin):
+            return begin, end
+        firsts = np.flatnonzero(is_first)
+        sizes = np.diff(np.append(firsts, len(begin)))
+        begin = np.repeat(begin[firsts] - firsts * self._width, sizes) + np.arange(len(begin)) * self._width
+        return begin, begin + self._width
+
+    def _skip_items(self, part: BulkReader, n_items: Ints | int) -> None:
+        if self._width is not None:
+            part.position = part.position + n_items * self._width
+            return
+        if self.key is not None:
+            self.key.skip(part)
+        self.item.skip(part)
+
+    def skip(self, reader: BulkReader) -> None:
+        for index, part, n_items in self._rounds(reader):
+            self._skip_items(part, n_items)
+            reader.put_back(index, part)
+
+    def _to_arrow(self, n: int, offsets: npt.NDArray[np.int32], keys: list[Any], items: list[Any]) -> Any:
+        if self.key is None:
+            return pa.Array.from_buffers(self.type, n, [None, pa.py_buffer(offsets)], children=items)
+        entries = pa.struct([self.type.key_field, self.type.item_field])
+        pairs = pa.Array.from_buffers(entries, len(items[0]), [None], children=[keys[0], items[0]])
+        return pa.Array.from_buffers(self.type, n, [None, pa.py_buffer(offsets)], children=[pairs])
+
+    def _rounds(self, reader: BulkReader) -> Iterator[tuple[Ints, BulkReader, Ints | int]]:
+        """``(index, values, n_items)`` of the values with an item left, per round: the caller goes past so many items of each, and
+        puts them back before the next round. It is one item, or a whole block where all items are as wide.
+        """
+        index = np.arange(len(reader))
+        left = np.zeros(len(reader), dtype=np.int64)
+        n_rounds = 0
+        while len(index):
+            begins = np.flatnonzero(left == 0)
+            if len(begins):
+                left[begins] = self._counts(reader, index[begins])
+                going = left > 0
+                if not going.all():
+                    index, left = index[going], left[going]
+                    continue
+            n_rounds += 1
+            if n_rounds > _MAX_ROUNDS_OF_FEW and len(index) < _MIN_VALUES:
+                reader.fail(flags_at(index, len(reader)))
+                return
+            n_items: Ints | int = 1 if self._width is None else left.copy()
+            yield index, reader.select(index), n_items
+            going = ~reader.failed[index]
+            left -= n_items
+            if not going.all():
+                index, left = index[going], left[going]
+
+    def _counts(self, reader: BulkReader, index: Ints) -> Ints:
+        """The number of items in the next block of some values; 0 after the last block."""
+        part = reader.select(index)
+        counts = part.longs()
+        sized = np.flatnonzero(counts < 0)
+        if len(sized):
+            inner = part.select(sized)
+            inner.lengths()
+            part.put_back(sized, inner)
+            counts[sized] = -counts[sized]
+        most = (part.end - part.position) // (self._width or 1)
+        wrong = (counts < 0) | part.failed | (counts > most)
+        if wrong.any():
+            part.fail(wrong)
+            counts[wrong] = 0
+        reader.put_back(index, part)
+        return counts
+
+
+def _checked(column: Any, field: Any, reader: BulkReader) -> Any:  # a pa.Array, a pa.Field
+    """A column that was read; values with a null in a field that is NOT NULL fail."""
+    if not field.nullable and column.null_count:
+        reader.fail(~validity(column))
+    return column
+
+
+def _where(kept: Flags, block: _Block) -> _Block:
+    index, ordinal, starts, ends = block
+    return index[kept], ordinal[kept], starts[kept], ends[kept]
+
+
+def _take_or_null(values: Any, places: Ints, is_null: Flags) -> Any:
+    """Elements of an Arrow array by index, null where ``is_null``."""
+    return values.take(to_arrow_with_nulls(places, ~is_null))
+
+
+#: Each use of a type in a schema is a step. More than this is an attack, not a topic's schema.
+_MAX_STEPS: Final = 10_000
+_MAX_DECIMAL_BITS: Final = 128
+#: Of records in records, and of arrays. A step takes up to three frames of Python's stack, which has a thousand.
+_MAX_DEPTH: Final = 100
+Inside = frozenset[resolution.Record]
+
+
+class Plan:
+    """Makes the steps of one pair of schemas.
+
+    Args:
+        read: the reader's schema, or the writer's where there is no other: it holds the types of the defaults.
+
+    Attributes:
+        left: the places whose values are left to be read one by one, such as ``order.items[]``.
+    """
+
+    def __init__(self, read: ParsedSchema) -> None:
+        self._defaults = Defaults(read)
+        self._n_steps = 0
+        self.left: list[str] = []
+
+    def step(
+        self, node: resolution.Node, wanted: pa.DataType | None, path: str = "", inside: Inside = frozenset()
+    ) -> Step:
+        """The step that reads a value into ``wanted``; None only skips it. ``inside`` has the records around."""
+        made = self._step(node, wanted, path, inside)
+        if made is not None:
+            return made
+        if not isinstance(node, resolution.Mismatch):  # a mismatch cannot be read row by row, either
+            self.left.append(path or "the value")
+        return Unreadable(pa.null() if wanted is None else wanted)
+
+    def _step(self, node: resolution.Node, wanted: pa.DataType | None, path: str, inside: Inside) -> Step | None:
+        self._n_steps += 1
+        if self._n_steps > _MAX_STEPS or _depth(path) > _MAX_DEPTH or isinstance(node, resolution.Mismatch):
+            return None
+        if isinstance(node, resolution.WrittenUnion):
+            branches = [self.step(each, wanted, path, inside) for each in node.branches]
+            return Union(branches, pa.null() if wanted is None else wanted)
+        if isinstance(node, resolution.Branch):
+            if wanted is not None and node.member is not None and is_member_struct(wanted):
+                return self._member(node, wanted, path, inside)
+            return self._step(node.value, wanted, path, inside)
+        if isinstance(node, resolution.Record):
+            if node in inside or not (wanted is None or pa.types.is_struct(wanted)):
+                return None
+            return self._record(node, wanted, path, inside | {node})
+        if isinstance(node, resolution.Blocks):
+            return self._blocks(node, wanted, path, inside)
+        if wanted is None:
+            return _skip(node)
+        if isinstance(node, resolution.Symbols):
+            return _enum(node) if pa.types.is_string(wanted) else None
+        return _scalar(node, wanted)
+
+    def _member(self, node: resolution.Branch, wanted: pa.DataType, path: str, inside: Inside) -> Step:
+        assert node.member is not None
+        name = member_name(node.member)
+        place = wanted.get_field_index(name)
+        inner = self.step(node.value, None if place < 0 else wanted.field(place).type, f"{path}.{name}", inside)
+        others = [(Null(field.type), at) for at, field in enumerate(wanted) if at != place]
+        return Record(((inner, place),), tuple(others), wanted)
+
+    def _record(self, node: resolution.Record, wanted: pa.DataType | None, path: str, inside: Inside) -> Step | None:
+        if wanted is None:
+            fields = [(self.step(value, None, f"{path}.{name}", inside), -1) for value, name in node.fields]
+            return Record(tuple(fields), (), pa.struct([]))
+        places = {field.name: place for place, field in enumerate(wanted)}
+        if len(places) != wanted.num_fields:
+            return None
+        found: list[tuple[Step, int]] = []
+        for value, name in node.fields:
+            place = -1 if name is None else places.pop(name, -1)
+            inner = None if place < 0 else wanted.field(place).type
+            found.append((self.step(value, inner, f"{path}.{name}" if path else str(name), inside), place))
+        defaults = {each.name: each for each in node.defaults}
+        absent: list[tuple[Step, int]] = []
+        for name, place in places.items():
+            column = wanted.field(place).type
+            absent.append((self._default(defaults.get(name), column), place))
+        return Record(_with_gaps(found), tuple(absent), wanted)
+
+    def _default(self, default: resolution.Default | None, wanted: pa.DataType) -> Step:
+        if default is None:
+            return Null(wanted)
+        try:
+            payload, node = self._defaults.of(default)
+        except DecodeError:  # reading one by one reports why
+            return Unreadable(wanted)
+        reader = BulkReader.of(Payloads.of(binary_array([payload])))
+        column = self.step(node, wanted, default.name).read(reader)
+        if reader.failed.any():
+            return Unreadable(wanted)
+        return Constant(column)
+
+    def _blocks(self, node: resolution.Blocks, wanted: pa.DataType | None, path: str, inside: Inside) -> Step | None:
+        column: pa.DataType | None = None
+        if wanted is not None:
+            if node.is_map and not (pa.types.is_map(wanted) and pa.types.is_string(wanted.key_type)):
+                return None
+            if not node.is_map and not pa.types.is_list(wanted):
+                return None
+            column = wanted.item_type if node.is_map else wanted.value_type
+        item = self.step(node.item, column, f"{path}[]", inside)
+        if not node.is_map and item.may_be_empty:
+            # Few schemas have any, and a few bytes of each value could claim thousands of items.
+            return None
+        key = Text(pa.string(), True) if node.is_map else None
+        size = (0 if column is None else item_bytes(column) + item.free_bytes) + (
+            0 if key is None else item_bytes(pa.string())
+        )
+        return Items(item, pa.null() if wanted is None else wanted, key, size)
+
+
+def _depth(path: str) -> int:
+    return path.count(".") + path.count("[")
+
+
+def _with_gaps(fields: list[tuple[Step, int]]) -> tuple[tuple[Step, int], ...]:
+    """The steps of a record with neighbours that are skipped as one, which goes past several at once."""
+    found: list[tuple[Step, int]] = []
+    for is_skipped, group in groupby(fields, key=lambda field: field[1] < 0):
+        steps = list(group)
+        found += [(Record(tuple(steps), (), pa.struct([])), -1)] if is_skipped else steps
+    return tuple(found)
+
+
+def _skip(node: resolution.Scalar | resolution.Symbols) -> Step:
+    kind = "int" if isinstance(node, resolution.Symbols) else kind_of(node.written)
+    if kind == "fixed" and isinstance(node, resolution.Scalar):
+        return Fixed(node.written["size"])
+    made: dict[str, Step] = {
+        "null": Null(pa.null()),
+        "boolean": Boolean(),
+        "float": Floating("<f4", pa.float32()),
+        "double": Floating("<f8", pa.float64()),
+        "bytes": Text(pa.binary(), False),
+        "string": Text(pa.binary(), False),
+    }
+    return made.get(kind) or integer(pa.int64(), 64)
+
+
+def _scalar(node: resolution.Scalar, wanted: pa.DataType) -> Step | None:
+    """The step for a primitive or ``fixed`` value; None if it is not supported in columns."""
+    is_a = pa.types
+    kind, target, logical = kind_of(node.written), kind_of(node.read), logical_of(node.read)
+    if kind == "null":
+        return Null(wanted)
+    if kind == "boolean":
+        return Boolean() if is_a.is_boolean(wanted) else None
+    if kind in ("int", "long"):
+        return _integer(node, kind, target, wanted)
+    if kind in ("float", "double"):
+        return Floating("<f4" if kind == "float" else "<f8", wanted) if is_a.is_floating(wanted) else None
+    size = node.written["size"] if kind == "fixed" else None
+    if is_a.is_decimal(wanted):
+        if logical != "decimal":
+            return None
+        definition = node.written if logical_of(node.written) == "decimal" else node.read
+        fits = wanted.bit_width == _MAX_DECIMAL_BITS and wanted.scale == definition.get("scale", 0)
+        return DecimalNumber(wanted, size) if fits else None
+    if size is not None:
+        return Fixed(size) if is_a.is_binary(wanted) else None
+    if is_a.is_binary(wanted):
+        return Text(wanted, target == "string")
+    is_text = "string" in (kind, target) and logical != "decimal"
+    return Text(wanted, True) if is_a.is_string(wanted) and is_text else None
+
+
+def _integer(node: resolution.Scalar, kind: str, target: str, wanted: pa.DataType) -> Step | None:
+    is_a = pa.types
+    bits = 32 if kind == "int" else 64
+    if target in ("float", "double"):
+        fits = is_a.is_float64(wanted) if target == "double" else is_a.is_float32(wanted)
+        return integer(wanted, bits) if fits else None
+    if is_a.is_integer(wanted) or (is_a.is_float64(wanted) and not logical_of(node.read)):
+        return integer(wanted, bits)
+    if is_a.is_date32(wanted):
+        return integer(wanted, bits) if logical_of(node.read) == "date" else None
+    scale = scale_of(node, wanted)
+    return None if scale is None else moment(wanted, *scale)
+
+
+def _enum(node: resolution.Symbols) -> Step:
+    symbols = binary_array([(each or "").encode() for each in node.names]).view(pa.string())
+    return Enum(symbols, np.array([each is not None for each in node.names]))

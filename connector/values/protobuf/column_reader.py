@@ -1,0 +1,840 @@
+"""Protobuf messages to columns, all messages of one type together: what reads a descriptor as an Arrow type, and its parts.
+
+As parsers do: the last value of a singular field counts, a repeated one may be packed or not, and unknown fields are skipped.
+What they do with a message that is given in parts, with several members of a oneof and with groups is left to them: such messages
+fail, as invalid ones and values that the Arrow type cannot hold do. Fields and types that resist (extensions, values by way of
+Protobuf's JSON mapping) are left to the row-by-row conversion (:mod:`~pykafka_wire.values.protobuf.conversion`), whose values are
+the reference: messages that have them fail.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pykafka_wire.values.bulk.arrays import Flags, Ints, bitmap, not_utf8, with_duplicate_keys, with_validity
+from pykafka_wire.values.bulk.reading import Payloads, read_in_groups
+from pykafka_wire.values.protobuf.conversion import enum_names, is_plain_struct
+from pykafka_wire.values.protobuf.json_mapping import WELL_KNOWN, is_map, is_wrapper
+from pykafka_wire.values.protobuf.message_group import (
+    FIXED32,
+    FIXED64,
+    GROUP,
+    LENGTH,
+    VARINT,
+    Buffer,
+    MessageGroup,
+    Occurrences,
+    scan,
+)
+from pykafka_wire.values.protobuf.types import DURATION_SECONDS, KINDS, TIMESTAMP_SECONDS, UINT64_TYPE, scalar_type
+from pykafka_wire.wire.records.arrays import binary_array, to_arrow, to_numpy, validity
+from pykafka_wire.wire.records.row_segments import bounds
+from pykafka_wire.wire.records.varints import Words, signed
+
+#: Numbers of an enum that are looked up by a table: nearly all.
+_MAX_TABLE: Final = 1 << 12
+
+
+class Scalar(ABC):
+    """Values of one scalar type.
+
+    Attributes:
+        type: the Arrow type.
+        wire_type: of one value, packed or not.
+        default: the varint of a value that is not there.
+        item_bytes: what an item of an array may take in memory.
+    """
+
+    type: pa.DataType
+    wire_type: int
+    default: int = 0
+    item_bytes: int = 8
+
+    @abstractmethod
+    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+        """``(pa.Array, bool[n] | None)``: the values, null where not ``valid``; and which are none of the type.
+
+        Args:
+            starts: where length-delimited values start, ascending.
+            words: varints and fixed-width values; the sizes of length-delimited values.
+        """
+
+    def words(self, data: Buffer, starts: Ints, words: Words) -> Words:
+        """Those that :meth:`read` takes, of values that start at ``starts``; ``words`` is what the scan has of them."""
+        return words
+
+    def absent(self, n: int) -> Words:
+        """Those of ``n`` values that are not there."""
+        return np.full(n, self.default, dtype=np.uint64)
+
+
+class Number(Scalar):
+    """Integers and floating point.
+
+    Args:
+        kind: ``int32``, ``uint32``, ``sint32``, ``int64``, ``uint64``, ``sint64``, or the NumPy dtype of a fixed-width type.
+    """
+
+    def __init__(self, kind: str, wanted: pa.DataType) -> None:
+        self.type = wanted
+        self._kind = kind
+        self.wire_type = VARINT if kind in _FROM_WORDS else FIXED64 if kind.endswith("8") else FIXED32
+        self._is_decimal = pa.types.is_decimal(wanted)
+        self._limits: tuple[int, int] | None = None
+        if pa.types.is_integer(wanted):
+            least, most = -(1 << wanted.bit_width - 1), (1 << wanted.bit_width - 1) - 1
+            limits: Any = np.iinfo(_FROM_WORDS.get(kind, kind))
+            if int(limits.min) < least or int(limits.max) > most:
+                self._limits = (least if int(limits.min) < least else int(limits.min), most)
+        self._dtype = None if self._is_decimal else np.dtype(wanted.to_pandas_dtype())
+        self.item_bytes = 16
+
+    def words(self, data: Buffer, starts: Ints, words: Words) -> Words:
+        return words if self.wire_type == VARINT else data.numbers(starts, self._kind)
+
+    def absent(self, n: int) -> Words:
+        return super().absent(n) if self.wire_type == VARINT else np.zeros(n, dtype=self._kind)
+
+    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+        found = _integers(self._kind, words) if self.wire_type == VARINT else words
+        wrong = None
+        if self._limits is not None:
+            least, most = self._limits
+            wrong = (found < least) | (found > most)
+            wrong = wrong if wrong.any() else None
+        if self._is_decimal:
+            wide = np.zeros((len(found), 2), dtype=np.uint64)
+            wide[:, 0] = found
+            content = pa.py_buffer(wide)
+        else:
+            content = pa.py_buffer(np.ascontiguousarray(found.astype(self._dtype, copy=False)))
+        return pa.Array.from_buffers(self.type, len(found), [bitmap(valid), content]), wrong
+
+
+_FROM_WORDS: Final = {
+    "int32": np.int32,
+    "uint32": np.uint32,
+    "sint32": np.int32,
+    "int64": np.int64,
+    "uint64": np.uint64,
+    "sint64": np.int64,
+}
+
+
+def _integers(kind: str, words: Words) -> npt.NDArray[Any]:
+    found: npt.NDArray[Any]
+    if kind in ("int64", "uint64"):
+        is_wide = words.dtype == np.uint64
+        found = words.view(_FROM_WORDS[kind]) if is_wide else words.astype(np.int64)
+    elif kind == "sint64":
+        found = signed(words)
+    else:
+        narrow = words.astype(np.uint32)  # the low 32 bits, as all parsers take them
+        found = narrow.view(_FROM_WORDS[kind])
+        if kind == "sint32":
+            found = (narrow >> np.uint32(1)).view(np.int32) ^ -(narrow & np.uint32(1)).view(np.int32)
+    return found
+
+
+class Boolean(Scalar):
+    type = pa.bool_()
+    wire_type = VARINT
+    item_bytes = 1
+
+    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+        flags = words != 0
+        return pa.Array.from_buffers(self.type, len(flags), [bitmap(valid), bitmap(flags)]), None
+
+
+class EnumName(Scalar):
+    """An enum's value by its name. A number without a name is its digits where the enum is open, else not a value."""
+
+    type = pa.string()
+    wire_type = VARINT
+
+    def __init__(self, names: Mapping[int, str], *, is_closed: bool, default: int = 0) -> None:
+        numbers = sorted(names)
+        self._numbers = np.array(numbers, dtype=np.int32)
+        self._names = [names[number].encode() for number in numbers]
+        self._dictionary = binary_array(self._names).view(pa.string())
+        self._is_closed = is_closed
+        self.default = default % (1 << 64)
+        self.item_bytes = 4 + max(map(len, self._names))
+        self._table = np.full(_MAX_TABLE if numbers[-1] >= 0 else 1, -1, dtype=np.int32)
+        for place, number in enumerate(numbers):
+            if 0 <= number < len(self._table):
+                self._table[number] = place
+
+    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+        numbers = words.astype(np.uint32).view(np.int32)
+        in_table = (numbers >= 0) & (numbers < len(self._table))
+        places = self._table.take(numbers, mode="clip")
+        others = np.flatnonzero(~in_table | (places < 0))
+        dictionary, wrong = self._dictionary, None
+        if len(others):
+            found = np.searchsorted(self._numbers, numbers[others]).clip(max=len(self._numbers) - 1)
+            is_known = self._numbers[found] == numbers[others]
+            places[others] = found
+            unknown = others[~is_known]
+            if len(unknown) and self._is_closed:
+                wrong = np.zeros(len(numbers), dtype=np.bool_)
+                wrong[unknown] = True
+            elif len(unknown):
+                distinct, which = np.unique(numbers[unknown], return_inverse=True)
+                digits = [str(number).encode() for number in distinct.tolist()]
+                dictionary = binary_array([*self._names, *digits]).view(pa.string())
+                places[unknown] = len(self._names) + which
+        found_names = dictionary.take(to_arrow(places))
+        return with_validity(found_names, valid), wrong
+
+
+class Text(Scalar):
+    """``bytes``, or ``string``, which is UTF-8."""
+
+    wire_type = LENGTH
+    item_bytes = 16
+
+    def __init__(self, wanted: pa.DataType) -> None:
+        self.type = wanted
+
+    def read(self, data: Buffer, starts: Ints, words: Words, valid: Flags | None) -> tuple[Any, Flags | None]:
+        found = data.slices(starts, words, self.type)
+        wrong = None
+        if pa.types.is_string(self.type):
+            wrong = not_utf8(found)
+        return with_validity(found, valid), wrong
+
+
+Found = dict[int, list[Occurrences]]
+
+#: Values per group, chosen so that their data fits the cache.
+_VALUES_AT_ONCE: Final = 16_384
+#: Bytes per group: what is computed of them takes some times as much.
+_BYTES_AT_ONCE: Final = 8 << 20
+#: Varints of packed fields at a time, likewise.
+_VARINTS_AT_ONCE: Final = 1 << 16
+#: Messages within messages that are read in columns; each level costs as much as the first, however few messages reach it.
+_MAX_DEPTH: Final = 24
+
+
+class Field(ABC):
+    """One field of a message.
+
+    Attributes:
+        tags: those that it may have.
+        row_bytes: what each message takes in memory for this field, whether it is set or not.
+    """
+
+    tags: tuple[int, ...]
+    row_bytes: int
+    is_always_set: bool = False
+
+    @abstractmethod
+    def read(self, group: MessageGroup, found: Found) -> Any:
+        """pa.Array, one element for each message."""
+
+    def check(self, group: MessageGroup, found: Found) -> None:
+        """Fails the messages in which the field, which no one wants, is not valid: now, or with all messages of a type."""
+        self.read(group, found)
+
+
+class Messages(ABC):
+    """The messages of one type.
+
+    Attributes:
+        type: the Arrow type.
+        row_bytes: what each takes in memory, without the items of its arrays.
+    """
+
+    type: pa.DataType
+    row_bytes: int
+
+    @abstractmethod
+    def read(self, group: MessageGroup, valid: Flags | None) -> Any:
+        """pa.Array, one element for each message, null where not ``valid``; those messages are empty."""
+
+
+class Struct(Messages):
+    """A message as a struct of its fields.
+
+    Attributes (set once, after it is made, since messages may contain themselves):
+        fields: in the order of ``type``.
+        checked: fields that no one wants, and that must be valid.
+        oneofs: the tags of each.
+        required: the tags of each required field.
+
+    Args:
+        is_entry: whether the message is a map's entry, which parsers ignore if it has unknown fields.
+    """
+
+    def __init__(self, arrow_type: pa.DataType, *, is_entry: bool = False) -> None:
+        self.type = arrow_type
+        self.is_entry = is_entry
+        self.fields: Sequence[Field] = ()
+        self.checked: Sequence[Field] = ()
+        self.oneofs: Sequence[Sequence[int]] = ()
+        self.required: Sequence[Sequence[int]] = ()
+        self.row_bytes = 0
+
+    def read(self, group: MessageGroup, valid: Flags | None) -> Any:
+        tags = {tag for each in (*self.fields, *self.checked) for tag in each.tags}
+        tags.update(tag for each in (*self.oneofs, *self.required) for tag in each)
+        found = scan(group, tags, fail_unknown=self.is_entry)
+        for each in self.oneofs:
+            if sum(bool(found[tag]) for tag in each) > 1:
+                group.failed |= _counts(found, each, len(group)) > 1
+        for each in self.required:
+            if not any(occurrence.places is None for tag in each for occurrence in found[tag]):
+                group.failed |= _counts(found, each, len(group)) == 0
+        children = [each.read(group, found) for each in self.fields]
+        for unwanted in self.checked:
+            if unwanted.is_always_set or any(found[tag] for tag in unwanted.tags):
+                unwanted.check(group, found)
+        for child, field in zip(children, self.type, strict=True):
+            if not field.nullable and child.null_count:
+                group.failed |= ~validity(child)
+        return pa.Array.from_buffers(self.type, len(group), [bitmap(valid)], children=children)
+
+
+class Wrapped(Messages):
+    """A wrapper as the value in it."""
+
+    def __init__(self, inner: Struct) -> None:
+        self._inner = inner
+        self.type = inner.type.field(0).type
+        self.row_bytes = inner.row_bytes
+
+    def read(self, group: MessageGroup, valid: Flags | None) -> Any:
+        return with_validity(self._inner.read(group, None).field(0), valid)
+
+
+class Time(Messages):
+    """``google.protobuf.Timestamp`` or ``Duration``, in microseconds.
+
+    Args:
+        inner: reads ``seconds`` as int64 and ``nanos`` as int32.
+        limits: the least and the greatest number of seconds.
+        is_signed: whether ``nanos`` has the sign of the seconds.
+    """
+
+    def __init__(self, inner: Struct, wanted: pa.DataType, limits: tuple[int, int], *, is_signed: bool) -> None:
+        self._inner = inner
+        self.type = wanted
+        self._limits = limits
+        self._is_signed = is_signed
+        self.row_bytes = inner.row_bytes
+
+    def read(self, group: MessageGroup, valid: Flags | None) -> Any:
+        parts = self._inner.read(group, None)
+        seconds = to_numpy(parts.field(0), null=0)
+        nanos = to_numpy(parts.field(1), null=0).astype(np.int64)
+        least, most = self._limits
+        wrong = (seconds < least) | (seconds > most) | (nanos > 999_999_999)
+        if self._is_signed:
+            wrong |= (nanos < -999_999_999) | ((seconds > 0) & (nanos < 0)) | ((seconds < 0) & (nanos > 0))
+            micros = np.sign(nanos) * (np.abs(nanos) // 1000)
+        else:
+            wrong |= nanos < 0
+            micros = nanos // 1000
+        if wrong.any():
+            group.failed |= wrong
+        found = np.where(wrong, 0, seconds) * 1_000_000 + micros
+        return pa.Array.from_buffers(self.type, len(group), [bitmap(valid), pa.py_buffer(found)])
+
+
+class LeftOver(Messages):
+    """Messages that are not read in columns: all fail."""
+
+    def __init__(self, wanted: pa.DataType) -> None:
+        self.type = wanted
+        self.row_bytes = 8
+
+    def read(self, group: MessageGroup, valid: Flags | None) -> Any:
+        group.failed |= True if valid is None else valid
+        return pa.nulls(len(group), self.type)
+
+
+class Absent(Field):
+    """A column that the message has no field for, or whose values are always null."""
+
+    tags = ()
+
+    def __init__(self, wanted: pa.DataType) -> None:
+        self._type = wanted
+        self.row_bytes = 8
+
+    def read(self, group: MessageGroup, found: Found) -> Any:
+        return pa.nulls(len(group), self._type)
+
+
+class SingleScalar(Field):
+    """A singular field; null where it is not set, or its default where the field does not know."""
+
+    def __init__(self, scalar: Scalar, number: int, *, has_presence: bool) -> None:
+        self._scalar = scalar
+        self._has_presence = has_presence
+        self.tags = (number << 3 | scalar.wire_type,)
+        self.row_bytes = scalar.item_bytes
+
+    def read(self, group: MessageGroup, found: Found) -> Any:
+        scalar, occurrences = self._scalar, found[self.tags[0]]
+        valid = None
+        if len(occurrences) == 1 and occurrences[0].places is None:
+            _, starts, words = occurrences[0]
+            words = scalar.words(group.data, starts, words)
+        else:
+            starts, words, valid = self._scatter(group, occurrences)
+        column, wrong = scalar.read(group.data, starts, words, valid if self._has_presence else None)
+        if wrong is not None:
+            group.failed |= wrong if valid is None or not self._has_presence else wrong & valid
+        return column
+
+    def _scatter(self, group: MessageGroup, occurrences: list[Occurrences]) -> tuple[Ints, Words, Flags]:
+        n, is_text = len(group), self._scalar.wire_type == LENGTH
+        valid = np.zeros(n, dtype=np.bool_)
+        starts = group.start.copy()
+        words: npt.NDArray[Any] = np.zeros(n, dtype=np.int64) if is_text else self._scalar.absent(n)
+        for occurrence in occurrences:
+            index = slice(None) if occurrence.places is None else occurrence.places
+            if is_text:  # a text that is given again, and of which only the last would be checked
+                group.failed[index] |= valid[index]
+            valid[index] = True
+            starts[index] = occurrence.starts
+            words[index] = self._scalar.words(group.data, occurrence.starts, occurrence.words)
+        return starts, words, valid
+
+
+class SingleMessage(Field):
+    """A message in a message."""
+
+    def __init__(self, messages: Messages, number: int, *, is_always_set: bool = False) -> None:
+        self._messages = messages
+        self.is_always_set = is_always_set
+        self.tags = (number << 3 | LENGTH,)
+        self.row_bytes = messages.row_bytes
+
+    def read(self, group: MessageGroup, found: Found) -> Any:
+        occurrences = found[self.tags[0]]
+        if not occurrences and not self.is_always_set:
+            return pa.nulls(len(group), self._messages.type)
+        starts, ends, valid = self._parts(group, occurrences)
+        inner = _within(group, starts, ends, group.rows)
+        is_given = None if self.is_always_set or valid.all() else valid
+        column = self._messages.read(inner, is_given)
+        group.failed |= inner.failed if is_given is None else inner.failed & valid
+        return column
+
+    def check(self, group: MessageGroup, found: Found) -> None:
+        starts, ends, valid = self._parts(group, found[self.tags[0]])
+        index = np.arange(len(group)) if self.is_always_set else np.flatnonzero(valid)
+        group.check_later(self._messages, index, starts[index], ends[index])
+
+    @staticmethod
+    def _parts(group: MessageGroup, occurrences: list[Occurrences]) -> tuple[Ints, Ints, Flags]:
+        """Where the field's message starts and ends in each, empty where it has none; and which have one."""
+        starts, ends = group.start.copy(), group.start.copy()
+        valid = np.zeros(len(group), dtype=np.bool_)
+        for occurrence in occurrences:
+            index = slice(None) if occurrence.places is None else occurrence.places
+            group.failed[index] |= valid[index]  # a second part of the message
+            valid[index] = True
+            starts[index] = occurrence.starts
+            ends[index] = occurrence.starts + occurrence.words
+        return starts, ends, valid
+
+
+class Repeated(Field):
+    """A repeated scalar or message as a list; a map's entries as a map."""
+
+    def __init__(self, items: Scalar | Messages, number: int, wanted: pa.DataType, wire_type: int = LENGTH) -> None:
+        self._items = items
+        self._type = wanted
+        self._is_map = pa.types.is_map(wanted)
+        self.row_bytes = 16
+        self.tags = (number << 3 | wire_type,)
+        if isinstance(items, Scalar) and items.wire_type != LENGTH:
+            self.tags = (number << 3 | items.wire_type, *self.tags)
+
+    def read(self, group: MessageGroup, found: Found) -> Any:
+        items = self._items
+        if isinstance(items, Scalar):
+            owner, values = self._scalars(group, found, items)
+        else:
+            owner, starts, sizes = self._kept(group, *_in_order(found[self.tags[0]], len(group)), items.row_bytes)
+            values = pa.nulls(0, items.type)
+            if len(owner):
+                inner = _within(group, starts, starts + sizes, group.rows_of(owner))
+                values = items.read(inner, None)
+                group.failed[owner[inner.failed]] = True
+        offsets = np.zeros(len(group) + 1, dtype=np.int32)
+        np.cumsum(np.bincount(owner, minlength=len(group)), out=offsets[1:])
+        if self._is_map:
+            group.failed |= with_duplicate_keys(owner, values.field(0), len(group))
+        return pa.Array.from_buffers(self._type, len(group), [None, pa.py_buffer(offsets)], children=[values])
+
+    def check(self, group: MessageGroup, found: Found) -> None:
+        items = self._items
+        if isinstance(items, Scalar):
+            self.read(group, found)
+            return
+        owner, starts, sizes = self._kept(group, *_in_order(found[self.tags[0]], len(group)), items.row_bytes)
+        group.check_later(items, owner, starts, starts + sizes)
+
+    def _scalars(self, group: MessageGroup, found: Found, items: Scalar) -> tuple[Ints, Any]:
+        data: Buffer = group.data
+        owner, starts, words = _in_order(found[self.tags[0]], len(group))
+        if len(self.tags) == 1:
+            owner, starts, words = self._kept(group, owner, starts, words, items.item_bytes)
+        elif found[self.tags[1]]:
+            blocks = _in_order(found[self.tags[1]], len(group))
+            if len(owner):  # of one field, some packed and some not
+                group.failed[blocks[0]] = True
+            else:
+                data, owner, starts, words = _unpacked(group, *blocks, items)
+        values, wrong = items.read(data, starts, items.words(data, starts, words), None)
+        if wrong is not None:
+            group.failed[owner[wrong]] = True
+        return owner, values
+
+    @staticmethod
+    def _kept(
+        group: MessageGroup, owner: Ints, starts: Ints, words: Words, item_bytes: int
+    ) -> tuple[Ints, Ints, Words]:
+        """The items of the messages that may have so many."""
+        too_many = group.spend(owner, item_bytes)
+        if too_many is None:
+            return owner, starts, words
+        group.failed |= too_many
+        kept = ~too_many[owner]
+        return owner[kept], starts[kept], words[kept]
+
+
+def read_messages(payloads: Payloads, messages: Messages) -> tuple[Any, Flags]:
+    """``(pa.Array, bool[n])``: the messages, and which of them were not read in columns; those elements mean nothing."""
+
+    def read(payloads: Payloads) -> tuple[Any, Flags]:
+        group = MessageGroup(Buffer(payloads.data), payloads.starts, payloads.ends)
+        column = messages.read(group, None)
+        _check_unwanted(group)
+        return column, group.failed
+
+    return read_in_groups(payloads, messages.type, read, max_values=_VALUES_AT_ONCE, max_bytes=_BYTES_AT_ONCE)
+
+
+def _check_unwanted(group: MessageGroup) -> None:
+    """Fails the rows in which a message that no one wants is not valid. ``group`` are the rows, and have been read.
+
+    All messages of a type are checked together, level by level, however many ways lead to them: messages that hold themselves in
+    several fields would else have a way for each combination of these.
+    """
+    for depth in count(1):
+        waiting, group.data.unchecked = group.data.unchecked, {}
+        if not waiting:
+            return
+        for messages, parts in waiting.items():
+            starts, ends, rows = (np.concatenate(each) for each in zip(*parts, strict=True))
+            if depth > _MAX_DEPTH:
+                group.failed[rows] = True
+                continue
+            if len(parts) > 1:
+                order = np.argsort(starts, kind="stable")
+                starts, ends, rows = starts[order], ends[order], rows[order]
+            if group.failed.any():
+                left = ~group.failed[rows]
+                starts, ends, rows = starts[left], ends[left], rows[left]
+            inner = MessageGroup(group.data, starts, ends, rows=rows)
+            messages.read(inner, None)
+            group.failed[rows[inner.failed]] = True
+
+
+def _within(group: MessageGroup, starts: Ints, ends: Ints, rows: Ints | None) -> MessageGroup:
+    inner = MessageGroup(group.data, starts, ends, group.depth + 1, rows)
+    if inner.depth > _MAX_DEPTH:
+        inner.failed[:] = True
+        inner.end = inner.start
+    return inner
+
+
+def _in_order(occurrences: list[Occurrences], n: int) -> tuple[Ints, Ints, Words]:
+    """``(owner, starts, words)`` of all values, in the order of the data, which is that of the messages."""
+    if not occurrences:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64)
+    owners = [np.arange(n) if occurrence.places is None else occurrence.places for occurrence in occurrences]
+    if len(occurrences) == 1:
+        return owners[0], occurrences[0].starts, occurrences[0].words
+    starts = np.concatenate([occurrence.starts for occurrence in occurrences])
+    order = np.argsort(starts, kind="stable")
+    words = np.concatenate([occurrence.words for occurrence in occurrences])
+    return np.concatenate(owners)[order], starts[order], words[order] if len(words) else words
+
+
+def _counts(found: Found, tags: Sequence[int], n: int) -> Ints:
+    """int64[n]: how often each message has one of the fields."""
+    counts = np.zeros(n, dtype=np.int64)
+    for tag in tags:
+        for occurrence in found[tag]:
+            counts[slice(None) if occurrence.places is None else occurrence.places] += 1
+    return counts
+
+
+def _unpacked(
+    group: MessageGroup, owner: Ints, starts: Ints, sizes: Ints, items: Scalar
+) -> tuple[Buffer, Ints, Ints, Words]:
+    """``(data, owner, starts, words)``: the items of blocks, in a buffer of their own. Messages with an invalid block fail."""
+    if items.wire_type == VARINT:
+        last = group.data.octets.take(starts + sizes - 1, mode="clip")
+        wrong = (last > 0x7F) & (sizes > 0)
+    else:
+        width = 8 if items.wire_type == FIXED64 else 4
+        wrong = sizes % width != 0
+    if wrong.any():
+        group.failed[owner[wrong]] = True
+        sizes = np.where(wrong, 0, sizes)
+    blocks = group.data.slices(starts, sizes, pa.binary())
+    edges = bounds(blocks)
+    octets = np.frombuffer(blocks.buffers()[2] or b"", dtype=np.uint8)[: edges[-1]]
+    if items.wire_type == VARINT:
+        stops = np.flatnonzero(octets < 0x80)
+        counts = np.diff(np.searchsorted(stops, edges))
+        item_starts = np.zeros(len(stops), dtype=np.int64)
+        item_starts[1:] = stops[:-1] + 1
+    else:
+        counts = sizes // width
+        item_starts = np.arange(0, len(octets), width)
+    owner = np.repeat(owner, counts)
+    too_many = group.spend(owner, items.item_bytes)
+    if too_many is not None:
+        group.failed |= too_many
+        kept = ~too_many[owner]
+        owner, item_starts = owner[kept], item_starts[kept]
+    data = Buffer(octets)
+    words: Words = np.zeros(0, dtype=np.uint64)
+    if items.wire_type == VARINT:
+        words = np.zeros(len(item_starts), dtype=np.uint64)
+        for first in range(0, len(item_starts), _VARINTS_AT_ONCE):
+            some = slice(first, first + _VARINTS_AT_ONCE)
+            words[some], ends = data.varints(item_starts[some])
+            beyond = ends > len(octets)
+            if beyond.any():
+                group.failed[owner[some][beyond]] = True
+    return data, owner, item_starts, words
+
+
+_TIME_PARTS: Final = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])
+#: As in :mod:`~pykafka_wire.values.protobuf.conversion`: a message of the library and its place in a list; a field of both.
+_MESSAGE_BYTES: Final = 112
+_FIELD_BYTES: Final = 24
+#: Of fields that a message of the log names.
+_MAX_PLACES: Final = 10
+#: Each use of a message in a type is a step of its own. More than this is an attack, not a topic's schema.
+_MAX_MESSAGES: Final = 2_000
+
+logger = logging.getLogger(__name__)
+
+
+class _NotInColumnsError(Exception):
+    """The type cannot be read in columns, whatever the bytes."""
+
+
+def column_plan(descriptor: Any, wanted: pa.DataType) -> Messages | None:
+    """What reads such messages as ``wanted``; None if no row can be read in columns."""
+    plan, found = _Plan(), None
+    name = descriptor.full_name
+    try:
+        found = plan.messages(descriptor, wanted, "")
+        plan.complete()
+    except _NotInColumnsError as error:
+        logger.info("Protobuf messages %s are read one by one, not in columns: %s", name, error)
+        return None
+    if isinstance(found, LeftOver):
+        logger.info("Protobuf messages %s are read one by one, not in columns, as %s", name, wanted)
+        return None
+    if plan.left:
+        places = ", ".join(plan.left[:_MAX_PLACES]) + (", …" if len(plan.left) > _MAX_PLACES else "")
+        logger.info("Protobuf messages %s in which these are set are read one by one, not in columns: %s", name, places)
+    return found
+
+
+class _Plan:
+    """Attributes:
+    left: the wanted fields that are not read in columns where they are set.
+    """
+
+    def __init__(self) -> None:
+        self.left: list[str] = []
+        self._unwanted: dict[str, Struct] = {}
+        self._incomplete: list[tuple[Struct, Any]] = []
+        self._n_messages = 0
+
+    def messages(self, descriptor: Any, wanted: pa.DataType, path: str) -> Messages:
+        self._n_messages += 1
+        if self._n_messages > _MAX_MESSAGES:
+            raise _NotInColumnsError(f"more than {_MAX_MESSAGES} messages in messages")
+        if descriptor.GetOptions().message_set_wire_format:
+            return self._left_over(wanted, path)
+        if is_plain_struct(descriptor, wanted):
+            return self._struct(descriptor, wanted, path)
+        if is_wrapper(descriptor):
+            return Wrapped(self._struct(descriptor, pa.struct([pa.field("value", wanted)]), path))
+        if descriptor.full_name == "google.protobuf.Timestamp" and _is_micros(pa.types.is_timestamp, wanted):
+            return Time(self._struct(descriptor, _TIME_PARTS, path), wanted, TIMESTAMP_SECONDS, is_signed=False)
+        if descriptor.full_name == "google.protobuf.Duration" and _is_micros(pa.types.is_duration, wanted):
+            return Time(self._struct(descriptor, _TIME_PARTS, path), wanted, DURATION_SECONDS, is_signed=True)
+        if descriptor.full_name in WELL_KNOWN or not pa.types.is_struct(wanted):
+            return self._left_over(wanted, path)
+        if any(each.name.startswith("[") for each in wanted):  # an extension
+            return self._left_over(wanted, path)
+        return self._struct(descriptor, wanted, path)
+
+    def _left_over(self, wanted: pa.DataType, path: str) -> LeftOver:
+        self.left.append(path)
+        return LeftOver(wanted)
+
+    def _struct(self, descriptor: Any, wanted: pa.DataType, path: str, *, is_entry: bool = False) -> Struct:
+        """``is_entry``: of a map, whose key and value have their defaults where they are not given."""
+        struct = Struct(wanted, is_entry=is_entry)
+        names = {each.name for each in wanted}
+        if len(names) < len(wanted):
+            raise _NotInColumnsError(f"{path or 'the type'} has a name twice")
+        fields: list[Field] = []
+        for each in wanted:
+            field = descriptor.fields_by_name.get(each.name)
+            if field is None:
+                fields.append(Absent(each.type))
+            else:
+                inner = f"{path}.{each.name}" if path else each.name
+                fields.append(self._field(field, each.type, inner, is_entry=is_entry))
+        struct.fields = fields
+        self._complete(struct, descriptor, names)
+        struct.row_bytes += sum(each.row_bytes + _FIELD_BYTES for each in fields)
+        return struct
+
+    def _complete(self, struct: Struct, descriptor: Any, names: set[str]) -> None:
+        """What must be checked of a message beside its wanted fields."""
+        known = [*descriptor.fields, *descriptor.file.pool.FindAllExtensions(descriptor)]
+        struct.row_bytes = _MESSAGE_BYTES + 16 * len(known)
+        unwanted = [each for each in known if each.is_extension or each.name not in names]
+        struct.checked = [found for found in map(self._check, unwanted) if found is not None]
+        struct.required = [_tags(each) for each in known if each.is_required]
+        oneofs = ([tag for each in oneof.fields for tag in _tags(each)] for oneof in descriptor.oneofs)
+        struct.oneofs = [tags for tags in oneofs if len(tags) > 1]
+
+    def _check(self, field: Any) -> Field | None:
+        """What fails messages in which a field that no one wants is not valid; None where it always is."""
+        if field.type == field.TYPE_GROUP:
+            return None  # messages that have one fail whatever is in it
+        if field.message_type is not None:
+            inner = self._unwanted_message(field.message_type)
+            if field.is_repeated:
+                return Repeated(inner, field.number, pa.list_(inner.type))
+            # An entry of a map without a value has an empty one, in which required fields are missing.
+            is_value = field.containing_type.GetOptions().map_entry
+            needs_fields = is_value and any(each.is_required for each in field.message_type.fields)
+            return SingleMessage(inner, field.number, is_always_set=bool(needs_fields))
+        scalar = self._scalar(field, scalar_type(field), field.name)
+        if field.is_repeated and (field.type == field.TYPE_STRING or _is_packable(field)):
+            return Repeated(scalar, field.number, pa.list_(scalar.type))
+        if field.type == field.TYPE_STRING or (field.is_required and field.enum_type is not None):
+            return SingleScalar(scalar, field.number, has_presence=True)
+        return None
+
+    def _unwanted_message(self, descriptor: Any) -> Messages:
+        if descriptor.GetOptions().message_set_wire_format:
+            return LeftOver(pa.struct([]))
+        known = self._unwanted.get(descriptor.full_name)
+        if known is None:
+            known = self._unwanted[descriptor.full_name] = Struct(pa.struct([]))
+            self._incomplete.append((known, descriptor))
+        return known
+
+    def complete(self) -> None:
+        """What must be checked of messages that no one wants. Without recursion: they may lead to any number of others."""
+        while self._incomplete:
+            struct, descriptor = self._incomplete.pop()
+            self._complete(struct, descriptor, set())
+
+    def _field(self, field: Any, wanted: pa.DataType, path: str, *, is_entry: bool) -> Field:
+        is_a = pa.types
+        if field.enum_type is not None and field.enum_type.full_name == "google.protobuf.NullValue":
+            if field.is_repeated:
+                raise _not_in_columns(field, wanted, path)
+            return Absent(wanted)
+        if is_map(field):
+            if not is_a.is_map(wanted):
+                raise _not_in_columns(field, wanted, path)
+            entry = pa.struct([pa.field("key", wanted.key_type, nullable=False), wanted.item_field.with_name("value")])
+            return Repeated(self._struct(field.message_type, entry, path, is_entry=True), field.number, wanted)
+        if field.is_repeated:
+            if not is_a.is_list(wanted):
+                raise _not_in_columns(field, wanted, path)
+            inner = wanted.value_type
+            if field.type == field.TYPE_GROUP:
+                return Repeated(self._left_over(inner, path), field.number, wanted, wire_type=GROUP)
+            if field.message_type is not None:
+                return Repeated(self.messages(field.message_type, inner, path), field.number, wanted)
+            return Repeated(self._scalar(field, inner, path), field.number, wanted)
+        if field.message_type is not None:
+            if field.type == field.TYPE_GROUP:
+                self.left.append(path)
+                return Absent(wanted)  # in all messages that do not fail
+            return SingleMessage(self.messages(field.message_type, wanted, path), field.number, is_always_set=is_entry)
+        return SingleScalar(
+            self._scalar(field, wanted, path), field.number, has_presence=field.has_presence and not is_entry
+        )
+
+    def _scalar(self, field: Any, wanted: pa.DataType, path: str) -> Scalar:
+        is_a = pa.types
+        kind = KINDS.get(field.type)
+        if kind in ("<f4", "<f8"):
+            if is_a.is_float64(wanted) or (is_a.is_float32(wanted) and kind == "<f4"):
+                return Number(kind, wanted)
+        elif kind is not None:
+            if is_a.is_signed_integer(wanted):
+                return Number(kind, wanted)
+            if kind in ("uint64", "<u8") and wanted == UINT64_TYPE:
+                return Number(kind, wanted)
+        elif field.type == field.TYPE_BOOL:
+            if is_a.is_boolean(wanted):
+                return Boolean()
+        elif field.type == field.TYPE_ENUM:
+            if not is_a.is_string(wanted):
+                raise _not_in_columns(field, wanted, path)
+            enum = field.enum_type
+            default = int(field.default_value or 0)
+            return EnumName(enum_names(enum), is_closed=enum.is_closed, default=default)
+        elif (is_a.is_string if field.type == field.TYPE_STRING else is_a.is_binary)(wanted):
+            return Text(wanted)
+        raise _not_in_columns(field, wanted, path)
+
+
+def _not_in_columns(field: Any, wanted: pa.DataType, path: str) -> _NotInColumnsError:
+    return _NotInColumnsError(f"{path} is read as {wanted}, which is not the type of the field {field.full_name}")
+
+
+def _is_packable(field: Any) -> bool:
+    return field.type not in (field.TYPE_STRING, field.TYPE_BYTES, field.TYPE_MESSAGE, field.TYPE_GROUP)
+
+
+def _tags(field: Any) -> list[int]:
+    """The tag of a field that is not repeated."""
+    kind = KINDS.get(field.type, "")
+    wire_type = VARINT
+    if field.type == field.TYPE_GROUP:
+        wire_type = GROUP
+    elif not _is_packable(field):
+        wire_type = LENGTH
+    elif kind.startswith("<"):
+        wire_type = FIXED64 if kind.endswith("8") else FIXED32
+    return [field.number << 3 | wire_type]
+
+
+def _is_micros(is_kind: Any, wanted: pa.DataType) -> bool:
+    return bool(is_kind(wanted)) and wanted.unit == "us"
