@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from pykafka_wire.wire.connection.frames import request_header_version, response_header_version
+from pykafka_wire.wire.connection.state_machine import request_header_version, response_header_version
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.protocol.messages import api
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse

@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pykafka_wire.wire.connection.connection import Connection
-from pykafka_wire.wire.connection.response_future import ResponseFuture, first_to_arrive
+from pykafka_wire.wire.connection.connection import Connection, ResponseFuture, first_to_arrive
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import HAS_LOW_WATER_MARK
 from pykafka_wire.wire.deadline import Deadline

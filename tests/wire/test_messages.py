@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pykafka_wire.wire.connection import frames
+from pykafka_wire.wire.connection.state_machine import decode_response, encode_request
 from pykafka_wire.wire.errors import ProtocolError, UnsupportedVersionError
 from pykafka_wire.wire.protocol import messages
 from pykafka_wire.wire.protocol.fields import Field, Struct
@@ -37,14 +37,14 @@ CLASSES = [cls for key in messages.APIS for cls in (messages.api(key), messages.
 
 
 def test_a_request_frame_is_length_header_and_body() -> None:
-    (frame,) = frames.encode_request(SaslHandshakeRequest(mechanism="PLAIN"), 1, 7, "me")
+    (frame,) = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), 1, 7, "me")
     assert bytes(frame).hex(" ") == (
         "00 00 00 13 00 11 00 01 00 00 00 07 00 02 6d 65 00 05 50 4c 41 49 4e"  # header version 1: no tags
     )
 
 
 def test_a_flexible_request_has_a_header_with_tags_and_an_int16_client_id() -> None:
-    (frame,) = frames.encode_request(MetadataRequest(topics=None), 9, 7, "me")
+    (frame,) = encode_request(MetadataRequest(topics=None), 9, 7, "me")
     assert bytes(frame).hex(" ") == (
         "00 00 00 12 00 03 00 09 00 00 00 07 00 02 6d 65 00 "  # header version 2, no tags
         "00 01 00 00 00"
@@ -52,7 +52,7 @@ def test_a_flexible_request_has_a_header_with_tags_and_an_int16_client_id() -> N
 
 
 def test_a_client_id_may_be_null() -> None:
-    (frame,) = frames.encode_request(SaslHandshakeRequest(), 1, 7, None)
+    (frame,) = encode_request(SaslHandshakeRequest(), 1, 7, None)
     assert bytes(frame)[12:14] == b"\xff\xff"
 
 
@@ -62,7 +62,7 @@ def test_record_batches_of_a_request_are_segments_of_their_own() -> None:
         PartitionProduceData(index=0, records=batch),
         PartitionProduceData(index=1, records=[batch, b"other"]),
     ]
-    segments = frames.encode_request(
+    segments = encode_request(
         ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=partitions)]), 9, 1, "c"
     )
     assert [bytes(segment) for segment in segments if isinstance(segment, memoryview)] == [b"batch", b"batch", b"other"]
@@ -76,33 +76,33 @@ def test_record_batches_of_a_request_are_segments_of_their_own() -> None:
 def test_a_response_header_has_tags_in_flexible_versions(version: int, header: str) -> None:
     body = MetadataResponse(cluster_id="c" if version > 1 else None)
     frame = bytes.fromhex(header) + b"".join(body.encode(version))
-    assert frames.decode_response(MetadataRequest, version, memoryview(frame)) == (7, body)
+    assert decode_response(MetadataRequest, version, memoryview(frame)) == (7, body)
 
 
 @pytest.mark.parametrize("version", range(5))
 def test_the_response_header_of_api_versions_never_has_tags(version: int) -> None:
     body = ApiVersionsResponse(api_keys=[ApiVersion(api_key=18, max_version=4)])
     frame = b"\0\0\0\x07" + b"".join(body.encode(version))
-    assert frames.decode_response(ApiVersionsRequest, version, frame) == (7, body)
+    assert decode_response(ApiVersionsRequest, version, frame) == (7, body)
 
 
 def test_a_response_with_bytes_left_over_or_too_few_names_its_api() -> None:
     frame = b"\0\0\0\x07\0" + b"".join(MetadataResponse().encode(9))
     with pytest.raises(ProtocolError, match=r"MetadataResponse ends at byte \d+ of \d+ \[Metadata v9\]"):
-        frames.decode_response(MetadataRequest, 9, frame + b"\x01")
+        decode_response(MetadataRequest, 9, frame + b"\x01")
     with pytest.raises(ProtocolError, match=r"MetadataResponse ends at byte \d+ of \d+ \[Metadata v9\]"):
-        frames.decode_response(MetadataRequest, 9, frame + b"\0\0")
+        decode_response(MetadataRequest, 9, frame + b"\0\0")
     with pytest.raises(ProtocolError, match=r"MetadataResponse ends at byte \d+ of \d+ \[Metadata v8\]"):
-        frames.decode_response(MetadataRequest, 8, b"\0\0\0\x07" + b"".join(MetadataResponse().encode(8)) + b"\0")
+        decode_response(MetadataRequest, 8, b"\0\0\0\x07" + b"".join(MetadataResponse().encode(8)) + b"\0")
     with pytest.raises(ProtocolError, match=r"\[Metadata v9\]"):
-        frames.decode_response(MetadataRequest, 9, frame[:-1])
+        decode_response(MetadataRequest, 9, frame[:-1])
     with pytest.raises(ProtocolError, match="is incomplete"):
-        frames.decode_response(MetadataRequest, 9, b"\0\0")
+        decode_response(MetadataRequest, 9, b"\0\0")
 
 
 def test_a_second_tag_section_as_librdkafkas_mock_brokers_write_it_is_accepted() -> None:
     frame = b"\0\0\0\x07\0" + b"".join(MetadataResponse().encode(9)) + b"\0"
-    assert frames.decode_response(MetadataRequest, 9, frame) == (7, MetadataResponse())
+    assert decode_response(MetadataRequest, 9, frame) == (7, MetadataResponse())
 
 
 def test_records_of_a_response_are_views_of_its_frame() -> None:
@@ -110,7 +110,7 @@ def test_records_of_a_response_are_views_of_its_frame() -> None:
         responses=[FetchableTopicResponse(topic="t", partitions=[PartitionData(records=memoryview(b"batch"))])]
     )
     frame = bytearray(b"\0\0\0\x07\0" + b"".join(body.encode(12)))
-    _, response = frames.decode_response(FetchRequest, 12, memoryview(frame))
+    _, response = decode_response(FetchRequest, 12, memoryview(frame))
     records = response.responses[0].partitions[0].records
     at = frame.index(b"batch")
     frame[at : at + 5] = b"BATCH"
@@ -125,7 +125,7 @@ def test_decoding_a_fetch_response_copies_no_records() -> None:
     frame = memoryview(b"".join((b"\0\0\0\x07\0", *body.encode(13))))
     tracemalloc.start()
     try:
-        _, response = frames.decode_response(FetchRequest, 13, frame)
+        _, response = decode_response(FetchRequest, 13, frame)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -1,8 +1,9 @@
 """A Kafka cluster as one client sees it: how to reach it, who leads what, and what to do when a broker says no.
 
-Owns routing: to a given broker, to a partition's leader, to a coordinator, to any broker. A whole request is repeated here only, by
-the one loop of :mod:`~pykafka_wire.wire.cluster.retries` and the table of :mod:`~pykafka_wire.wire.error_codes`. (The fetcher and
-the producer retry what only they can: positions and sequences.) A cluster has its metadata, :class:`Metadata`, and its connections.
+Owns routing: to a given broker, to a partition's leader, to a coordinator, to any broker; and which brokers can be sent to now. A
+whole request is repeated here only, by the one loop of :mod:`~pykafka_wire.wire.cluster.retries` and the table of
+:mod:`~pykafka_wire.wire.error_codes`. (The fetcher and the producer retry what only they can: positions and sequences.) A cluster
+has its metadata, :class:`Metadata`, and its connections.
 
 In the order of Kafka's guide to clients: try the bootstrap servers in turn, each name's every address too, until
 one answers; ask it for metadata; route each request to the leader or coordinator that it concerns; on an error refresh the
@@ -12,6 +13,8 @@ metadata and try again, with growing pauses, until a deadline. https://kafka.apa
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from types import TracebackType
@@ -23,9 +26,8 @@ from pykafka_wire.wire.cluster.connection_pool import GENERAL, ConnectionPool
 from pykafka_wire.wire.cluster.metadata import Metadata
 from pykafka_wire.wire.cluster.metadata_view import Broker
 from pykafka_wire.wire.cluster.retries import Retry
-from pykafka_wire.wire.connection.connection import Connection
+from pykafka_wire.wire.connection.connection import Connection, ResponseFuture
 from pykafka_wire.wire.connection.counters import ClientCounters
-from pykafka_wire.wire.connection.response_future import ResponseFuture
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import Network
 from pykafka_wire.wire.deadline import Deadline
@@ -37,7 +39,7 @@ from pykafka_wire.wire.protocol.messages.find_coordinator import FindCoordinator
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 
-__all__ = ["ANY", "CONTROLLER", "Cluster", "CoordinatorKind", "Deadline", "ResponseFuture"]
+__all__ = ["ANY", "CONTROLLER", "Cluster", "CoordinatorKind", "Deadline"]
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +58,10 @@ _MAX_FOUND: Final = 1_000
 _BULK_CONNECTIONS: Final = 4
 #: Bulk requests in flight on one connection: their bytes fit its buffers, so that sending never waits for a response to be read.
 _BULK_IN_FLIGHT: Final = 32
+#: Most handshakes take less: those are waited for, which costs no more than one after the other on the caller's thread.
+_SOON_S: Final = 0.25
+#: How often to see whether a connection has been opened that takes longer than usual.
+CHECK_S: Final = 0.05
 
 
 class CoordinatorKind(IntEnum):
@@ -557,3 +563,68 @@ def partitions_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, li
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
     return grouped
+
+
+class BrokerReadiness:
+    """The brokers of one purpose that can be sent a request now: neither is a connection to be opened, nor do they throttle us
+    (KIP-219). Not thread-safe.
+
+    A broker that accepts connections and responds to nothing (stopped, overloaded) takes up to
+    ``socket.connection.setup.timeout.ms``, in which a reader or writer of many brokers must go on with the rest: each connection is
+    opened in a thread of its own.
+    """
+
+    def __init__(self, cluster: Cluster, purpose: str) -> None:
+        self._cluster = cluster
+        self._purpose = purpose
+        self._opening: dict[int, _Opening] = {}
+        #: Node id -> when it reads requests again, on the monotonic clock.
+        self._throttled_until: dict[int, float] = {}
+
+    def throttle(self, node_id: int, throttle_time_ms: int) -> None:
+        """Note a response's throttle time: for so long the broker reads no requests of this client."""
+        if throttle_time_ms > 0:
+            self._throttled_until[node_id] = time.monotonic() + throttle_time_ms / 1000
+
+    def throttled_s(self, node_id: int) -> float:
+        """Seconds until the broker's throttle ends, 0 if it does not throttle."""
+        until = self._throttled_until.get(node_id)
+        return 0.0 if until is None else max(0.0, until - time.monotonic())
+
+    def ready(self, node_id: int) -> bool:
+        """Whether a request to a broker need not wait for a connection; begins to open one if there is none.
+
+        Raises:
+            WireError: the broker could not be reached, or refused us; the next call tries again.
+        """
+        if self._cluster.is_connected(node_id, purpose=self._purpose):
+            self._opening.pop(node_id, None)
+            return True
+        opening = self._opening.get(node_id)
+        if opening is None:
+            opening = self._opening[node_id] = _Opening(self._cluster, node_id, self._purpose)
+            opening.start()
+            opening.join(_SOON_S)
+        if opening.is_alive():
+            return False
+        del self._opening[node_id]
+        if opening.error is not None:
+            raise opening.error
+        return True
+
+
+class _Opening(threading.Thread):
+    """One connection being opened."""
+
+    def __init__(self, cluster: Cluster, node_id: int, purpose: str) -> None:
+        super().__init__(name=f"connect to broker {node_id}", daemon=True)
+        self._cluster = cluster
+        self._node_id = node_id
+        self._purpose = purpose
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._cluster.connect(self._node_id, purpose=self._purpose)
+        except Exception as error:  # raised again where the connection was asked for
+            self.error = error

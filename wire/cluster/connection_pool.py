@@ -49,7 +49,7 @@ class Reconnects:
     share it.
 
     A call to a broker in its pause fails at once, so that others are asked meanwhile; only the threads of
-    :mod:`~pykafka_wire.wire.cluster.broker_readiness` wait.
+    :class:`~pykafka_wire.wire.cluster.cluster.BrokerReadiness` wait.
     """
 
     def __init__(self, settings: ClientSettings) -> None:

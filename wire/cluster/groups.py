@@ -11,7 +11,7 @@ from typing import Final
 
 from pykafka_wire.wire.cluster.cluster import COORDINATION, Cluster, CoordinatorKind, Deadline
 from pykafka_wire.wire.cluster.describe import Operation, operations_of
-from pykafka_wire.wire.connection.response_future import ResponseFuture
+from pykafka_wire.wire.connection.connection import ResponseFuture
 from pykafka_wire.wire.errors import broker_error
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupDescribeRequest,

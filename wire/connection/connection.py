@@ -1,7 +1,8 @@
 """One connection to one broker: requests out, responses in, with a deadline on everything that can take time.
 
-Owns the exchange: the handshake, who reads whose response where threads share the connection, throttling, and what breaks it. It
-has a :class:`~pykafka_wire.wire.connection.transport.Transport` for the bytes, and a
+Owns the exchange: the handshake, the futures of responses, who reads whose response where threads share the connection, which of
+many connections has one first, throttling, and what breaks a connection. It has a
+:class:`~pykafka_wire.wire.connection.transport.Transport` for the bytes, and a
 :class:`~pykafka_wire.wire.connection.state_machine.StateMachine` for their meaning. It knows no API and retries nothing: a failure
 ends the connection, and :mod:`~pykafka_wire.wire.cluster.cluster` decides what is next.
 """
@@ -10,16 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import select
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar, cast
 
 from pykafka_wire.wire.connection.counters import ClientCounters
-from pykafka_wire.wire.connection.response_future import ResponseFuture
-from pykafka_wire.wire.connection.state_machine import Received, State, StateMachine
+from pykafka_wire.wire.connection.state_machine import Received, Sent, State, StateMachine
 from pykafka_wire.wire.connection.trace import Trace
 from pykafka_wire.wire.connection.transport import Address, Network, Sockets, Transport, reason_of, timeout_s
 from pykafka_wire.wire.deadline import Deadline
@@ -30,13 +31,13 @@ from pykafka_wire.wire.errors import (
     TransportError,
     WireError,
 )
-from pykafka_wire.wire.protocol.message import Request
+from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.security.token import SaslMechanism
 from pykafka_wire.wire.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 
-#: How often a thread checks whether another one has read its response.
+#: How often a thread checks whether another one has read the response that it waits for.
 _CHECK_MS: Final = 20
 #: From this size of an unanswered request on, the error for a reset names the broker's limit: the smallest
 #: socket.request.max.bytes in common use; the default is 100 MiB.
@@ -48,6 +49,7 @@ try:
     _SOFTWARE_VERSION = version("pykafka-wire")
 except PackageNotFoundError:  # unpacked on sys.path, as with --py-files
     _SOFTWARE_VERSION = "0"
+ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
 
 
 class Connection:
@@ -454,3 +456,120 @@ class Connection:
         self._trace.closed(self.label, broken)
         self.close(broken)
         return broken
+
+
+class ResponseFuture(Generic[ResponseT_co]):
+    """The response to a request that was sent, once it comes. Made by :meth:`Connection.send`."""
+
+    def __init__(self, connection: Connection, sent: Sent, throttled_s: float) -> None:
+        self._connection = connection
+        self._throttled_s = throttled_s
+        self._response: Message | None = None
+        self._error: WireError | None = None
+        self._sent = sent
+        self.sent_at = time.monotonic()
+
+    @property
+    def version(self) -> int:
+        """The version that the request was sent in."""
+        return self._sent.version
+
+    @property
+    def sent(self) -> Sent:
+        """What was sent."""
+        return self._sent
+
+    @property
+    def done(self) -> bool:
+        return self._response is not None or self._error is not None
+
+    def result(self, deadline: Deadline, total: Deadline | None = None) -> ResponseT_co:
+        """The response; waits for it until ``deadline``.
+
+        Time for which the broker throttles the connection does not count against ``deadline`` (KIP-219), but only up to
+        ``total``, by default ``default.api.timeout.ms`` from now.
+
+        Raises:
+            DeadlineExceededError: no response in time; the connection is closed, because its next response would be this one.
+            TransportError, ProtocolError: the connection broke.
+        """
+        if not self.done:
+            self._connection.wait_for(self, deadline, total)
+        if self._error is not None:
+            raise self._error
+        return cast("ResponseT_co", self._response)
+
+    def extended(self, deadline: Deadline, total: Deadline, throttled_s: float) -> Deadline:
+        """``deadline``, extended up to ``total`` by the time that the connection was throttled since the request was sent."""
+        return Deadline(max(deadline.at, min(deadline.at + throttled_s - self._throttled_s, total.at)))
+
+    def set_response(self, response: Message) -> None:
+        """The response has arrived; called by the connection."""
+        self._response = response
+
+    def set_error(self, error: WireError) -> None:
+        """No response will arrive; called by the connection."""
+        self._error = error
+
+    @property
+    def readable_at(self) -> int | None:
+        """The descriptor that is readable once the response begins to arrive; None if there is no need to wait for it."""
+        return None if self.done else self._connection.readable_at
+
+    def read_arrived(self) -> bool:
+        """Whether the response, or an error, is complete; reads what has arrived of it, and waits for nothing."""
+        if not self.done:
+            self._connection.read_arrived(self)
+        return self.done
+
+    def clear_low_water_mark(self) -> None:
+        """Have the descriptor become readable with the next byte again: :meth:`read_arrived` has it wait for many."""
+        self._connection.clear_low_water_mark()
+
+    def count_wait(self, seconds: float) -> None:
+        """Count time that was spent waiting for this response and others of the same client."""
+        self._connection.counters.count_wait(seconds)
+
+    @property
+    def arrived(self) -> bool:
+        """Whether there is no need to wait: the response has begun to arrive, or its fate is known."""
+        descriptor = self.readable_at
+        if descriptor is None:
+            return True
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(0))
+
+
+def first_to_arrive(
+    pending: Sequence[ResponseFuture[ResponseT_co]], deadline: Deadline
+) -> ResponseFuture[ResponseT_co]:
+    """The first of `pending` whose response has begun to arrive, or that is done; the very first if none is when `deadline`
+    passes. At least one must be given; connections stay as they are."""
+    started = time.monotonic()
+    first = _first_to_arrive(pending, deadline)
+    first.count_wait(time.monotonic() - started)
+    return first
+
+
+def _first_to_arrive(
+    pending: Sequence[ResponseFuture[ResponseT_co]], deadline: Deadline
+) -> ResponseFuture[ResponseT_co]:
+    while True:
+        poll = select.poll()
+        waiting: dict[int, ResponseFuture[ResponseT_co]] = {}
+        for each in pending:
+            descriptor = each.readable_at
+            if descriptor is None:
+                return each
+            if descriptor not in waiting:  # a connection's responses come in order
+                waiting[descriptor] = each
+                poll.register(descriptor, select.POLLIN)
+        # Another thread that waits on the same connection may read the response: then the descriptor does not become readable.
+        ready = poll.poll(min(_CHECK_MS, deadline.remaining_ms()))
+        if ready:
+            return waiting[ready[0][0]]
+        for each in waiting.values():  # bytes arrive slowly: those that are there are read now
+            each.clear_low_water_mark()
+        if deadline.expired:
+            return pending[0]

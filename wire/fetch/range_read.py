@@ -19,9 +19,8 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from pykafka_wire.wire.cluster.broker_readiness import BrokerReadiness
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
-from pykafka_wire.wire.connection.response_future import first_to_arrive
+from pykafka_wire.wire.cluster.cluster import BrokerReadiness, Cluster, Deadline
+from pykafka_wire.wire.connection.connection import first_to_arrive
 from pykafka_wire.wire.errors import BrokerError, NoBrokerAvailableError, ProtocolError, TransportError, broker_error
 from pykafka_wire.wire.fetch.batch_cache import BatchCache
 from pykafka_wire.wire.fetch.fetch_errors import recreated_error

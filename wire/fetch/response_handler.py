@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from pykafka_wire.wire.backoff import Backoff
-from pykafka_wire.wire.cluster.broker_readiness import CHECK_S
-from pykafka_wire.wire.cluster.cluster import Cluster, Deadline, ResponseFuture
+from pykafka_wire.wire.cluster.cluster import CHECK_S, Cluster, Deadline
+from pykafka_wire.wire.connection.connection import ResponseFuture
 from pykafka_wire.wire.deadline import WorkingClock
 from pykafka_wire.wire.error_codes import Action
 from pykafka_wire.wire.errors import (
