@@ -38,7 +38,7 @@ def batches(first: int, n: int, n_bytes: int = 100) -> memoryview:
 def kept(n: int = 5, *, n_bytes: int = 100, max_bytes: int = 1 << 20) -> BatchCache:
     """After a read up to offset 25, which has received the batches from offset 20 on."""
     cache = BatchCache(max_bytes)
-    cache.keep(planned(0, 25), 4, read_committed=False, records=batches(20, n, n_bytes))
+    cache.keep(planned(0, 25), (1, 4), read_committed=False, records=batches(20, n, n_bytes))
     return cache
 
 
@@ -90,9 +90,9 @@ def test_a_range_that_was_read_is_read_from_its_broker_the_next_time() -> None:
 def test_what_was_not_used_for_longest_makes_room() -> None:
     cache = BatchCache(max_bytes=1_000)
     for partition in (0, 1):
-        cache.keep(planned(0, 25, partition=partition), 4, read_committed=False, records=batches(20, 4))
+        cache.keep(planned(0, 25, partition=partition), (1, 4), read_committed=False, records=batches(20, 4))
     assert cache.take(planned(25, 30, partition=0), read_committed=False) is not None
-    cache.keep(planned(0, 25, partition=2), 4, read_committed=False, records=batches(20, 4))
+    cache.keep(planned(0, 25, partition=2), (1, 4), read_committed=False, records=batches(20, 4))
     assert cache.take(planned(25, 30, partition=1), read_committed=False) is None
     assert cache.take(planned(30, 40, partition=0), read_committed=False) is not None
     assert cache.take(planned(25, 30, partition=2), read_committed=False) is not None
@@ -111,7 +111,7 @@ def test_of_one_partition_a_megabyte_is_kept_and_a_batch_that_is_too_large_is_no
 def test_a_batch_that_ends_with_its_range_is_not_kept_nor_one_that_is_cut_short_nor_nonsense() -> None:
     cache = BatchCache()
     for records in (batches(20, 1)[:0], batches(20, 1)[:99], memoryview(bytes(100)), memoryview(batch_head(10, 9))):
-        cache.keep(planned(0, 25), 4, read_committed=False, records=records)
+        cache.keep(planned(0, 25), (1, 4), read_committed=False, records=records)
         assert cache.take(planned(25, 40), read_committed=False) is None
 
 
@@ -196,6 +196,31 @@ def test_nothing_is_kept_of_a_response_with_aborted_transactions(broker: FakeBro
             values(cluster, planned(at, at + 6), cache, isolation_level="read_committed")
             values(cluster, planned(at, at + 6), cache, isolation_level="read_uncommitted")
     assert fetches(broker) == [0, 0, 6], "uncommitted reads have no use for the list"
+
+
+@pytest.mark.parametrize(("epoch_now", "last_fetched_epoch"), [(4, -1), (5, 4)])
+def test_what_follows_kept_batches_is_checked_for_a_truncation_only_if_another_leads(
+    broker: FakeBroker, epoch_now: int, last_fetched_epoch: int
+) -> None:
+    """A log whose epochs were lost (an upgrade, a restored log) would answer the check by OFFSET_OUT_OF_RANGE."""
+    cache = BatchCache()
+    with client(broker) as cluster:
+        values(cluster, planned(0, 6), cache)
+    broker.topics = {"t": {0: (1, epoch_now)}}
+    with client(broker) as cluster:
+        assert values(cluster, planned(6, 60), cache) == [b"%d" % i for i in range(6, 60)]
+    (_, second) = (asked_of(request) for request in broker.requests if isinstance(request, FetchRequest))
+    assert (second.fetch_offset, second.last_fetched_epoch) == (30, last_fetched_epoch)
+
+
+def test_a_range_of_which_compaction_has_left_nothing_is_not_asked_for(broker: FakeBroker) -> None:
+    records = b"".join(bytes(batch_at(at, leader_epoch=4)) for at in (0, 50))
+    broker.on[FetchRequest] = lambda request, _: log_answer(request, records=memoryview(bytearray(records)))
+    cache = BatchCache()
+    with client(broker) as cluster:
+        assert values(cluster, planned(0, 10), cache) == [b"%d" % i for i in range(10)]
+        assert values(cluster, planned(10, 50), cache) == []
+    assert fetches(broker) == [0]
 
 
 def test_a_range_that_was_planned_under_a_newer_epoch_is_fetched(broker: FakeBroker) -> None:

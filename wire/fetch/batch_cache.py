@@ -47,6 +47,7 @@ class _Batches:
     starts: Sequence[int]
     start_offset: int
     next_offset: int
+    leader: tuple[int, int]
 
 
 class CachedBatches(NamedTuple):
@@ -54,11 +55,13 @@ class CachedBatches(NamedTuple):
 
     Attributes:
         is_next: whether the range begins where the one before in this process has ended.
+        leader: (node, leader epoch) that they were fetched under.
     """
 
     records: memoryview
     scan: BatchScan
     is_next: bool
+    leader: tuple[int, int]
 
 
 class BatchCache:
@@ -86,10 +89,10 @@ class BatchCache:
         """How much to ask for of each of `n_ranges` at least, so that all of it can be kept."""
         return min(_READ_AHEAD_BYTES, self._max_bytes // 2 // max(1, n_ranges))
 
-    def keep(self, range_: OffsetRange, leader_epoch: int, *, read_committed: bool, records: memoryview) -> None:
-        """Keep a copy of what `records` hold beyond the range's end: whole batches as fetched under `leader_epoch`, none of them of
-        an aborted transaction; the first may be one that the end is in."""
-        log = _log_of(range_, leader_epoch, read_committed)
+    def keep(self, range_: OffsetRange, leader: tuple[int, int], *, read_committed: bool, records: memoryview) -> None:
+        """Keep a copy of what `records` hold beyond the range's end: whole batches as fetched under `leader`, a node and its epoch,
+        none of them of an aborted transaction; the first may be one that the end is in."""
+        log = _log_of(range_, leader[1], read_committed)
         if log is None:
             return
         starts, n_bytes = complete_batches(records)
@@ -99,7 +102,7 @@ class BatchCache:
         next_offset = next_offset_of(records, starts[n_kept - 1]) if starts else 0
         if not starts or n_bytes > self._max_bytes or next_offset <= range_.end_offset:
             return
-        kept = _Batches(memoryview(bytes(records[:n_bytes])), starts[:n_kept], range_.end_offset, next_offset)
+        kept = _Batches(memoryview(bytes(records[:n_bytes])), starts[:n_kept], range_.end_offset, next_offset, leader)
         with self._lock:
             self._forget(log)
             self._batches[log] = kept
@@ -131,7 +134,7 @@ class BatchCache:
                 found.starts = starts[n_used - straddles :]
                 found.start_offset = range_.end_offset
                 self._batches[log] = self._batches.pop(log)  # used last
-            return CachedBatches(records, scan, is_next)
+            return CachedBatches(records, scan, is_next, found.leader)
 
     def _forget(self, log: _Log) -> None:
         forgotten = self._batches.pop(log, None)

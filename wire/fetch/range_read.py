@@ -203,10 +203,11 @@ class RangeRead:
             if found is not None:
                 position = progress.position
                 progress.advance(found.scan)
+                progress.leader = found.leader
                 chunk.add(progress, found.records, found.scan, position)
                 if found.is_next:
                     progress.read_ahead_bytes = self._cache.read_ahead_bytes(len(self._unfinished))
-        left = [progress for progress in self._unfinished if not progress.finished]
+        self._unfinished = left = [progress for progress in self._unfinished if not progress.finished]
         if left and all(progress.batch_size is not None for progress in left):
             self._decoder.fit(sum(progress.wanted_bytes(DEFAULT_MAX_BYTES) for progress in left))
         return chunk

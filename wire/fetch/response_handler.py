@@ -210,7 +210,7 @@ class ResponseHandler:
             if progress.finished and not aborted:
                 beyond = scan.batch_starts[-1] if scan.next_offset > end_offset and scan.batch_starts else scan.n_bytes
                 self._cache.keep(
-                    progress.range, requested.leader[1], read_committed=self.read_committed, records=records[beyond:]
+                    progress.range, requested.leader, read_committed=self.read_committed, records=records[beyond:]
                 )
 
     def _grow(self, progress: RangeProgress, needed_bytes: int, node: int) -> None:

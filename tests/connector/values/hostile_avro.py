@@ -278,7 +278,8 @@ def type_of(rng: random.Random, found: pa.DataType, depth: int = 0) -> pa.DataTy
         )
     if pa.types.is_struct(found):
         fields = [each for each in found if chance < 0.5 or rng.random() < 0.6]
-        made = [pa.field(each.name, type_of(rng, each.type, depth + 1), chance > 0.2) for each in fields]
+        kinds = [(each.name, type_of(rng, each.type, depth + 1)) for each in fields]
+        made = [pa.field(name, kind, chance > 0.2 or pa.types.is_null(kind)) for name, kind in kinds]
         return pa.struct([*made, *([("absent", pa.int64())] if chance > 0.9 else [])])
     if pa.types.is_list(found):
         return pa.list_(pa.field("element", type_of(rng, found.value_type, depth + 1)))
