@@ -35,9 +35,31 @@ from pykafka_wire.wire.protocol.messages.group import (
 )
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchResponse
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
+from pykafka_wire.wire.protocol.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import CLOSE, VERSIONS, FakeBroker, versions_response
+
+
+#: A client of a broker that :func:`takes_passwords`.
+SASL: Final = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "alice",
+    "sasl.password": "secret",
+}
+
+
+def takes_passwords(broker: FakeBroker, *, refuses: bool = False) -> None:
+    """Let a broker authenticate its clients by SASL/PLAIN, or refuse all of them; open connections stay."""
+    broker.on[SaslHandshakeRequest] = lambda *_: SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])
+    response = SaslAuthenticateResponse(error_code=58 if refuses else 0, error_message="no" if refuses else None)
+    broker.on[SaslAuthenticateRequest] = lambda *_: response
 
 
 class GroupCoordinator(FakeBroker):

@@ -6,14 +6,16 @@ Hand-overs on real brokers are in test_consumer.py and test_mixed_incremental_gr
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from pykafka_wire.wire import Consumer, TopicPartition
 from pykafka_wire.wire.cluster.cluster import Deadline
-from pykafka_wire.wire.errors import BrokerError
+from pykafka_wire.wire.errors import AuthenticationError, BrokerError
 from pykafka_wire.wire.fetch.range_progress import Position
 from pykafka_wire.wire.groups.classic_membership import ClassicMembership
 from pykafka_wire.wire.groups.strategies import COOPERATIVE_STICKY, decode_subscriber, encode_assignment
@@ -28,7 +30,7 @@ from pykafka_wire.wire.protocol.messages.group import (
     SyncGroupResponse,
 )
 from pykafka_wire.wire.protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
-from tests.wire.fake_coordinator import GroupCoordinator
+from tests.wire.fake_coordinator import SASL, GroupCoordinator, takes_passwords
 from tests.wire.fake_fetch import answer
 from tests.wire.test_consumer_membership import commit_answer, committed
 
@@ -85,7 +87,9 @@ class Cooperative(GroupCoordinator):
 class Member:
     """A consumer, and what it was assigned and revoked."""
 
-    def __init__(self, coordinator: Cooperative, strategies: str = COOPERATIVE_STICKY) -> None:
+    def __init__(
+        self, coordinator: Cooperative, strategies: str = COOPERATIVE_STICKY, more: Mapping[str, str] | None = None
+    ) -> None:
         self.events: list[tuple[str, tuple[TopicPartition, ...]]] = []
         self.consumer = Consumer(
             {
@@ -95,6 +99,7 @@ class Member:
                 "heartbeat.interval.ms": "20",
                 "auto.commit.interval.ms": "3600000",
                 "default.api.timeout.ms": "60000",
+                **(more or {}),
             }
         )
         self.consumer.subscribe(
@@ -216,6 +221,31 @@ def test_a_place_lost_before_anything_was_owned_takes_no_commit_away(coordinator
     coordinator.rebalance()
     member.poll_until(lambda: member.consumer.assignment == (T1,))
     assert coordinator.count(OffsetCommitRequest) == 1
+    member.consumer._close(in_order=False, leave=False)
+
+
+@pytest.mark.parametrize("strategies", [COOPERATIVE_STICKY, f"range,{COOPERATIVE_STICKY}"])
+def test_credentials_that_are_refused_for_a_while_fail_a_poll_and_the_member_comes_back(
+    coordinator: Cooperative, strategies: str, caplog: Any
+) -> None:
+    takes_passwords(coordinator)
+    member = Member(coordinator, strategies, SASL)
+    member.poll_until(lambda: member.consumer.assignment == (T0, T1))
+    takes_passwords(coordinator, refuses=True)
+    coordinator.drop()
+    with pytest.raises(AuthenticationError):
+        member.poll_until(lambda: False)
+    deadline = Deadline.after_ms(SOON_MS)
+    while "group g: trying again" not in caplog.text:
+        assert not deadline.expired
+        time.sleep(0.01)
+    codes = [UNKNOWN_MEMBER_ID]  # its session has expired meanwhile
+    coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=codes.pop() if codes else 0)
+    takes_passwords(coordinator)
+    with suppress(AuthenticationError):  # the member's own, where the first one was of a read
+        member.poll_until(lambda: len(member.events) == 3)
+    member.poll_until(lambda: len(member.events) == 3)
+    assert member.events == [("assigned", (T0, T1)), ("revoked", (T0, T1)), ("assigned", (T0, T1))]
     member.consumer._close(in_order=False, leave=False)
 
 

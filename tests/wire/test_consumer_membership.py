@@ -9,13 +9,20 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from pykafka_wire.wire import Consumer, SubscriptionPattern, TopicPartition
 from pykafka_wire.wire.cluster.cluster import Deadline
-from pykafka_wire.wire.errors import BrokerError, NoBrokerAvailableError, SettingsError, UnsupportedVersionError
+from pykafka_wire.wire.errors import (
+    AuthenticationError,
+    BrokerError,
+    NoBrokerAvailableError,
+    SettingsError,
+    UnsupportedVersionError,
+)
 from pykafka_wire.wire.protocol.messages.api_versions import ApiVersionsRequest
 from pykafka_wire.wire.protocol.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
@@ -35,7 +42,7 @@ from pykafka_wire.wire.protocol.messages.group_offsets import (
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from tests.wire.fake_broker import CLOSE
-from tests.wire.fake_coordinator import TOPIC_ID, ConsumerGroupCoordinator
+from tests.wire.fake_coordinator import SASL, TOPIC_ID, ConsumerGroupCoordinator, takes_passwords
 from tests.wire.fake_fetch import answer
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -257,6 +264,29 @@ def test_a_forbidden_topic_fails_one_poll_and_the_member_stays(
     n_heartbeats = len(coordinator.heartbeats)
     member.poll_until(lambda: len(coordinator.heartbeats) > n_heartbeats + 1)
     assert member.consumer.assignment == (T0,)
+
+
+def test_credentials_that_are_refused_for_a_while_fail_a_poll_and_the_member_comes_back(
+    coordinator: ConsumerGroupCoordinator, new_member: Callable[..., Member], caplog: Any
+) -> None:
+    takes_passwords(coordinator)
+    member = new_member(**SASL)
+    member.subscribe()
+    member.own(T0)
+    takes_passwords(coordinator, refuses=True)
+    coordinator.drop()
+    with pytest.raises(AuthenticationError):
+        member.poll_until(lambda: False)
+    deadline = Deadline.after_ms(SOON_MS)
+    while "group g: trying again" not in caplog.text:
+        assert not deadline.expired
+        time.sleep(0.01)
+    takes_passwords(coordinator)
+    n_heartbeats = len(coordinator.heartbeats)
+    with suppress(AuthenticationError):  # the member's own, where the first one was of a read
+        member.poll_until(lambda: len(coordinator.heartbeats) > n_heartbeats)
+    member.poll_until(lambda: len(coordinator.heartbeats) > n_heartbeats + 1)
+    assert member.events == [("assigned", (T0,))]
 
 
 def test_a_topic_that_is_forbidden_at_first_is_taken_up_once_it_is_allowed(

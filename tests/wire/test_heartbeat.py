@@ -23,15 +23,9 @@ from pykafka_wire.wire.protocol.messages.group import (
     SyncGroupRequest,
 )
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
-from pykafka_wire.wire.protocol.messages.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
 from pykafka_wire.wire.settings import ClientSettings
 from tests.wire.fake_broker import FakeBroker
-from tests.wire.fake_coordinator import GroupCoordinator
+from tests.wire.fake_coordinator import SASL, GroupCoordinator, takes_passwords
 
 #: A generous bound for what takes some round trips.
 SOON_MS = 30_000
@@ -216,13 +210,10 @@ def eventually(condition: Callable[[], bool]) -> None:
 def static_member(coordinator: GroupCoordinator, tmp_path: Path) -> Iterator[HeartbeatThread]:
     """A member that joins again by itself, whose password is in the file "password" of the test's folder."""
     (tmp_path / "password").write_text("secret")
-    coordinator.on[SaslHandshakeRequest] = lambda *_: SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])
-    coordinator.on[SaslAuthenticateRequest] = lambda *_: SaslAuthenticateResponse(error_code=0)
+    takes_passwords(coordinator)
     options = {
         "bootstrap.servers": coordinator.address,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "alice",
+        **SASL,
         "sasl.password": f"file:{tmp_path / 'password'}",
         "group.id": "g",
         "group.instance.id": "i",
@@ -247,13 +238,13 @@ def test_a_member_that_joins_by_itself_outlives_credentials_that_fail_once(
     assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
     password = tmp_path / "password"
     if trouble == "refused":
-        coordinator.on[SaslAuthenticateRequest] = lambda *_: SaslAuthenticateResponse(error_code=58, error_message="no")
+        takes_passwords(coordinator, refuses=True)
     else:
         password.rename(tmp_path / "elsewhere")
     coordinator.drop()
     eventually(lambda: "trying again" in caplog.text)
     if trouble == "refused":
-        coordinator.on[SaslAuthenticateRequest] = lambda *_: SaslAuthenticateResponse(error_code=0)
+        takes_passwords(coordinator)
     else:
         (tmp_path / "elsewhere").rename(password)
     codes = [25]  # UNKNOWN_MEMBER_ID: its session has expired meanwhile
@@ -276,7 +267,7 @@ def test_a_member_that_joins_by_itself_reports_at_once_why_it_cannot(
 ) -> None:
     expected: type[WireError] = SettingsError
     if trouble == "refused":
-        coordinator.on[SaslAuthenticateRequest] = lambda *_: SaslAuthenticateResponse(error_code=58, error_message="no")
+        takes_passwords(coordinator, refuses=True)
         expected = AuthenticationError
     else:
         (tmp_path / "password").unlink()
@@ -285,7 +276,7 @@ def test_a_member_that_joins_by_itself_reports_at_once_why_it_cannot(
         with pytest.raises(expected):
             static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
     assert static_member.error is None
-    coordinator.on[SaslAuthenticateRequest] = lambda *_: SaslAuthenticateResponse(error_code=0)
+    takes_passwords(coordinator)
     (tmp_path / "password").write_text("secret")
     eventually(lambda: static_member.state is MemberState.STABLE)
     assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
@@ -307,13 +298,25 @@ def test_a_member_that_joins_by_itself_is_refused_and_joins_as_a_new_one(
     assert {each.group_instance_id for each in joins} == {"i"}
 
 
-@pytest.mark.parametrize("code", [82, 22])
-def test_a_member_that_joins_by_itself_gives_its_place_to_whoever_has_taken_it(
-    coordinator: GroupCoordinator, static_member: HeartbeatThread, code: int
+def test_a_member_that_joins_by_itself_and_has_missed_a_rebalance_joins_again(
+    coordinator: GroupCoordinator, static_member: HeartbeatThread
 ) -> None:
     static_member.request_join()
     assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
-    coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=code)
+    codes = [22]  # ILLEGAL_GENERATION
+    coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=codes.pop() if codes else 0)
+    eventually(lambda: coordinator.count(JoinGroupRequest) == 2)
+    assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
+    joins = [each for each in coordinator.requests if isinstance(each, JoinGroupRequest)]
+    assert [each.member_id for each in joins] == ["", "me"], "it is the same member, unless another has its instance id"
+
+
+def test_a_member_that_joins_by_itself_gives_its_place_to_whoever_has_taken_its_instance_id(
+    coordinator: GroupCoordinator, static_member: HeartbeatThread
+) -> None:
+    static_member.request_join()
+    assert static_member.wait_until_stable(Deadline.after_ms(SOON_MS))
+    coordinator.on[HeartbeatRequest] = lambda *_: HeartbeatResponse(error_code=82)  # FENCED_INSTANCE_ID
     eventually(lambda: static_member.error is not None)
     with pytest.raises(BrokerError):
         static_member.wait_until_stable(Deadline.after_ms(SOON_MS))

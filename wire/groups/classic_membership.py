@@ -115,10 +115,9 @@ class ClassicMembership:
                 self._join()
 
     def may_read(self, deadline: Deadline) -> bool:
+        self._thread.raise_failure()
         # In the cooperative protocol reading goes on while the member joins.
-        if self._owned and self._thread.error is None:
-            return True
-        return self._thread.wait_until_stable(deadline)
+        return bool(self._owned) or self._thread.wait_until_stable(deadline)
 
     def _join(self) -> None:
         self._is_applied = False

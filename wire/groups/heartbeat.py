@@ -12,32 +12,25 @@ import time
 from typing import Final
 
 from pykafka_wire.wire.deadline import Deadline
-from pykafka_wire.wire.errors import BrokerError, WireError, broker_error
+from pykafka_wire.wire.errors import BrokerError, WireError
 from pykafka_wire.wire.groups.member import GroupMember
 from pykafka_wire.wire.groups.member_state import (
     FENCED_INSTANCE_ID,
-    ILLEGAL_GENERATION,
     MemberState,
     MemberStateMachine,
 )
-from pykafka_wire.wire.groups.member_thread import MemberThread
+from pykafka_wire.wire.groups.member_thread import MemberThread, longer_pause_s
 from pykafka_wire.wire.settings import ClientSettings
 
 #: How often a wait looks whether its deadline was cancelled, or whether a member that leaves has left.
 _POLL_S: Final = 0.02
-#: Another member has taken the place of one that joins again by itself.
-_FENCED: Final = frozenset({ILLEGAL_GENERATION, FENCED_INSTANCE_ID})
-#: The first and the longest pause after an error that is no matter of the network, such as refused credentials: each try with
-#: wrong ones brings an account closer to being locked.
-_FIRST_PAUSE_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 60.0
 
 
 class HeartbeatThread:
     """A member of a group, and the thread that joins and sends its heartbeats.
 
     After an error that ends the membership, :attr:`error` holds it and the thread has ended. No error ends it where the member
-    joins again by itself, unless another member has taken its place.
+    joins again by itself, unless another member has taken its instance id.
     """
 
     def __init__(
@@ -54,8 +47,8 @@ class HeartbeatThread:
             max_idle_ms: the member leaves the group when :meth:`record_poll` was not called for so long
                 (``max.poll.interval.ms``).
             rejoins: join again without :meth:`request_join`, for a caller that does not use the assignment: at once after a
-                rebalance, after a pause where the group refuses the member or credentials fail. The membership ends where
-                another member has taken the place: the instance id is fenced, or the generation is unknown.
+                rebalance or a loss of the place, after a pause where the group refuses the member. The membership ends where
+                another member has taken the instance id.
         """
         self.member = member
         self._interval_s = settings.heartbeat_interval_ms / 1000
@@ -105,7 +98,8 @@ class HeartbeatThread:
 
         Raises:
             NoBrokerAvailableError: no broker responds, nor ever did: the addresses may be wrong. The thread keeps trying.
-            WireError: the error that has ended the membership, or after which a member that joins by itself tries again.
+            WireError: the error that has ended the membership; one of credentials, once for each try; or the one after which a
+                member that joins by itself tries again.
         """
         with self._changed:
             while not deadline.expired and self.error is None:
@@ -118,6 +112,11 @@ class HeartbeatThread:
             if self._joining or self.error is not None:
                 self._thread.raise_failure(keep=self._rejoins)
             return not self._joining and self.state_machine.state is MemberState.STABLE
+
+    def raise_failure(self) -> None:
+        """Raise what :meth:`wait_until_stable` would, without waiting; also what heartbeats have failed with."""
+        with self._changed:
+            self._thread.raise_failure(keep=self._rejoins)
 
     def wait_for_join(self, deadline: Deadline) -> bool:
         """Whether a join was under way and has succeeded; waits for its end until ``deadline``."""
@@ -165,20 +164,16 @@ class HeartbeatThread:
         return self._interval_s
 
     def _rejoin_unasked(self) -> None:
-        machine = self.state_machine
-        if not self._rejoins or machine.state not in (MemberState.UNJOINED, MemberState.REBALANCING):
-            return
-        if machine.lost_error_code == ILLEGAL_GENERATION:
-            raise broker_error(ILLEGAL_GENERATION, api="Heartbeat", detail=f"(group {machine.group_id!r})")
-        self.request_join()
+        if self._rejoins and self.state_machine.state in (MemberState.UNJOINED, MemberState.REBALANCING):
+            self.request_join()
 
     def pause_after(self, error: WireError, n_failures: int) -> float | None:
-        if not self._rejoins or (isinstance(error, BrokerError) and error.code in _FENCED):
+        if not self._rejoins or (isinstance(error, BrokerError) and error.code == FENCED_INSTANCE_ID):
             return None
         if self.state_machine.state is MemberState.LEFT:
             self.state_machine.start_over()
             self._joining = True
-        return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(n_failures - 1, 8))
+        return longer_pause_s(n_failures)
 
     def drop_out(self) -> None:
         self.member.leave()

@@ -15,7 +15,13 @@ from typing import Final, Protocol, TypeVar
 
 from pykafka_wire.wire.backoff import Backoff
 from pykafka_wire.wire.cluster.cluster import Cluster, CoordinatorKind, Deadline
-from pykafka_wire.wire.errors import NoBrokerAvailableError, TransportError, WireError
+from pykafka_wire.wire.errors import (
+    AuthenticationError,
+    NoBrokerAvailableError,
+    SettingsError,
+    TransportError,
+    WireError,
+)
 from pykafka_wire.wire.protocol.message import Message, Request
 from pykafka_wire.wire.settings import ClientSettings
 
@@ -23,6 +29,10 @@ logger = logging.getLogger(__name__)
 
 #: The time for leaving: a coordinator that does not respond drops the member after its session timeout.
 LEAVE_TIMEOUT_MS: Final = 5_000
+#: The first and the longest pause after an error that is no matter of the network, such as refused credentials: each try with
+#: wrong ones brings an account closer to being locked.
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 60.0
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 
@@ -45,8 +55,8 @@ class GroupProtocol(Protocol):
         """Send what is due; the time between two heartbeats, in seconds. Raises WireError."""
 
     def pause_after(self, error: WireError, n_failures: int) -> float | None:
-        """The pause in seconds after an error that is no TransportError; None where it ends the membership. Called under the
-        lock."""
+        """The pause in seconds after an error that is neither of the network nor of credentials; None where it ends the membership.
+        Called under the lock."""
 
     def drop_out(self) -> None:
         """Leave the group for a caller that does not poll: its next poll joins again."""
@@ -61,7 +71,8 @@ class GroupProtocol(Protocol):
 class MemberThread:
     """Sends a member's requests when they are due, from :meth:`start` until :meth:`close` or an error that ends the membership.
 
-    An unreachable coordinator ends nothing: the thread retries until one responds.
+    An unreachable coordinator ends nothing, nor do credentials that are refused or missing: the thread tries again until a
+    coordinator responds. What the credentials' error says is raised to the caller once for each try.
 
     Attributes:
         changed: guards the members of this class, and what the protocol shares with its caller; notified after each request.
@@ -201,6 +212,9 @@ class MemberThread:
                 pause_s = self._backoff.delay_ms(self._n_failures) / 1000
                 if isinstance(error, NoBrokerAvailableError) and not self._has_succeeded:
                     self._failure = error
+            elif isinstance(error, (AuthenticationError, SettingsError)):
+                pause_s = longer_pause_s(self._n_failures)
+                self._failure = error
             else:
                 if not isinstance(error, WireError):
                     logger.error("group %s: the heartbeat thread has failed", self._group_id, exc_info=error)
@@ -220,6 +234,11 @@ class MemberThread:
             self.n_ended = self._n_begun
             self._due_at = time.monotonic() + pause_s
             self.changed.notify_all()
+
+
+def longer_pause_s(n_failures: int) -> float:
+    """The pause before another try where the one before is not likely to succeed soon."""
+    return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(n_failures - 1, 8))
 
 
 def leave_group(

@@ -53,7 +53,8 @@ class Membership(Protocol):
         """Whether the consumer may read what it owns; waits until ``deadline`` where it owns nothing yet.
 
         Raises:
-            WireError: the error that has ended the membership, or NoBrokerAvailableError before the first join.
+            WireError: the error that has ended the membership; one of credentials, once for each try; NoBrokerAvailableError before
+                the first join.
         """
 
     def close(self, *, leave: bool) -> None:

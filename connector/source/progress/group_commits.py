@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 
 #: A commit that takes longer delays the next micro-batch more than it is worth.
 _DEADLINE_MS: Final = 5_000
-#: Errors which mean that another member has taken this query's place: a commit would overwrite its progress.
-_FENCED: Final = ("FENCED_INSTANCE_ID", "ILLEGAL_GENERATION")
+#: Another member has taken this query's place: a commit would overwrite its progress.
+_FENCED: Final = "FENCED_INSTANCE_ID"
 #: Offsets of a group without members expire (offsets.retention.minutes, 7 days by default): all are committed again daily.
 _REPEAT_S: Final = 24 * 3600.0
 #: After a failure the next tries wait, doubling, so that a lost coordinator does not slow every micro-batch.
@@ -98,7 +98,7 @@ class GroupCommitter:
         except WireError as error:
             self.failures += 1
             rejoined = self._member is not None and identity != MemberIdentity() and self._member.has_moved_on(identity)
-            if isinstance(error, BrokerError) and error.name in _FENCED and not rejoined:
+            if isinstance(error, BrokerError) and error.name == _FENCED and not rejoined:
                 self._fenced = True
                 self._warn_once(
                     "fenced",
