@@ -45,7 +45,6 @@ from pykafka_wire.wire.settings import ClientSettings
 from pykafka_wire.wire.topic_partitions import TopicPartition
 from tests.wire.fake_broker import CLOSE, VERSIONS, FakeBroker, versions_response
 
-
 #: A client of a broker that :func:`takes_passwords`.
 SASL: Final = {
     "security.protocol": "SASL_PLAINTEXT",
