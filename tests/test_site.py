@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from pykafka_wire.cli.app import commands
 from pykafka_wire.errors import ConnectorError, DataLossError, Loss
 from pykafka_wire.wire.error_codes import ERRORS
 from pykafka_wire.wire.errors import NoBrokerAvailableError
-from website import generated_pages, repository_files, tables
+from website import generated_pages, repository_files, sequence_steps, tables
 from website.roles import plain
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -91,3 +92,24 @@ def test_cells_know_their_columns_heading() -> None:
     assert tables.labelled(html) == re.sub("<tr><td>.*</tr>", row, html)
     documented = html.replace("<tr><td>", '<tr class="doc-section-item"><td>')
     assert '<td data-label="b c">2</td>' in tables.labelled(documented)
+
+
+def test_a_sequence_diagram_has_its_steps_as_a_list() -> None:
+    page = "\n".join(
+        [
+            "```mermaid", "sequenceDiagram", "    autonumber", "    participant D as Spark's driver", "    participant K as Kafka",
+            "    D->>K: where? <ListOffsets>", "    alt the marker names 6", "        K-->>D: 7", "    else it names 7",
+            "        D->>D: nothing", "    end", "    Note over D,K: A crash here:<br/>again.", "```", "",
+        ]
+    )  # fmt: skip
+    steps = re.findall(r"<p style=\"margin-left: (\d)em\">(.*)</p>", sequence_steps.with_steps(page))
+    assert steps == [
+        ("0", "1. <strong>Spark&#x27;s driver → Kafka</strong>: where? &lt;ListOffsets&gt;"),
+        ("0", "If the marker names 6:"),
+        ("1", "2. <strong>Kafka → Spark&#x27;s driver</strong>: 7"),
+        ("0", "Or if it names 7:"),
+        ("1", "3. <strong>Spark&#x27;s driver</strong>: nothing"),
+        ("0", "<em>A crash here: again.</em>"),
+    ]
+    with pytest.raises(ValueError, match="activate D"):
+        sequence_steps.with_steps(page.replace("autonumber", "activate D"))

@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.utils import get_relative_url
 
 from pykafka_wire import __version__
-from website import generated_pages, mermaid_library, repository_files, tables
+from website import generated_pages, mermaid_library, repository_files, sequence_steps, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 MERMAID = "assets/mermaid.min.js"
@@ -47,10 +47,11 @@ def on_files(files: Files, config: Any) -> Files:  # Any: MkDocs' configuration,
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links to files outside of docs/ lead to their pages in the site; a page without sections needs no room for their list."""
+    """Links to files outside of docs/ lead to their pages in the site; sequence diagrams have their steps as a list, too; a page
+    without sections needs no room for a list of them."""
     if not re.search(r"^##+ ", markdown, re.MULTILINE):
         page.meta.setdefault("hide", ["toc"])
-    return repository_files.with_links_inside_the_site(markdown, page.file.src_uri, ROOT)
+    return sequence_steps.with_steps(repository_files.with_links_inside_the_site(markdown, page.file.src_uri, ROOT))
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:

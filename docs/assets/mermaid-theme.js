@@ -8,8 +8,6 @@ if (typeof mermaid !== "undefined") {
     .sequenceNumber { fill: var(--md-mermaid-sequence-number-fg-color) !important; }
     .sectionTitle, .sectionTitle > tspan { fill: var(--md-mermaid-sequence-loop-fg-color) !important; stroke: none; }
   `;
-  // On a phone a sequence diagram keeps its size and scrolls: in the width of the screen its text could not be read.
-  const useMaxWidth = window.matchMedia("(min-width: 45em)").matches;
   mermaid.initialize = (given) =>
-    initialize({ ...given, sequence: { ...given.sequence, useMaxWidth }, themeCSS: (given.themeCSS || "") + css });
+    initialize({ ...given, themeCSS: (given.themeCSS || "") + css });
 }
