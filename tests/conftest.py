@@ -224,7 +224,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaTools]:
         with capture.global_and_fixture_disabled():
             cluster.start()
     except (JavaNotFoundError, JarResolutionError) as error:
-        from pykafka_wire.local.container import ContainerCluster, docker_unavailable
+        from tests.brokers.container import ContainerCluster, docker_unavailable
 
         reason = docker_unavailable()
         if reason is not None:

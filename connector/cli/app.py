@@ -14,10 +14,10 @@ from pykafka_wire.cli.checkpoints import checkpoint
 from pykafka_wire.cli.connection import connection_options, output, settings
 from pykafka_wire.cli.doctor import doctor
 from pykafka_wire.cli.exactly_once import marker
-from pykafka_wire.cli.exit_codes import FAILED, INTERRUPTED, REFUSED, UNREACHABLE, USAGE, exit_code
 from pykafka_wire.cli.groups import commit, groups, reset
 from pykafka_wire.cli.lag import lag
 from pykafka_wire.cli.offsets import offsets
+from pykafka_wire.cli.output import FAILED, INTERRUPTED, REFUSED, UNREACHABLE, USAGE, exit_code
 from pykafka_wire.cli.records import produce, tail
 from pykafka_wire.cli.top import top
 from pykafka_wire.cli.topics import topics
@@ -31,7 +31,7 @@ Exit codes:
   0    done, no problem found
   {FAILED}    the cluster refused the request, or a check failed
   {USAGE}    the command line or a setting is wrong
-  {UNREACHABLE}    no broker answered
+  {UNREACHABLE}    no broker responded
   {REFUSED}    authentication or authorisation failed
   {INTERRUPTED}  interrupted
 """

@@ -12,8 +12,8 @@ from pykafka_wire.checkpoints.positions import position_at, ranges_of
 from pykafka_wire.checkpoints.query_log import MicroBatch, QueryLog
 from pykafka_wire.checkpoints.reference import CheckpointReference, parse_reference
 from pykafka_wire.cli.connection import connected, connection_options, names_brokers, output
-from pykafka_wire.cli.log_ends import LogEnds, explained, find_ends
-from pykafka_wire.cli.times import format_timestamp
+from pykafka_wire.cli.offsets import LogEnds, explained, find_ends
+from pykafka_wire.cli.output import format_timestamp
 from pykafka_wire.errors import OffsetsError, OptionError
 from pykafka_wire.wire.topic_partitions import ZERO_UUID, TopicPartition
 

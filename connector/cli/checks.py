@@ -1,4 +1,6 @@
-"""The checks of ``doctor`` on the way to a broker. Each is a :class:`Check`: what was found and, if it is a problem, what to do.
+"""The checks of ``doctor`` on the way to a broker, and of who signs in.
+
+Each is a :class:`Check`: what was found and, if it is a problem, what to do.
 
 Nothing here changes anything in the cluster: no record, no offset, no topic, and never InitProducerId, which would
 fence the producer that uses the transactional id.
@@ -16,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Final, Literal
 
-from pykafka_wire.cli.exit_codes import FAILED, REFUSED, UNREACHABLE, USAGE, exit_code
+from pykafka_wire.cli.output import FAILED, REFUSED, UNREACHABLE, USAGE, exit_code
 from pykafka_wire.wire.cluster.metadata_view import Broker
 from pykafka_wire.wire.connection.connection import Connection
 from pykafka_wire.wire.connection.trace import Trace
@@ -30,17 +32,20 @@ from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.protocol.messages.produce import ProduceRequest
 from pykafka_wire.wire.protocol.messages.sasl import SaslHandshakeRequest
 from pykafka_wire.wire.security import tls
+from pykafka_wire.wire.security.sasl import sasl_identity
 from pykafka_wire.wire.settings import ClientSettings
 
 Result = Literal["ok", "warn", "fail"]
 
-#: For one step on one connection. All checks should take seconds, and a healthy broker answers in milliseconds.
+#: For one step on one connection. All checks should take seconds, and a healthy broker responds in milliseconds.
 STEP_MS: Final = 3_000
 #: A certificate that expires sooner gets a warning.
 _SOON_DAYS: Final = 30
 _NEEDED: Final = (
     MetadataRequest, ListOffsetsRequest, FetchRequest, ProduceRequest, OffsetFetchRequest, OffsetCommitRequest,
 )  # fmt: skip
+#: Credentials that end sooner get a warning: most live for an hour.
+_ENDS_SOON_S: Final = 60
 #: OpenSSL's verification results, https://docs.openssl.org/master/man1/openssl-verification-options/.
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _UNTRUSTED: Final = (18, 19, 20, 21)
@@ -82,6 +87,35 @@ def failed_check(name: str, where: str, error: WireError, remedy: str = "") -> C
         remedy=error.remedy or remedy,
         exit_code=exit_code(error),
     )
+
+
+def identity_check(settings: ClientSettings) -> Check:
+    """Whose identity the client signs in with. It may ask a cloud for credentials, or a token endpoint for a token."""
+    host, _ = settings.bootstrap_servers[0]
+    try:
+        found = sasl_identity(settings, host)
+    except WireError as error:
+        return failed_check("identity", "", error)
+    shown = f"{found.name}, from {found.source}"
+    if found.expires_at is None:
+        return Check(name="identity", where="", result="ok", found=shown)
+    left_s = found.expires_at - time.time()
+    ends = datetime.fromtimestamp(found.expires_at, tz=timezone.utc)
+    shown += f"; ends {ends:%Y-%m-%d %H:%M:%S} UTC, in {span(left_s)}"
+    if left_s < _ENDS_SOON_S:
+        return Check(
+            name="identity", where="", result="warn", found=shown,
+            remedy="They end within a minute: check their lifetime, and this machine's clock.",
+        )  # fmt: skip
+    return Check(name="identity", where="", result="ok", found=shown)
+
+
+def span(seconds: float) -> str:
+    """A time span in the largest unit of which it has two or more: ``59 min``."""
+    for unit, size_s in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
 
 
 def check_addresses(settings: ClientSettings, addresses: Sequence[tuple[str, int]]) -> list[list[Check]]:
@@ -135,7 +169,7 @@ def _tcp(host: str, port: int) -> Check:
 
 
 def _reason(error: OSError) -> str:
-    return "no answer in time" if isinstance(error, TimeoutError) else (error.strerror or str(error)).lower()
+    return "no response in time" if isinstance(error, TimeoutError) else (error.strerror or str(error)).lower()
 
 
 def _tls(settings: ClientSettings, host: str, port: int) -> Check:
@@ -152,7 +186,7 @@ def _tls(settings: ClientSettings, host: str, port: int) -> Check:
             remedy=_certificate_remedy(error.verify_code, host), exit_code=REFUSED,
         )  # fmt: skip
     except OSError as error:  # ssl.SSLError too
-        if _answers_plaintext(host, port):
+        if _speaks_plaintext(host, port):
             return Check(
                 name="tls", where=where, result="fail", found="the port speaks plaintext, not TLS", exit_code=USAGE,
                 remedy="Use the TLS listener's port, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT.",
@@ -221,7 +255,7 @@ def _versions(settings: ClientSettings, host: str, port: int, address: str) -> C
     except SettingsError as error:
         return failed_check(name, address, error)
     except WireError as error:
-        if not settings.uses_tls and _answers_tls(host, port):
+        if not settings.uses_tls and _speaks_tls(host, port):
             return Check(
                 name=name, where=address, result="fail", exit_code=USAGE,
                 found="the port speaks TLS, and security.protocol is a plaintext protocol",
@@ -240,10 +274,10 @@ def _common(protocol: Any, request: Any) -> bool:  # Any: a request's class
 
 
 def _refusal_without_sasl(connection: Connection) -> WireError | None:
-    """Why the listener answers no Metadata request to a client without SASL, None where it does.
+    """Why the listener refuses a Metadata request of a client without SASL, None where it responds.
 
     A listener that requires SASL closes the connection. To ask for its mechanisms first proves nothing: brokers that are not
-    Apache's answer SaslHandshake on listeners without SASL, too.
+    Apache's accept SaslHandshake on listeners without SASL, too.
     """
     try:
         deadline = Deadline.after_ms(STEP_MS)
@@ -277,8 +311,8 @@ def _tcp_connection(host: str, port: int) -> Iterator[socket.socket]:
         connection.close()
 
 
-def _answers_tls(host: str, port: int) -> bool:
-    """Whether the port answers a TLS handshake; the certificate does not matter, and nothing else is sent."""
+def _speaks_tls(host: str, port: int) -> bool:
+    """Whether the port responds to a TLS handshake; the certificate does not matter, and nothing else is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -291,7 +325,7 @@ def _answers_tls(host: str, port: int) -> bool:
         return False
 
 
-def _answers_plaintext(host: str, port: int) -> bool:
+def _speaks_plaintext(host: str, port: int) -> bool:
     plain = ClientSettings.from_options({"bootstrap.servers": f"{host}:{port}"})
     connection = Connection(host, port, plain, Trace(""), f"{host}:{port}")
     try:

@@ -6,6 +6,7 @@ Owns those options and the settings that result from them. They may stand before
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any, Final, TypeVar
 import click
 
 from pykafka_wire.cli.output import Output
-from pykafka_wire.cli.properties import parse_properties
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.settings import ClientSettings, unknown_settings
 
@@ -25,6 +25,11 @@ _DEFAULTS: Final = {"default.api.timeout.ms": "15000", "request.timeout.ms": "10
 #: Used where no --bootstrap and no file names brokers.
 BOOTSTRAP_VARIABLE: Final = "PYKAFKA_WIRE_BOOTSTRAP"
 _META_KEY: Final = "pykafka_wire.cli.given"
+#: In a properties file: a backslash with what it stands for.
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
+#: The first blank, ``=`` or ``:`` that no backslash precedes ends the name.
+_PAIR: Final = re.compile(r"((?:\\.|[^\\\s=:])+)\s*[=:]?\s*(.*)", re.DOTALL)
+_CONTROL: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def connection_options(function: FunctionT) -> FunctionT:
@@ -118,3 +123,34 @@ def connected() -> Iterator[Cluster]:
     """The cluster, its connections closed at the end."""
     with Cluster(settings()) as cluster:
         yield cluster
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The names and values of a properties file, the last of each name."""
+    found = {}
+    for line in _logical_lines(text):
+        match = _PAIR.fullmatch(line)
+        if match is not None:
+            found[_unescaped(match[1])] = _unescaped(match[2])
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments; a line that ends with a backslash continues in the next."""
+    begun = ""
+    for line in text.splitlines():
+        line = line.lstrip()
+        if not begun and (not line or line[0] in "#!"):
+            continue
+        n_backslashes = len(line) - len(line.rstrip("\\"))
+        if n_backslashes % 2:
+            begun += line[:-1]
+            continue
+        yield begun + line
+        begun = ""
+    if begun:
+        yield begun
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else _CONTROL.get(match[2], match[2]), text)

@@ -14,12 +14,11 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from pykafka_wire.cli.checks import Check, advertised, check_addresses, failed_check, timed
+from pykafka_wire.cli.checks import Check, advertised, check_addresses, failed_check, identity_check, timed
 from pykafka_wire.cli.connection import connection_options, output, settings
-from pykafka_wire.cli.exit_codes import FAILED, REFUSED, UNREACHABLE
-from pykafka_wire.cli.identity_check import identity_check
-from pykafka_wire.cli.output import console, counted, printable
-from pykafka_wire.cli.tiers import offsets_at, remote_share, tier_offsets
+from pykafka_wire.cli.offsets import offsets_at
+from pykafka_wire.cli.output import FAILED, REFUSED, UNREACHABLE, console, counted, printable
+from pykafka_wire.cli.tiers import remote_share, tier_offsets
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.cluster.describe import Operation, describe_transaction, topic_operations

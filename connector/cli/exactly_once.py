@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.output import counted
-from pykafka_wire.cli.times import format_timestamp
+from pykafka_wire.cli.output import counted, format_timestamp
 from pykafka_wire.sink.exactly_once.marker import FoundMarker, Marker, UnreadableMarker, marker_group, read_marker
 from pykafka_wire.sink.exactly_once.orphaned_transactions import (
     decided_in,

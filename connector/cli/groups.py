@@ -9,12 +9,10 @@ import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.lag import GENERATED, generated_with, lag_of_groups
-from pykafka_wire.cli.log_ends import require_leaders
-from pykafka_wire.cli.offsets import partitions_of
+from pykafka_wire.cli.offsets import offsets_at, parse_position, partitions_of, require_leaders, resolve_position
 from pykafka_wire.cli.output import counted
-from pykafka_wire.cli.times import parse_position
 from pykafka_wire.sink.exactly_once.marker import is_marker
-from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
+from pykafka_wire.wire.cluster.admin import LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.groups import describe_group, list_groups
 from pykafka_wire.wire.groups.committed_offsets import (
@@ -80,10 +78,10 @@ def commit(group: str, places: tuple[str, ...], dry_run: bool, yes: bool) -> Non
             if tp not in partitions_of(cluster, tp.topic):
                 raise click.UsageError(f"Topic {tp.topic} has no partition {tp.partition}.")
         require_leaders(cluster, wanted)
-        latest = list_offsets(cluster, dict.fromkeys(wanted, LATEST))
+        latest = offsets_at(cluster, wanted, LATEST)
         for tp, offset in wanted.items():
-            if offset > latest[tp].offset:
-                raise click.UsageError(f"{tp} ends at offset {latest[tp].offset}, before {offset}.")
+            if offset > latest[tp]:
+                raise click.UsageError(f"{tp} ends at offset {latest[tp]}, before {offset}.")
         _commit(cluster, group, wanted, dry_run=dry_run, yes=yes)
 
 
@@ -116,27 +114,22 @@ def reset(group: str, topics: tuple[str, ...], place: str, dry_run: bool, yes: b
     An offset outside the log becomes its nearer end. A time after the last record becomes the end of the log. As with commit, a
     Spark query continues from its checkpoint, and the groups of a marker are refused.
     """
-    kind, number = parse_position(place)
+    position = parse_position(place)
     with connected() as cluster:
         partitions = [tp for topic in topics for tp in partitions_of(cluster, topic)]
         require_leaders(cluster, partitions)
-        earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
-        latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
-        if kind == "time":
-            found = list_offsets(cluster, dict.fromkeys(partitions, number))
-            wanted = {tp: at.offset if at.offset >= 0 else latest[tp].offset for tp, at in found.items()}
-        elif kind == "offset":
-            wanted = dict.fromkeys(partitions, number)
-        else:
+
+        def committed_offsets(_: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
             committed = fetch_offsets(cluster, group, partitions)
             missing = [str(tp) for tp in partitions if tp not in committed]
             if missing:
                 raise click.UsageError(
                     f"Group {group} has no committed offset for {', '.join(missing)}, so +N and -N have no start."
                 )
-            wanted = {tp: committed[tp].offset + number for tp in partitions}
-        within = {tp: min(max(at, earliest[tp].offset), latest[tp].offset) for tp, at in wanted.items()}
-        _commit(cluster, group, within, dry_run=dry_run, yes=yes)
+            return {tp: committed[tp].offset for tp in partitions}
+
+        wanted = resolve_position(cluster, partitions, position, committed_offsets)
+        _commit(cluster, group, wanted, dry_run=dry_run, yes=yes)
 
 
 def _commit(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, int], *, dry_run: bool, yes: bool) -> None:

@@ -17,16 +17,15 @@ from rich.live import Live
 from rich.text import Text
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.lag_rates import LagHistory, Look, Rates, outlook
-from pykafka_wire.cli.log_ends import explained, find_ends
-from pykafka_wire.cli.looks import looks
+from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, poll
+from pykafka_wire.cli.offsets import explained, find_ends
 from pykafka_wire.cli.output import console, sparkline, table_of
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.groups import list_groups
 from pykafka_wire.wire.groups.committed_offsets import CommittedOffset, fetch_offsets
 from pykafka_wire.wire.topic_partitions import TopicPartition, similar_names
 
-#: Looks that the sparkline shows: a terminal is 80 columns wide.
+#: Samples that the sparkline shows: a terminal is 80 columns wide.
 _HISTORY: Final = 60
 #: Lines of a terminal's screen that are not topic-partitions: the lag's, the sparkline, the table's title and head, what there is
 #: no room for, what is unknown, a failure, and the cursor's.
@@ -89,8 +88,8 @@ def lag(
     with connected() as cluster:
         group = _generated_group(cluster, group)
         if watch:
-            taken = looks(lambda: _lag_report(cluster, group, topics), count=count, every_s=every)
-            report, failure = _print_lines(taken) if output().json else _watch(taken, group)
+            polled = poll(lambda: _lag_report(cluster, group, topics), count=count, every_s=every)
+            report, failure = _print_lines(polled) if output().json else _watch(polled, group)
         else:
             report = _lag_report(cluster, group, topics)
             output().rows(report.rows, empty=f"Group {group} has committed no offset.")
@@ -172,14 +171,14 @@ def _lag_problem(group: str, report: LagReport, fail_above: int) -> str:
     return f"The lag of {report.lag} is above {fail_above}." if report.lag > fail_above else ""
 
 
-def _print_lines(taken: Iterable[tuple[LagReport, str]]) -> tuple[LagReport, str]:
-    """Print a line of JSON for each look that has succeeded; returns the last look."""
+def _print_lines(polled: Iterable[tuple[LagReport, str]]) -> tuple[LagReport, str]:
+    """Print a line of JSON for each report; a failed look-up is a message on standard error. Returns the last report."""
     history = LagHistory()
-    for report, failure in taken:
+    for report, failure in polled:
         if failure:
             click.echo(failure, err=True)
             continue
-        rates = history.add(Look.at(report.known_rows))
+        rates = history.add(LagSample.of(report.known_rows))
         if report.lag is None:
             rates = Rates()
         document = {"time_ms": int(time.time() * 1000), "lag": report.lag, **asdict(rates)}
@@ -187,17 +186,17 @@ def _print_lines(taken: Iterable[tuple[LagReport, str]]) -> tuple[LagReport, str
     return report, failure
 
 
-def _watch(taken: Iterable[tuple[LagReport, str]], group: str) -> tuple[LagReport, str]:
-    """Show each look in place of the one before, or below it without a terminal; returns the last one."""
+def _watch(polled: Iterable[tuple[LagReport, str]], group: str) -> tuple[LagReport, str]:
+    """Show each report in place of the one before, or below it without a terminal; returns the last one."""
     lags: deque[int] = deque(maxlen=_HISTORY)
     history = LagHistory()
     head: list[Text] = []
     to = console()
     with Live(console=to, auto_refresh=False) if to.is_terminal else nullcontext() as live:
-        for report, failure in taken:
+        for report, failure in polled:
             if not failure:
                 lags.append(report.known_lag)
-                rates = history.add(Look.at(report.known_rows))
+                rates = history.add(LagSample.of(report.known_rows))
                 future = "" if report.lag is None else outlook(report.lag, rates)
                 head = [Text(f"total lag {report.known_lag:,}  {future}".rstrip()), Text(sparkline(lags))]
             shown: list[Any] = [*head]

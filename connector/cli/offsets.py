@@ -1,17 +1,37 @@
-"""``offsets``: the offsets of a topic's records."""
+"""``offsets``: the offsets of a topic's records; and what all commands share about offsets: how a user writes one, and look-ups.
+
+A partition without a leader must not keep a command from the others' offsets: here is how long an election is waited for, and what
+is shown of a partition whose offsets are unknown.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.log_ends import explained, find_leaders
-from pykafka_wire.cli.times import format_timestamp, parse_time
+from pykafka_wire.cli.output import format_timestamp
+from pykafka_wire.errors import OptionError
+from pykafka_wire.options.starting_offsets import parse_timestamp
 from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
-from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
+from pykafka_wire.wire.errors import BrokerError
 from pykafka_wire.wire.topic_partitions import TopicPartition
+
+#: An election takes less. A partition has no leader for longer while all of its replicas that are in sync are down.
+ELECTION_MS: Final = 3_000
+_PAUSE_S: Final = 0.2
+_NO_LEADER: Final = "LEADER_NOT_AVAILABLE"
+#: Why a partition's offsets are unknown, by the name of its look-up's error.
+_REASONS: Final = {
+    "UNKNOWN_TOPIC_OR_PARTITION": "does not exist",
+    _NO_LEADER: "no leader",
+    "TOPIC_AUTHORIZATION_FAILED": "you may not describe it",
+}
 
 
 @click.command(short_help="Show the first and the next offsets of a topic.")
@@ -58,3 +78,130 @@ def offsets(topic: str, at: str | None) -> None:
 def partitions_of(cluster: Cluster, topic: str) -> list[TopicPartition]:
     """The topic-partitions of a topic, in order; raises UnknownTopicError where there is no such topic."""
     return [TopicPartition(topic, p) for p in cluster.metadata.topics([topic])[topic].partitions]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnds:
+    """The ends of logs.
+
+    Attributes:
+        offsets: the end of each log that is known; with ``isolation.level=read_committed`` its last stable offset.
+        unknown: why the end of each other one is unknown, such as ``no leader``.
+    """
+
+    offsets: Mapping[TopicPartition, int]
+    unknown: Mapping[TopicPartition, str]
+
+
+def find_ends(cluster: Cluster, partitions: Iterable[TopicPartition], *, election_ms: float | None = None) -> LogEnds:
+    """The ends of the partitions' logs. Arguments and errors as :func:`find_leaders`."""
+    led, unknown = find_leaders(cluster, partitions, election_ms=election_ms)
+    isolation = cluster.settings.isolation_level
+    listed = list_offsets(cluster, dict.fromkeys(led, LATEST), isolation_level=isolation)
+    return LogEnds(offsets={tp: found.offset for tp, found in listed.items()}, unknown=unknown)
+
+
+def find_leaders(
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, election_ms: float | None = None
+) -> tuple[list[TopicPartition], dict[TopicPartition, str]]:
+    """The partitions that have a leader, and why each of the others has none.
+
+    Args:
+        election_ms: how long to wait for leaders that are missing; :data:`ELECTION_MS` by default.
+
+    Raises:
+        TransportError: no broker responds.
+    """
+    wanted = sorted(partitions)
+    until = Deadline.after_ms(ELECTION_MS if election_ms is None else election_ms)
+    lookup = cluster.metadata.leaders(wanted)
+    while any(_may_be_elected(error) for error in lookup.errors.values()) and not until.expired:
+        time.sleep(_PAUSE_S)
+        lookup = cluster.metadata.leaders(wanted)
+    unknown: dict[TopicPartition, str] = {}
+    for tp, error in lookup.errors.items():
+        if not isinstance(error, BrokerError):
+            raise error
+        unknown[tp] = _REASONS.get(error.name, error.name)
+    return [tp for tp in wanted if tp in lookup.leaders], unknown
+
+
+def require_leaders(cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
+    """Raises click.ClickException where the offsets of a partition cannot be looked up."""
+    _, unknown = find_leaders(cluster, partitions)
+    if unknown:
+        raise click.ClickException(
+            f"Nothing was changed: the ends of these logs are unknown: {', '.join(explained(unknown))}. Check the brokers that "
+            "have their replicas: pykafka-wire topics describe TOPIC names them."
+        )
+
+
+def explained(unknown: Mapping[TopicPartition, str]) -> list[str]:
+    """Each as ``orders-1 (no leader)``."""
+    return [f"{tp} ({reason})" for tp, reason in sorted(unknown.items())]
+
+
+def _may_be_elected(error: Exception) -> bool:
+    return isinstance(error, BrokerError) and error.name == _NO_LEADER
+
+
+def offsets_at(
+    cluster: Cluster,
+    partitions: Collection[TopicPartition],
+    at: int,
+    *,
+    isolation_level: str = "read_uncommitted",
+    deadline: Deadline | None = None,
+) -> dict[TopicPartition, int]:
+    """The offset of each topic-partition at a time, or a special one such as EARLIEST. Raises as :func:`list_offsets`."""
+    found = list_offsets(cluster, dict.fromkeys(partitions, at), isolation_level=isolation_level, deadline=deadline)
+    return {tp: each.offset for tp, each in found.items()}
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since the epoch; raises click.UsageError for anything else."""
+    try:
+        return parse_timestamp(text, "the time")
+    except OptionError as error:
+        raise click.UsageError(error.message) from error
+
+
+def parse_position(text: str) -> tuple[str, int]:
+    """``("offset", 42)``, ``("shift", -10)`` or ``("time", ms)``, where earliest and latest are special times."""
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return "time", EARLIEST if word == "earliest" else LATEST
+    if word.isdecimal():
+        return "offset", int(word)
+    if word[:1] in "+-" and word[1:].isdecimal():
+        return "shift", int(word)
+    try:
+        return "time", parse_time(text)
+    except click.UsageError as error:
+        raise click.UsageError(f"{error.message} Or: earliest, latest, an offset, +N or -N.") from error
+
+
+def resolve_position(
+    cluster: Cluster,
+    partitions: Collection[TopicPartition],
+    position: tuple[str, int],
+    shift_from: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
+) -> dict[TopicPartition, int]:
+    """The offset in each partition of what :func:`parse_position` has returned. One outside the log becomes its nearer end, and a
+    time after the last record the end of the log, which is the last stable offset with ``isolation.level=read_committed``.
+
+    Args:
+        shift_from: from what a shift is counted, given the ends of the logs.
+    """
+    kind, number = position
+    isolation = cluster.settings.isolation_level
+    earliest = offsets_at(cluster, partitions, EARLIEST)
+    ends = offsets_at(cluster, partitions, LATEST, isolation_level=isolation)
+    if kind == "time":
+        found = offsets_at(cluster, partitions, number)
+        wanted = {tp: at if at >= 0 else ends[tp] for tp, at in found.items()}
+    elif kind == "offset":
+        wanted = dict.fromkeys(partitions, number)
+    else:
+        wanted = {tp: at + number for tp, at in shift_from(ends).items()}
+    return {tp: min(max(at, earliest[tp]), ends[tp]) for tp, at in wanted.items()}

@@ -1,10 +1,14 @@
-"""What a command prints: tables for people, JSON for machines. Colours only where standard output is a terminal."""
+"""What a command prints: tables for people, JSON for machines; and the exit code with which it ends.
+
+Colours only where standard output is a terminal.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any, Final
 
 import click
@@ -12,6 +16,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pykafka_wire.errors import ConnectorError
+from pykafka_wire.wire.errors import AuthenticationError, BrokerError, SettingsError, TransportError, WireError
+
+#: Exit codes.
+FAILED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+REFUSED: Final = 4
+INTERRUPTED: Final = 130
 _BARS: Final = "▁▂▃▄▅▆▇█"
 #: Columns of the console where standard output is no terminal: no line is broken for want of room.
 _UNLIMITED_WIDTH: Final = 400
@@ -114,3 +127,26 @@ def decode_text(data: bytes | None) -> str | None:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         return f"0x{data.hex()}"
+
+
+def format_timestamp(timestamp_ms: int) -> str | None:
+    """A timestamp as ISO-8601 in UTC, None for a negative one."""
+    if timestamp_ms < 0:
+        return None
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # beyond the year 9999
+        return f"{timestamp_ms} ms (micro- or nanoseconds?)"
+
+
+def exit_code(error: WireError | ConnectorError) -> int:
+    """The process's exit code where a command ends with this error."""
+    if isinstance(error, SettingsError):
+        return USAGE
+    if isinstance(error, TransportError):
+        return UNREACHABLE
+    if isinstance(error, AuthenticationError) or (
+        isinstance(error, BrokerError) and "AUTHORIZATION_FAILED" in error.info.name
+    ):
+        return REFUSED
+    return FAILED

@@ -6,17 +6,16 @@ import base64
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.offsets import partitions_of
-from pykafka_wire.cli.output import counted, decode_text, printable
-from pykafka_wire.cli.times import format_timestamp, parse_position
-from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
+from pykafka_wire.cli.offsets import offsets_at, parse_position, partitions_of, resolve_position
+from pykafka_wire.cli.output import counted, decode_text, format_timestamp, printable
+from pykafka_wire.wire.cluster.admin import LATEST
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.errors import WireError
 from pykafka_wire.wire.fetch.range_read import fetch_ranges
@@ -59,39 +58,16 @@ def tail(topic: str, last: int, place: str | None, partition: int | None, follow
             partitions = [tp for tp in partitions if tp.partition == partition]
             if not partitions:
                 raise click.UsageError(f"Topic {topic} has no partition {partition}.")
-        starts = _starts(cluster, partitions, last, place)
+        position = ("shift", -last) if place is None else parse_position(place)
+        starts = resolve_position(cluster, partitions, position, lambda ends: ends)
         for record in islice(_records(cluster, starts, follow), count):
             _print(record)
-
-
-def _starts(
-    cluster: Cluster, partitions: list[TopicPartition], last: int, place: str | None
-) -> dict[TopicPartition, int]:
-    earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
-    ends = _ends(cluster, partitions)
-    if place is None:
-        wanted = {tp: ends[tp] - last for tp in partitions}
-    else:
-        kind, number = parse_position(place)
-        if kind == "time":
-            found = list_offsets(cluster, dict.fromkeys(partitions, number))
-            wanted = {tp: at.offset if at.offset >= 0 else ends[tp] for tp, at in found.items()}
-        else:
-            wanted = {tp: number if kind == "offset" else ends[tp] + number for tp in partitions}
-    return {tp: min(max(at, earliest[tp].offset), ends[tp]) for tp, at in wanted.items()}
-
-
-def _ends(
-    cluster: Cluster, partitions: Mapping[TopicPartition, int] | list[TopicPartition]
-) -> dict[TopicPartition, int]:
-    listed = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level=cluster.settings.isolation_level)
-    return {tp: found.offset for tp, found in listed.items()}
 
 
 def _records(cluster: Cluster, starts: dict[TopicPartition, int], follow: bool) -> Iterator[dict[str, Any]]:
     positions = dict(starts)
     while True:
-        ends = _ends(cluster, positions)
+        ends = offsets_at(cluster, positions, LATEST, isolation_level=cluster.settings.isolation_level)
         ranges = [
             OffsetRange(topic=tp.topic, partition=tp.partition, start_offset=at, end_offset=ends[tp])
             for tp, at in sorted(positions.items())

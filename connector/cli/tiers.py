@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pykafka_wire.cli.offsets import offsets_at
 from pykafka_wire.cli.output import counted
-from pykafka_wire.wire.cluster.admin import EARLIEST_LOCAL, LATEST_TIERED, list_offsets
+from pykafka_wire.wire.cluster.admin import EARLIEST_LOCAL, LATEST_TIERED
 from pykafka_wire.wire.cluster.cluster import Cluster, Deadline
 from pykafka_wire.wire.errors import UnsupportedVersionError
 from pykafka_wire.wire.topic_partitions import TopicPartition
@@ -25,14 +26,6 @@ class TierOffsets:
 
     earliest_local: int
     latest_tiered: int
-
-
-def offsets_at(
-    cluster: Cluster, places: Collection[TopicPartition], at: int, *, deadline: Deadline | None = None
-) -> dict[TopicPartition, int]:
-    """The offset of each topic-partition at a special time, such as EARLIEST. Raises as :func:`list_offsets`."""
-    found = list_offsets(cluster, dict.fromkeys(places, at), deadline=deadline)
-    return {tp: each.offset for tp, each in found.items()}
 
 
 def tier_offsets(

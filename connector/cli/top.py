@@ -20,9 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pykafka_wire.cli.connection import connected, connection_options, output
-from pykafka_wire.cli.lag_rates import LagHistory, Look, Rates, outlook, rate
-from pykafka_wire.cli.log_ends import find_ends
-from pykafka_wire.cli.looks import looks
+from pykafka_wire.cli.lag_samples import LagHistory, LagSample, Rates, outlook, poll, rate
+from pykafka_wire.cli.offsets import find_ends
 from pykafka_wire.cli.output import console, counted, printable
 from pykafka_wire.sink.exactly_once.marker import is_marker
 from pykafka_wire.wire.cluster.cluster import Cluster
@@ -41,7 +40,7 @@ _HELP: Final = "q quit   l sort by lag   r by rate   n by name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLook:
+class GroupSample:
     """One group at a moment; ``lag`` is None where that of a topic-partition is unknown, such as one without a leader, and for the
     marker of an exactly-once query, whose offsets are no positions."""
 
@@ -71,14 +70,14 @@ class Overview:
     """All groups at a moment."""
 
     n_brokers: int
-    groups: Sequence[GroupLook]
+    groups: Sequence[GroupSample]
     at: datetime = field(default_factory=datetime.now)
 
 
-_ORDERS: Final[dict[str, Callable[[GroupLook], Any]]] = {
-    "l": lambda look: (-(look.lag or 0), look.kind == _MARKER, look.group),
-    "r": lambda look: (-(look.rates.read_per_s or 0.0), look.group),
-    "n": lambda look: look.group,
+_ORDERS: Final[dict[str, Callable[[GroupSample], Any]]] = {
+    "l": lambda group: (-(group.lag or 0), group.kind == _MARKER, group.group),
+    "r": lambda group: (-(group.rates.read_per_s or 0.0), group.group),
+    "n": lambda group: group.group,
 }
 
 
@@ -99,11 +98,11 @@ def top(text: str | None, every: float, once: bool, count: int | None) -> None:
     with connected() as cluster:
         watched = _Watched(cluster, text)
         if once:
-            watched.look()
+            watched.sample()
             time.sleep(every)
-            _print(watched.look())
+            _print(watched.sample())
         elif output().json or not console().is_terminal:
-            for overview, failure in looks(watched.look, count=count, every_s=every):
+            for overview, failure in poll(watched.sample, count=count, every_s=every):
                 if failure:
                     click.echo(failure, err=True)
                 else:
@@ -113,31 +112,33 @@ def top(text: str | None, every: float, once: bool, count: int | None) -> None:
 
 
 class _Watched:
-    """The groups of a cluster, with what is known of each from earlier looks."""
+    """The groups of a cluster, with what is known of each from earlier samples."""
 
     def __init__(self, cluster: Cluster, text: str | None) -> None:
         self._cluster = cluster
         self._text = text
         self._histories: dict[str, LagHistory] = {}
 
-    def look(self) -> Overview:
+    def sample(self) -> Overview:
         """All groups with committed offsets, by lag."""
         cluster = self._cluster
         listed = [group for group in list_groups(cluster) if self._text is None or self._text in group.name]
         fetched = fetch_offsets_of_groups(cluster, listed)
         committed = {group.name: fetched.get(group.name, {}) for group in listed}
-        # Without the wait for an election: the next look comes soon.
+        # Without the wait for an election: the next sample comes soon.
         ends = find_ends(cluster, {tp for offsets in committed.values() for tp in offsets}, election_ms=0)
         self._histories = {name: self._histories.get(name, LagHistory()) for name in committed}
-        found = [self._look_at(group, committed[group.name], ends.offsets) for group in listed if committed[group.name]]
+        found = [
+            self._sample_of(group, committed[group.name], ends.offsets) for group in listed if committed[group.name]
+        ]
         return Overview(n_brokers=len(cluster.metadata.brokers()), groups=sorted(found, key=_ORDERS["l"]))
 
-    def _look_at(
+    def _sample_of(
         self,
         group: ListedGroup,
         committed: Mapping[TopicPartition, CommittedOffset],
         ends: Mapping[TopicPartition, int],
-    ) -> GroupLook:
+    ) -> GroupSample:
         rows = [
             {
                 "topic": tp.topic,
@@ -149,16 +150,16 @@ class _Watched:
             for tp, at in committed.items()
             if tp in ends
         ]
-        look = Look.at(rows)
+        sample = LagSample.of(rows)
         kind = _kind(group, [at.metadata for at in committed.values()])
         is_known = len(rows) == len(committed) and kind != _MARKER
-        return GroupLook(
+        return GroupSample(
             group=group.name,
             kind=kind,
             state=group.state,
             topics=sorted({tp.topic for tp in committed}),
-            lag=look.lag if is_known else None,
-            rates=self._histories[group.name].add(look) if is_known else Rates(),
+            lag=sample.lag if is_known else None,
+            rates=self._histories[group.name].add(sample) if is_known else Rates(),
         )
 
 
@@ -178,19 +179,19 @@ def _is_of_a_query(metadata: str) -> bool:
 
 
 def _print(overview: Overview) -> None:
-    """One look: a line of JSON, or a table."""
+    """One sample: a line of JSON, or a table."""
     if output().json:
-        groups = [look.document() for look in overview.groups]
+        groups = [group.document() for group in overview.groups]
         output().document({"time_ms": int(time.time() * 1000), "groups": groups})
     else:
         console().print(_screen(overview, is_narrow=console().width < _WIDE))
 
 
 def _show(watched: _Watched, every: float, count: int | None) -> None:
-    """Looks one after the other in the same place, until a key ends them."""
+    """Samples one after the other in the same place, until a key ends them."""
     to, order = console(), "l"
     with _keys() as key_within, Live(console=to, auto_refresh=False, screen=True) as live:
-        for overview, failure in looks(watched.look, count=count):
+        for overview, failure in poll(watched.sample, count=count):
             until = time.monotonic() + every
             while True:
                 screen = _screen(overview, order=order, is_narrow=to.width < _WIDE, height=to.height, failure=failure)
@@ -206,7 +207,7 @@ def _show(watched: _Watched, every: float, count: int | None) -> None:
 def _screen(
     overview: Overview, *, order: str = "l", is_narrow: bool = False, height: int | None = None, failure: str = ""
 ) -> Lines:
-    """The title, a line for each group that there is room for, and what the keys do; why the last look failed, if it did.
+    """The title, a line for each group that there is room for, and what the keys do; why the last one failed, if it did.
 
     Figures are never cut: where there is little room, names are, and the state and the topics are left out.
     """
@@ -220,18 +221,18 @@ def _screen(
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outlook", no_wrap=True)
     room = len(groups) if height is None else max(1, height - _OTHER_LINES - bool(failure))
-    for look in groups[:room]:
-        rates = look.rates
-        cells = {"group": look.group, "kind": look.kind, "state": look.state, "topics": ", ".join(look.topics)}
+    for group in groups[:room]:
+        rates = group.rates
+        cells = {"group": group.group, "kind": group.kind, "state": group.state, "topics": ", ".join(group.topics)}
         table.add_row(
             *(
                 Text(printable(cells[str(column.header)]), no_wrap=True, overflow="ellipsis")
                 for column in table.columns[:-4]
             ),
-            "-" if look.lag is None else f"{look.lag:,}",
+            "-" if group.lag is None else f"{group.lag:,}",
             "-" if rates.read_per_s is None else rate(rates.read_per_s),
             "-" if rates.written_per_s is None else rate(rates.written_per_s),
-            "" if look.lag is None else outlook(look.lag, rates, is_short=is_narrow),
+            "" if group.lag is None else outlook(group.lag, rates, is_short=is_narrow),
         )
     lines: list[Any] = [Text(title, style="bold"), table if groups else Text("No group has committed offsets.")]
     if len(groups) > room:

@@ -9,8 +9,9 @@ from typing import Any, Final
 import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.offsets import offsets_at
 from pykafka_wire.cli.output import counted
-from pykafka_wire.cli.tiers import REMOTE_STORAGE_ENABLE, offsets_at, remote_share, tier_offsets
+from pykafka_wire.cli.tiers import REMOTE_STORAGE_ENABLE, remote_share, tier_offsets
 from pykafka_wire.wire.cluster.admin import (
     EARLIEST,
     LATEST,

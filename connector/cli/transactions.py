@@ -17,9 +17,8 @@ import click
 
 from pykafka_wire.cli.connection import connected, connection_options, output
 from pykafka_wire.cli.exactly_once import show_own
-from pykafka_wire.cli.log_ends import explained, find_leaders
-from pykafka_wire.cli.offsets import partitions_of
-from pykafka_wire.cli.times import format_timestamp
+from pykafka_wire.cli.offsets import explained, find_leaders, partitions_of
+from pykafka_wire.cli.output import format_timestamp
 from pykafka_wire.wire.cluster.admin import list_topics
 from pykafka_wire.wire.cluster.cluster import Cluster
 from pykafka_wire.wire.cluster.describe import DescribedTransaction, OpenProducer, list_transactions, open_producers

@@ -9,7 +9,6 @@ Must not know: the connector and the client that are tried on it.
 from __future__ import annotations
 
 from pykafka_wire.local.cluster import LocalCluster
-from pykafka_wire.local.external_cluster import NamedCluster, named_cluster
 from pykafka_wire.local.jars import (
     JarResolutionError,
     cache_dir,
@@ -21,7 +20,7 @@ from pykafka_wire.local.jars import (
 from pykafka_wire.local.java import Java, JavaNotFoundError, ensure_java, export_java_home, find_java
 from pykafka_wire.local.node import Node
 from pykafka_wire.local.process import LocalClusterError
-from pykafka_wire.local.tools import KafkaTools
+from pykafka_wire.local.tools import KafkaTools, NamedCluster, named_cluster
 
 __all__ = [
     "JarResolutionError",

@@ -30,10 +30,10 @@ from pykafka_wire.local.node import (
     Node,
     log_of_old_says_started,
     log_says_started,
-    port_answers,
+    port_is_open,
     random_cluster_id,
 )
-from pykafka_wire.local.process import POLL_S, LocalClusterError, PortTakenError, Watchdog, owner_is
+from pykafka_wire.local.process import POLL_S, LocalClusterError, PortTakenError, Watchdog
 from pykafka_wire.local.settings import (
     CONTROLLER_ID,
     EXTERNAL,
@@ -161,7 +161,7 @@ class LocalCluster(KafkaTools):
 
     def close(self) -> None:
         """Kill every process and remove the folder. A second call does nothing, and neither does a call in a forked child."""
-        if self._folder is None or not owner_is(self._owner):
+        if self._folder is None or os.getpid() != self._owner:
             return
         atexit.unregister(self.close)
         # SIGKILL: the folder's data are deleted anyway, and on SIGTERM a broker without a controller would wait for it.
@@ -218,7 +218,7 @@ class LocalCluster(KafkaTools):
             if kraft:
                 ready = log_says_started
             else:
-                ready = log_of_old_says_started if listeners else port_answers(plan.controller_port)
+                ready = log_of_old_says_started if listeners else port_is_open(plan.controller_port)
             return Node(
                 name=name,
                 node_id=node_id,

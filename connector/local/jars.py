@@ -73,9 +73,6 @@ JVM_CONNECTOR = (
 # library that PySpark contains. Of spark-protobuf nothing was found on Maven Central for Scala 2.13.
 SPARK_AVRO = (Coordinate("org.apache.spark", "spark-avro_2.13", "4.1.1"),)
 
-# Amazon's library of MSK's access control by IAM, for comparison only.
-MSK_IAM_AUTH = (Coordinate("software.amazon.msk", "aws-msk-iam-auth", "2.3.5"),)
-
 
 def cache_dir() -> Path:
     """The folder outside the project that holds everything downloaded (see the module's text)."""
@@ -119,11 +116,6 @@ def jvm_connector_jars() -> list[Path]:
 def spark_avro_jars() -> list[Path]:
     """The jar of Spark's ``from_avro`` and ``to_avro``, for comparison."""
     return resolve(f"spark-avro-{SPARK_AVRO[0].version}", SPARK_AVRO, transitive=False)
-
-
-def msk_iam_auth_jars() -> list[Path]:
-    """Amazon's library that signs requests of AWS_MSK_IAM, with what it needs but Kafka's clients."""
-    return resolve(f"aws-msk-iam-auth-{MSK_IAM_AUTH[0].version}", MSK_IAM_AUTH, transitive=True)
 
 
 def resolve(name: str, coordinates: Sequence[Coordinate], *, transitive: bool) -> list[Path]:

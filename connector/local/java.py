@@ -132,9 +132,9 @@ def _candidates(minimum: int) -> list[tuple[str, Path]]:
     if on_path:
         candidates.append(("the PATH", _home_of(Path(on_path))))
     if MACOS_JAVA_HOME.exists():
-        answer = _output([str(MACOS_JAVA_HOME), "-v", f"{minimum}+"])
-        if answer:
-            candidates.append((str(MACOS_JAVA_HOME), Path(answer.strip())))
+        listed = _output([str(MACOS_JAVA_HOME), "-v", f"{minimum}+"])
+        if listed:
+            candidates.append((str(MACOS_JAVA_HOME), Path(listed.strip())))
     if LINUX_JVMS.is_dir():
         for home in sorted(LINUX_JVMS.iterdir(), reverse=True):
             if not home.is_symlink() and (home / "bin" / "java").exists():
@@ -158,10 +158,10 @@ def _version(executable: Path) -> int | None:
 def _output(command: list[str]) -> str | None:
     """What a command printed to both streams (Java prints its version to standard error); None when it fails."""
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return answer.stdout + answer.stderr if answer.returncode == 0 else None
+    return done.stdout + done.stderr if done.returncode == 0 else None
 
 
 def _download() -> Path:

@@ -203,7 +203,7 @@ class Node:
         self._process.kill()
 
     def pause(self) -> None:
-        """Suspend it (SIGSTOP): connections stay open, and it answers nothing."""
+        """Suspend it (SIGSTOP): connections stay open, and it does not respond."""
         self._process.pause()
 
     def resume(self) -> None:
@@ -251,5 +251,5 @@ def log_of_old_says_started(log: str) -> bool:
     return OLD_STARTED in log
 
 
-def port_answers(port: int) -> Callable[[str], bool]:
+def port_is_open(port: int) -> Callable[[str], bool]:
     return lambda _log: accepts_connections(port)

@@ -254,8 +254,3 @@ def run_java(
         printed = "\n".join((out + error).splitlines()[-TAIL_LINES:])
         raise LocalClusterError(f"{what} failed with code {process.returncode}:\n{printed}")
     return out
-
-
-def owner_is(pid: int) -> bool:
-    """Whether this is the process that `pid` names: a forked child inherits objects that it must not use."""
-    return os.getpid() == pid

@@ -1,19 +1,26 @@
-"""Kafka's own command-line tools, run against a cluster: they check this project's client independently.
+"""Kafka's own command-line tools, run against brokers, also against those that the user runs elsewhere.
 
-Owns: how a tool is started and what of its output is returned. Must not know: who started the brokers.
+Owns: how a tool is started, what of its output is returned, and ``PYKAFKA_WIRE_TEST_BOOTSTRAP``. Must not know: how brokers are
+started.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from pathlib import Path
 
-from pykafka_wire.local.jars import release
+from pykafka_wire.local.jars import KAFKA_VERSION, kafka_jars
+from pykafka_wire.local.java import ensure_java
 from pykafka_wire.local.node import JavaLauncher
 from pykafka_wire.local.process import run_java
 
 # A tool takes one to two seconds; one that waits for a broker gives up after its own 60 s.
 TOOL_TIMEOUT_S = 120.0
+ENVIRONMENT_VARIABLE = "PYKAFKA_WIRE_TEST_BOOTSTRAP"
 
 
 class KafkaTools(ABC):
@@ -52,16 +59,33 @@ class KafkaTools(ABC):
         what = f"{main_class} {' '.join(arguments)}"
         return run_java(self._tool_launcher().tool(main_class, command), what=what, stdin=stdin, timeout_s=timeout_s)
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic with a replica on every broker (the cluster's default). Takes a second or two.
 
-        Raises:
-            LocalClusterError: Kafka refused it.
-        """
-        main_class = (
-            "org.apache.kafka.tools.TopicCommand" if release(self.version) >= (3, 7) else "kafka.admin.TopicCommand"
-        )
-        arguments = ["--create", "--topic", name, "--partitions", str(partitions)]
-        for setting, value in (config or {}).items():
-            arguments += ["--config", f"{setting}={value}"]
-        self.tool(main_class, *arguments)
+class NamedCluster(KafkaTools):
+    """Running brokers, by their addresses."""
+
+    def __init__(self, bootstrap_servers: str, version: str = KAFKA_VERSION) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self.version = version
+        self._launcher: JavaLauncher | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self._bootstrap_servers
+
+    @property
+    def external_bootstrap_servers(self) -> str:
+        return self._bootstrap_servers
+
+    def _tool_launcher(self) -> JavaLauncher:
+        # Only the tools need Java, so it is looked for only then.
+        if self._launcher is None:
+            folder = Path(tempfile.mkdtemp(prefix="pykafka-wire-tools-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            self._launcher = JavaLauncher(ensure_java(), kafka_jars(self.version), self.version, folder)
+        return self._launcher
+
+
+def named_cluster() -> NamedCluster | None:
+    """The brokers that ``PYKAFKA_WIRE_TEST_BOOTSTRAP`` names; None if it is not set."""
+    servers = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
+    return NamedCluster(servers) if servers else None

@@ -46,7 +46,7 @@ def main(folder: str) -> None:
 def _signal(group: int, number: int) -> bool:
     try:
         os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):  # macOS answers EPERM for a group of zombies
+    except (ProcessLookupError, PermissionError):  # macOS returns EPERM for a group of zombies
         return False
     return True
 

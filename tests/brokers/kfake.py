@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pykafka_wire.local.external_cluster import NamedCluster
+from pykafka_wire.local import NamedCluster
 from pykafka_wire.local.jars import cache_dir
 
 SOURCES: Final = Path(__file__).parent / "kfake_server"

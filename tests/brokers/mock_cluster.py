@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from pykafka_wire.local.external_cluster import NamedCluster
+from pykafka_wire.local import NamedCluster
 
 _PRODUCER: Final = 0
 _OK: Final = 0

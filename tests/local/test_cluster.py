@@ -100,7 +100,7 @@ def test_the_controller_is_a_process_of_its_own(pair: LocalCluster) -> None:
 
 
 def test_kafkas_own_tools_run_against_it(pair: LocalCluster) -> None:
-    pair.create_topic("by-tool", partitions=3, config={"retention.ms": "3600000"})
+    pair.tool(TOPICS, "--create", "--topic", "by-tool", "--partitions", "3", "--config", "retention.ms=3600000")
     described = pair.tool(TOPICS, "--describe", "--topic", "by-tool")
     assert "PartitionCount: 3\tReplicationFactor: 2" in described
     assert "retention.ms=3600000" in described
@@ -267,7 +267,7 @@ def test_more_than_three_brokers_are_refused() -> None:
 def test_brokers_that_the_user_names_take_kafkas_tools_too(pair: LocalCluster) -> None:
     named = NamedCluster(pair.external_bootstrap_servers)
     assert named.bootstrap_servers == named.external_bootstrap_servers == pair.external_bootstrap_servers
-    named.create_topic("by-name")
+    named.tool(TOPICS, "--create", "--topic", "by-name")
     assert "by-name" in named.tool(TOPICS, "--list").split()
 
 
@@ -276,7 +276,7 @@ def test_brokers_that_the_user_names_take_kafkas_tools_too(pair: LocalCluster) -
 def test_brokers_older_than_kraft_run_with_a_zookeeper(version: str) -> None:
     with LocalCluster(version=version) as cluster:
         assert cluster.controller.name == "zookeeper"
-        cluster.create_topic("by-tool")
+        cluster.tool("kafka.admin.TopicCommand", "--create", "--topic", "by-tool", "--partitions", "1")
         produce(cluster.bootstrap_servers, "by-tool", [b"before"])
         cluster.nodes[0].kill()
         cluster.nodes[0].start()

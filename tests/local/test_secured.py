@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pykafka_wire.cli.properties import parse_properties
+from pykafka_wire.cli.connection import parse_properties
 from pykafka_wire.local.__main__ import main
 from pykafka_wire.wire import ClientSettings, Consumer, RecordProducer, TopicPartition
 from pykafka_wire.wire.cluster.admin import delete_topics

@@ -19,11 +19,12 @@ import botocore.auth
 import botocore.credentials
 import pytest
 
-from pykafka_wire.local.jars import classpath, kafka_jars, msk_iam_auth_jars
+from pykafka_wire.local.jars import Coordinate, classpath, kafka_jars, resolve
 from pykafka_wire.local.java import ensure_java
 from pykafka_wire.wire.security.clouds import aws
 
 PROGRAM = Path(__file__).parents[1] / "conformance" / "SignMskIam.java"
+MSK_IAM_AUTH = Coordinate("software.amazon.msk", "aws-msk-iam-auth", "2.3.5")
 N_REQUESTS = int(os.environ.get("CONFORMANCE_MSK", "50"))
 REGIONS = ("eu-west-1", "us-east-1", "us-gov-west-1", "ap-southeast-2", "cn-north-1", "me-central-1", "il-central-1")
 #: Of access keys, secrets and tokens: base64's characters, and some that have to be percent-encoded.
@@ -38,7 +39,9 @@ def java() -> Iterator[subprocess.Popen[str]]:
             str(ensure_java().executable),
             "-Dfile.encoding=UTF-8",
             "-cp",
-            classpath([*msk_iam_auth_jars(), *clients]),
+            classpath(
+                [*resolve(f"aws-msk-iam-auth-{MSK_IAM_AUTH.version}", [MSK_IAM_AUTH], transitive=True), *clients]
+            ),
             str(PROGRAM),
         ],
         stdin=subprocess.PIPE,

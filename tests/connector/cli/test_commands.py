@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from pykafka_wire.cli.output import printable, sparkline
-from pykafka_wire.cli.properties import parse_properties
-from pykafka_wire.cli.times import format_timestamp
+from pykafka_wire.cli.connection import parse_properties
+from pykafka_wire.cli.output import format_timestamp, printable, sparkline
 from tests.connector.cli.conftest import SCRIPT, plain, terminal_output
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -361,7 +360,7 @@ def test_exit_codes_tell_what_was_wrong(command: Command, at: list[str]) -> None
     assert "write -X kafka.NAME=VALUE" in command("topics", *at, "-X", "acks", code=2).stderr
     assert "No such option" in command("topics", *at, "--colour", code=2).stderr
     shown = command("--help").stdout
-    assert "no broker answered" in shown
+    assert "no broker responded" in shown
     assert "doctor" in shown
     assert command("--version").stdout.startswith("pykafka-wire")
 

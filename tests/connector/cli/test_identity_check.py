@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.cli.identity_check import span
+from pykafka_wire.cli.checks import span
 from tests.wire.cloud_stubs import CloudStub, point_here
 from tests.wire.secured import AUDIENCE, CLIENT_ID, Secured
 

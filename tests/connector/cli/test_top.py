@@ -81,11 +81,11 @@ def test_rates_and_the_end_of_a_lag(kafka: Any, outside: Any, two_groups: tuple[
     settings = ClientSettings.from_options({"bootstrap.servers": kafka.bootstrap_servers})
     with Cluster(settings) as cluster:
         watched = _Watched(cluster, f"{prefix}-a")
-        (before,) = watched.look().groups
+        (before,) = watched.sample().groups
         assert (before.lag, before.rates.read_per_s) == (3, None)
         outside.fill(name, [1, 0])
         query.latest(query.latest(query.latest(query.initial())))
-        (after,) = watched.look().groups
+        (after,) = watched.sample().groups
     assert after.lag == 0 and after.rates.caught_up_s == 0.0
     assert after.rates.read_per_s is not None and after.rates.written_per_s is not None
     assert 0 < after.rates.written_per_s < after.rates.read_per_s
@@ -93,11 +93,11 @@ def test_rates_and_the_end_of_a_lag(kafka: Any, outside: Any, two_groups: tuple[
 
 def test_a_partition_without_a_leader_leaves_the_lag_unknown(leaderless: FakeBroker) -> None:
     with Cluster(ClientSettings.from_options({"bootstrap.servers": leaderless.address})) as cluster:
-        found = {group.group: (group.lag, group.topics) for group in _Watched(cluster, None).look().groups}
+        found = {group.group: (group.lag, group.topics) for group in _Watched(cluster, None).sample().groups}
     assert found == {"a": (None, ["orders"]), "b": (7, ["others"])}
 
 
-def test_a_look_that_fails_does_not_end_the_others(leaderless: FakeBroker, command: Callable[..., Any]) -> None:
+def test_a_sample_that_fails_does_not_end_the_others(leaderless: FakeBroker, command: Callable[..., Any]) -> None:
     listed, refused = leaderless.on[ListGroupsRequest], ListGroupsResponse(error_code=CLUSTER_AUTHORIZATION_FAILED)
 
     def second_fails(request: ListGroupsRequest, version: int) -> Any:
@@ -164,7 +164,7 @@ def test_keys_on_a_terminal(kafka: Any, two_groups: tuple[str, str, Any]) -> Non
             screen(lambda text: -1 < text.find(batch) < text.find(query) and "q quit" in text, "screen by lag")
             os.write(leader, b"n")
             screen(lambda text: -1 < text.find(query) < text.find(batch), "screen by name")
-            os.write(leader, b"q")  # long before the next look
+            os.write(leader, b"q")  # long before the next sample
             assert process.wait(DEADLINE_S) == 0
         finally:
             process.kill()

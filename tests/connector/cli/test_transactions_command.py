@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.cli import log_ends
+from pykafka_wire.cli import offsets
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.protocol.messages.transaction_admin import (
     DescribeProducersRequest,
@@ -32,7 +32,7 @@ _PRODUCER = 77
 @pytest.fixture
 def at(leaderless: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A producer has a transaction open in each partition with a leader; the broker coordinates no transaction."""
-    monkeypatch.setattr(log_ends, "ELECTION_MS", 50)
+    monkeypatch.setattr(offsets, "ELECTION_MS", 50)
     leaderless.speak({61: (0, 0), 65: (0, 0), 66: (0, 2)})
     leaderless.on[ListTransactionsRequest] = lambda request, _: ListTransactionsResponse()
     leaderless.on[DescribeProducersRequest] = lambda request, _: _open_producers(request)
@@ -80,7 +80,7 @@ def test_whether_a_transaction_hangs_is_unknown_while_a_coordinator_has_no_leade
 def test_a_coordinator_that_is_elected_meanwhile_is_asked(
     command: Command, leaderless: FakeBroker, at: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_ends, "ELECTION_MS", 10_000)
+    monkeypatch.setattr(offsets, "ELECTION_MS", 10_000)
     leaderless.topics["__transaction_state"] = {0: (-1, 0)}
     listed = leaderless.metadata
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from pykafka_wire.local.container import ContainerCluster, docker_unavailable
+from tests.brokers.container import ContainerCluster, docker_unavailable
 
 
 def test_where_no_engine_answers_the_reason_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """A broker in a container, for machines that have Docker and no Java.
 
-Owns: the image, its settings, and whether a Docker engine answers. Must not know: the local cluster's processes.
+Owns: the image, its settings, and whether a Docker engine responds. Must not know: the local cluster's processes.
 
-testcontainers is a development dependency and is imported only here. Its own KafkaContainer starts another vendor's
+testcontainers' own KafkaContainer starts another vendor's
 image; this one is Apache's (KIP-975), whose environment variables are broker settings in capitals.
 """
 
@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
+from pykafka_wire.local import NamedCluster
 from pykafka_wire.local.cluster import free_ports
-from pykafka_wire.local.external_cluster import NamedCluster
 from pykafka_wire.local.jars import KAFKA_VERSION
 from pykafka_wire.local.process import LocalClusterError
 from pykafka_wire.local.settings import CONTROLLER, HOST, common_properties
@@ -27,7 +27,7 @@ STARTED = "Kafka Server started"
 
 
 def docker_unavailable() -> str | None:
-    """Why no container can be started, or None when a Docker engine answers."""
+    """Why no container can be started, or None when a Docker engine responds."""
     try:
         import docker
     except ImportError as error:
@@ -39,7 +39,7 @@ def docker_unavailable() -> str | None:
         finally:
             client.close()
     except Exception as error:  # the docker package wraps some errors of requests and urllib3, and not others
-        return f"no Docker engine answers ({type(error).__name__}: {error})"
+        return f"no Docker engine responds ({type(error).__name__}: {error})"
     return None
 
 

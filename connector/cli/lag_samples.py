@@ -1,13 +1,17 @@
-"""How fast a group reads and its topics grow, from looks at its offsets, and when the group will have caught up."""
+"""Samples of lag, one after the other: how fast a group reads and its topics grow, and when the group will have caught up."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from pykafka_wire.wire.errors import BrokerError, TransportError
+
+ResultT = TypeVar("ResultT")
 
 #: Rates are those of the last minute: a query commits once a micro-batch, which may take seconds.
 _WINDOW_S: Final = 60.0
@@ -16,7 +20,7 @@ _LOWEST_RATE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class LagSample:
     """A group's offsets at a moment: summed up over the topic-partitions for which it has committed any.
 
     Attributes:
@@ -31,8 +35,8 @@ class Look:
     partitions: frozenset[tuple[str, int]]
 
     @classmethod
-    def at(cls, rows: Iterable[Mapping[str, Any]]) -> Look:
-        """A look of now; rows have topic, partition, committed, latest and lag."""
+    def of(cls, rows: Iterable[Mapping[str, Any]]) -> LagSample:
+        """A sample of now; rows have topic, partition, committed, latest and lag."""
         found = list(rows)
         return cls(
             at_s=time.monotonic(),
@@ -45,8 +49,8 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Offsets per second, None where there is one look only. ``caught_up_s``: seconds until the lag is 0 at these rates; None where
-    it does not fall."""
+    """Offsets per second, None where there is one sample only. ``caught_up_s``: seconds until the lag is 0 at these rates; None
+    where it does not fall."""
 
     read_per_s: float | None = None
     written_per_s: float | None = None
@@ -55,28 +59,55 @@ class Rates:
 
 @dataclass(slots=True)
 class LagHistory:
-    """The looks of the last minute at one group."""
+    """The samples of the last minute at one group."""
 
-    looks: deque[Look] = field(default_factory=deque)
+    samples: deque[LagSample] = field(default_factory=deque)
 
-    def add(self, look: Look) -> Rates:
-        """Take up one more look; the rates since the first of the minute."""
-        if self.looks:
-            last = self.looks[-1]
-            if look.partitions != last.partitions or look.committed < last.committed or look.latest < last.latest:
-                self.looks.clear()  # other partitions, or offsets that were reset: their differences are no rate
-        self.looks.append(look)
-        while len(self.looks) > 2 and look.at_s - self.looks[0].at_s > _WINDOW_S:
-            self.looks.popleft()
-        first = self.looks[0]
-        elapsed_s = look.at_s - first.at_s
+    def add(self, sample: LagSample) -> Rates:
+        """Take up one more sample; the rates since the first of the minute."""
+        if self.samples:
+            last = self.samples[-1]
+            if sample.partitions != last.partitions or sample.committed < last.committed or sample.latest < last.latest:
+                self.samples.clear()  # other partitions, or offsets that were reset: their differences are no rate
+        self.samples.append(sample)
+        while len(self.samples) > 2 and sample.at_s - self.samples[0].at_s > _WINDOW_S:
+            self.samples.popleft()
+        first = self.samples[0]
+        elapsed_s = sample.at_s - first.at_s
         if elapsed_s <= 0:
-            return Rates(caught_up_s=0.0 if look.lag == 0 else None)
-        read, written = (look.committed - first.committed) / elapsed_s, (look.latest - first.latest) / elapsed_s
-        caught_up_s = 0.0 if look.lag == 0 else None
-        if look.lag and read - written >= _LOWEST_RATE:
-            caught_up_s = look.lag / (read - written)
+            return Rates(caught_up_s=0.0 if sample.lag == 0 else None)
+        read, written = (sample.committed - first.committed) / elapsed_s, (sample.latest - first.latest) / elapsed_s
+        caught_up_s = 0.0 if sample.lag == 0 else None
+        if sample.lag and read - written >= _LOWEST_RATE:
+            caught_up_s = sample.lag / (read - written)
         return Rates(read_per_s=read, written_per_s=written, caught_up_s=caught_up_s)
+
+
+def poll(
+    sample: Callable[[], ResultT], *, count: int | None = None, every_s: float = 0.0
+) -> Iterator[tuple[ResultT, str]]:
+    """The result of each call of ``sample``, and an empty text; where it fails, the last result, and the reason: a broker's restart
+    does not end it.
+
+    Args:
+        count: how many; without it they do not end.
+        every_s: the pause between two of them.
+
+    Raises:
+        WireError: the first call fails.
+    """
+    last = sample()
+    yield last, ""
+    n_polled = 1
+    while n_polled != count:
+        time.sleep(every_s)
+        failure = ""
+        try:
+            last = sample()
+        except (TransportError, BrokerError) as error:
+            failure = f"The update at {datetime.now():%H:%M:%S} failed: {error}"
+        yield last, failure
+        n_polled += 1
 
 
 def outlook(lag: int, rates: Rates, now: datetime | None = None, *, is_short: bool = False) -> str:

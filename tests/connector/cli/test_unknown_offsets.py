@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pykafka_wire.cli import log_ends
-from pykafka_wire.cli.looks import looks
+from pykafka_wire.cli import offsets
+from pykafka_wire.cli.lag_samples import poll
 from pykafka_wire.wire.errors import TransportError
 from pykafka_wire.wire.protocol.messages.metadata import MetadataRequest
 from pykafka_wire.wire.topic_partitions import topic_id_text
@@ -23,7 +23,7 @@ Command = Callable[..., Any]
 
 @pytest.fixture
 def at(leaderless: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(log_ends, "ELECTION_MS", 50)
+    monkeypatch.setattr(offsets, "ELECTION_MS", 50)
     return ["-b", leaderless.address]
 
 
@@ -93,18 +93,18 @@ def test_an_election_is_waited_for(command: Command, leaderless: FakeBroker) -> 
     assert shown.stderr == ""
 
 
-def test_looks_go_on_with_the_last_result_after_a_failure() -> None:
+def test_polling_goes_on_with_the_last_result_after_a_failure() -> None:
     results = iter([1, TransportError("no answer"), 3])
 
-    def look() -> int:
+    def sample() -> int:
         result = next(results)
         if isinstance(result, Exception):
             raise result
         return result
 
-    taken = list(looks(look, count=3))
+    taken = list(poll(sample, count=3))
     assert [result for result, _ in taken] == [1, 1, 3]
     assert [failure.partition(": ")[2] for _, failure in taken] == ["", "[PYKAFKA_WIRE_TRANSPORT] no answer", ""]
     results = iter([TransportError("no answer")])
     with pytest.raises(TransportError):
-        next(looks(look))
+        next(poll(sample))
