@@ -11,13 +11,13 @@ import pyarrow as pa
 from pykafka_wire.errors import ConnectorError, DecodeError
 from pykafka_wire.values.bulk.reading import OneByOne
 from pykafka_wire.values.json.column_reader import JsonReader, json_reader
+from pykafka_wire.values.json.documents import schema_documents
 from pykafka_wire.values.json.input_limits import document_conversion
 from pykafka_wire.values.json.text import json_text, parse_json
-from pykafka_wire.values.optional_libraries import library
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
-from pykafka_wire.values.registry.schemas import WriterSchema, referenced, schema_of
+from pykafka_wire.values.registry.schemas import WriterSchema, schema_of
 
 if TYPE_CHECKING:
     from pykafka_wire.values.json.column_writer import DocumentWriter
@@ -89,26 +89,16 @@ def _validate(registry: Registry, schema: Schema, value: Any) -> None:
 
 @cached
 def _validator(registry: Registry, schema: Schema) -> Any:
-    library("jsonschema", "JSON Schema")
+    document, known = schema_documents(registry, schema)
     from jsonschema import Draft7Validator
     from jsonschema.validators import extend, validator_for
-    from referencing import Registry as References
-    from referencing import Resource
-    from referencing.jsonschema import DRAFT7
 
     try:
-        # An explicit set of references: without one the validator would fetch URLs that a schema names.
-        known: Any = References()
-        for name, text in referenced(registry, schema).items():
-            known = known.with_resource(name, Resource.from_contents(parse_json(text), default_specification=DRAFT7))
-        document = parse_json(schema.text)
         cls = validator_for(document, default=Draft7Validator)  # Confluent's own, where a schema names no draft
         types = cls.TYPE_CHECKER.redefine("integer", lambda _, value: _is_integer(value))
         return extend(cls, {"multipleOf": _multiple_of, "uniqueItems": _unique_items}, type_checker=types)(
             document, registry=known
         )
-    except (ConnectorError, DecodeError):
-        raise
     except Exception as error:  # a schema that is not one
         raise DecodeError(f"its schema is not valid ({type(error).__name__})") from error
 

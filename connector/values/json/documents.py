@@ -1,0 +1,35 @@
+"""A JSON Schema and all that it refers to, parsed. No URL that a schema names is fetched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykafka_wire.errors import ConnectorError, DecodeError
+from pykafka_wire.values.json.text import parse_json
+from pykafka_wire.values.optional_libraries import library
+from pykafka_wire.values.registry.client import Registry, Schema
+from pykafka_wire.values.registry.schemas import referenced
+
+
+def schema_documents(registry: Registry | None, schema: Schema) -> tuple[Any, Any]:
+    """The schema as Python values, and a ``referencing.Registry`` of those that it refers to.
+
+    Raises:
+        DecodeError: a text is not JSON, or the registry lacks a schema.
+        RegistryError: the registry does not answer.
+    """
+    library("jsonschema", "JSON Schema")
+    from referencing import Registry as References
+    from referencing import Resource
+    from referencing.jsonschema import DRAFT7
+
+    try:
+        # An explicit set of references: without one the validator would fetch URLs that a schema names.
+        known: Any = References()
+        for name, text in referenced(registry, schema).items():
+            known = known.with_resource(name, Resource.from_contents(parse_json(text), default_specification=DRAFT7))
+        return parse_json(schema.text), known
+    except (ConnectorError, DecodeError):
+        raise
+    except Exception as error:  # a reference that is no schema
+        raise DecodeError(f"its schema is not valid ({type(error).__name__})") from error

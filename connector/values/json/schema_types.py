@@ -1,0 +1,178 @@
+"""The type of the values of a JSON Schema, for columns that nobody has declared.
+
+A schema says what is valid, not how it is stored: what has no type of its own, such as values of several kinds, is STRING, and holds
+JSON text. ``connect.type`` is Kafka Connect's (``JsonSchemaData``). Drafts 4 to 2020-12 are read alike.
+https://json-schema.org/draft/2020-12/json-schema-core
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pykafka_wire.errors import DecodeError, SchemaError
+from pykafka_wire.values.json.documents import schema_documents
+from pykafka_wire.values.registry.cache import cached
+from pykafka_wire.values.registry.client import Registry, Schema
+
+_TEXT: Final = pa.string()
+#: Of a schema that allows nothing but null.
+_NULL: Final = pa.null()
+_FORMATS: Final = {"date-time": pa.timestamp("us", tz="UTC"), "date": pa.date32()}
+_CONNECT_NUMBERS: Final = {
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+}
+_KINDS: Final = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object", type(None): "null"}
+#: A few schemas that refer to each other can stand for any number of fields.
+_MAX_PARTS: Final = 10_000
+_MAX_DEPTH: Final = 64
+
+
+@cached
+def arrow_type(registry: Registry | None, schema: Schema) -> pa.DataType:
+    """The type of a schema's values; a part that holds itself is STRING.
+
+    Raises:
+        DecodeError: the schema is not valid, or refers to one that is not there.
+        SchemaError: it has more parts than a table has columns.
+    """
+    document, known = schema_documents(registry, schema)
+    from referencing import Resource
+    from referencing.jsonschema import DRAFT7
+
+    resolver = known.resolver_with_root(Resource.from_contents(document, default_specification=DRAFT7))
+    return _stored(_Types().of(document, resolver, ()))
+
+
+class _Types:
+    """Makes the type of one schema, and counts its parts."""
+
+    def __init__(self) -> None:
+        self._n_parts = 0
+
+    def of(self, schema: Any, resolver: Any, above: tuple[int, ...]) -> pa.DataType | None:
+        """The type of a part of the schema; None where it says nothing of the type.
+
+        Args:
+            resolver: finds what ``$ref`` names, from where the part is.
+            above: the parts that this one is a part of, by their identity.
+        """
+        self._n_parts += 1
+        if self._n_parts > _MAX_PARTS:
+            raise SchemaError(f"the JSON Schema has more than {_MAX_PARTS} parts: name the fields to read in valueSchema.")
+        if not isinstance(schema, dict):  # true: anything is valid
+            return None
+        if id(schema) in above or len(above) > _MAX_DEPTH:
+            return _TEXT
+        above = (*above, id(schema))
+        found = [self._own(schema, resolver, above)]
+        if isinstance(schema.get("$ref"), str):
+            other = _resolved(resolver, schema["$ref"])
+            found.append(self.of(other.contents, other.resolver, above))
+        for each in _list(schema, "allOf"):
+            found.append(self.of(each, resolver, above))
+        for name in ("oneOf", "anyOf"):
+            found.append(_alternatives([self.of(each, resolver, above) for each in _list(schema, name)]))
+        return _together([each for each in found if each is not None])
+
+    def _own(self, schema: Mapping[str, Any], resolver: Any, above: tuple[int, ...]) -> pa.DataType | None:
+        """Of what the schema itself says of values."""
+        kinds = _kinds(schema)
+        values = kinds - {"null"}
+        if not values:
+            return _NULL if kinds else None
+        if values == {"object"}:
+            properties, more = schema.get("properties"), schema.get("additionalProperties")
+            if isinstance(properties, dict) and properties:
+                return pa.struct([(name, _stored(self.of(each, resolver, above))) for name, each in properties.items()])
+            if isinstance(more, dict) and more:
+                return pa.map_(_TEXT, _stored(self.of(more, resolver, above)))
+            # Of another part of the schema, as in {"type": "object", "oneOf": […]}, or of nothing: then it is text.
+            return None
+        if values == {"array"}:
+            items = schema.get("prefixItems") or schema.get("items")
+            of_items = [self.of(each, resolver, above) for each in (items if isinstance(items, list) else [items])]
+            return pa.list_(pa.field("element", _stored(_alternatives(of_items))))
+        if values == {"boolean"}:
+            return pa.bool_()
+        if values == {"string"}:
+            if schema.get("connect.type") == "bytes" or schema.get("contentEncoding") == "base64":
+                return pa.binary()
+            return _FORMATS.get(str(schema.get("format")), _TEXT)
+        if values <= {"integer", "number"}:
+            number = pa.float64() if "number" in values else pa.int64()
+            return _CONNECT_NUMBERS.get(str(schema.get("connect.type")), number)
+        return _TEXT
+
+
+def _list(schema: Mapping[str, Any], name: str) -> list[Any]:
+    found = schema.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _kinds(schema: Mapping[str, Any]) -> set[str]:
+    """The kinds of values in JSON Schema's words; empty where it names none."""
+    named = schema.get("type")
+    if isinstance(named, str | list):
+        return {named} if isinstance(named, str) else set(map(str, named))
+    values = _list(schema, "enum") or [schema[name] for name in ("const",) if name in schema]
+    kinds = {_KINDS.get(type(value), "number") for value in values}
+    return kinds or ({"object"} if isinstance(schema.get("properties"), dict) else set())
+
+
+def _resolved(resolver: Any, reference: str) -> Any:
+    from referencing.exceptions import Unresolvable
+
+    try:
+        return resolver.lookup(reference)
+    except (Unresolvable, ValueError) as error:  # a URL that is none
+        raise DecodeError(f"its schema refers to {reference[:200]!r}, which the registry does not have") from error
+
+
+def _stored(found: pa.DataType | None) -> pa.DataType:
+    return _TEXT if found is None or found == _NULL else found
+
+
+def _alternatives(types: list[pa.DataType | None]) -> pa.DataType | None:
+    """The type of values that are of one of these."""
+    known = [each for each in types if each is not None]
+    if not known:
+        return None
+    values = [each for each in known if each != _NULL]
+    if len(known) < len(types):
+        return _TEXT
+    return reduce(_wider, values) if values else _NULL
+
+
+def _together(types: list[pa.DataType]) -> pa.DataType | None:
+    """The type of values that are of all of these: the fields of all structs; else the first that is known."""
+    structs = [each for each in types if pa.types.is_struct(each)]
+    return reduce(_wider, structs) if structs else next(iter(types), None)
+
+
+def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """A type that holds the values of both: all fields, the wider number, else text."""
+    is_a = pa.types
+    if one == other:
+        return one
+    if is_a.is_struct(one) and is_a.is_struct(other):
+        fields = {field.name: field.type for field in one}
+        for field in other:
+            fields[field.name] = _wider(fields.get(field.name, field.type), field.type)
+        return pa.struct(list(fields.items()))
+    if is_a.is_list(one) and is_a.is_list(other):
+        return pa.list_(pa.field("element", _wider(one.value_type, other.value_type)))
+    if is_a.is_integer(one) and is_a.is_integer(other):
+        return max(one, other, key=lambda each: each.bit_width)
+    if all(is_a.is_integer(each) or is_a.is_floating(each) for each in (one, other)):
+        return pa.float64()
+    return _TEXT
+

@@ -1,0 +1,108 @@
+"""The type of a JSON Schema's values: each kind, what several kinds have in common, references, schemas without an end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pykafka_wire.errors import DecodeError, SchemaError
+from pykafka_wire.values.ddl import arrow_type as of_ddl
+from pykafka_wire.values.json.schema_types import arrow_type
+from pykafka_wire.values.registry.client import Schema
+
+ANY: dict[str, Any] = {}
+INTEGER, TEXT, NULL = {"type": "integer"}, {"type": "string"}, {"type": "null"}
+
+
+def of(schema: Any) -> Any:
+    return arrow_type(None, Schema(kind="JSON", text=json.dumps(schema)))
+
+
+def of_field(schema: Any, **more: Any) -> Any:
+    return of({"type": "object", "properties": {"f": schema}, **more}).field("f").type
+
+
+@pytest.mark.parametrize(
+    ("schema", "ddl"),
+    [
+        (INTEGER, "bigint"),
+        ({"type": "number"}, "double"),
+        ({"type": "boolean"}, "boolean"),
+        (TEXT, "string"),
+        ({"type": "string", "format": "date-time"}, "timestamp_ltz"),
+        ({"type": "string", "format": "date"}, "date"),
+        ({"type": "string", "format": "email"}, "string"),
+        ({"type": "string", "contentEncoding": "base64"}, "binary"),
+        ({"type": "string", "connect.type": "bytes"}, "binary"),
+        ({"type": "integer", "connect.type": "int16"}, "smallint"),
+        ({"type": "number", "connect.type": "float32"}, "float"),
+        ({"type": ["integer", "null"]}, "bigint"),
+        ({"type": ["integer", "number"]}, "double"),
+        ({"type": ["integer", "string"]}, "string"),
+        ({"oneOf": [NULL, INTEGER]}, "bigint"),
+        ({"anyOf": [INTEGER, {"type": "number"}, NULL]}, "double"),
+        ({"anyOf": [INTEGER, TEXT]}, "string"),
+        ({"anyOf": [INTEGER, ANY]}, "string"),
+        ({"enum": ["a", "b", None]}, "string"),
+        ({"enum": [1, 2]}, "bigint"),
+        ({"const": True}, "boolean"),
+        (NULL, "string"),
+        (ANY, "string"),
+        (True, "string"),
+        ({"type": "array", "items": INTEGER}, "array<bigint>"),
+        ({"type": "array", "prefixItems": [INTEGER, {"type": "number"}]}, "array<double>"),
+        ({"type": "array"}, "array<string>"),
+        ({"type": "object", "additionalProperties": INTEGER}, "map<string, bigint>"),
+        ({"type": "object"}, "string"),
+        ({"type": "object", "properties": {"a": INTEGER}, "additionalProperties": TEXT}, "struct<a: bigint>"),
+        ({"properties": {"a": INTEGER}}, "struct<a: bigint>"),
+        (
+            {
+                "oneOf": [
+                    {"type": "object", "properties": {"a": INTEGER, "b": INTEGER}},
+                    {"type": "object", "properties": {"b": {"type": "number"}, "c": TEXT}},
+                ]
+            },
+            "struct<a: bigint, b: double, c: string>",
+        ),
+        (
+            {"allOf": [{"properties": {"a": INTEGER}}, {"properties": {"b": TEXT}}], "properties": {"c": TEXT}},
+            "struct<c: string, a: bigint, b: string>",
+        ),
+        ({"properties": {"a": INTEGER, "b": TEXT}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, "struct<a: bigint, b: string>"),
+    ],
+)  # fmt: skip
+def test_a_schema_has_the_type_that_holds_all_of_its_values(schema: Any, ddl: str) -> None:
+    assert of_field(schema) == of_ddl(ddl)
+
+
+def test_references_lead_to_definitions_and_anchors() -> None:
+    parts = {"$defs": {"part": {"properties": {"number": INTEGER}}}, "definitions": {"name": {"$id": "#name", **TEXT}}}
+    assert of_field({"$ref": "#/$defs/part"}, **parts) == of_ddl("struct<number: bigint>")
+    assert of_field({"$ref": "#name"}, **parts) == of_ddl("string")
+
+
+def test_a_schema_that_holds_itself_is_text_from_there_on() -> None:
+    tree = {"properties": {"id": INTEGER, "children": {"type": "array", "items": {"$ref": "#"}}}}
+    assert of(tree) == of_ddl("id bigint, children array<string>")
+
+
+def test_a_reference_to_nothing_is_named() -> None:
+    with pytest.raises(DecodeError, match="refers to '#/nothing'"):
+        of_field({"$ref": "#/nothing"})
+    with pytest.raises(DecodeError, match=r"refers to 'http://example\.com/order\.json', which the registry"):
+        of_field({"$ref": "http://example.com/order.json"})
+
+
+def test_schemas_that_double_at_each_level_come_to_an_end() -> None:
+    levels = {f"l{n}": {"oneOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 2} for n in range(40)}
+    with pytest.raises(SchemaError, match="more than 10000 parts"):
+        of_field({"$ref": "#/$defs/l0"}, **{"$defs": {**levels, "l40": INTEGER}})
+
+
+def test_what_is_no_schema_is_no_type() -> None:
+    with pytest.raises(DecodeError):
+        arrow_type(None, Schema(kind="JSON", text="{"))
+    assert of({"type": 5, "properties": [1], "allOf": 3}) == of_ddl("string")
