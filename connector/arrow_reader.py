@@ -127,7 +127,7 @@ def _schema(
         columns = options.typed_columns
         wanted = found_by.read_columns(columns, names)
         for column in wanted:
-            found_by.check_has_type(column)
+            found_by.check_has_type(column, has_registry=bool(columns.registry_options))
         readers = found_by.find_reader_schemas(columns, wanted, cluster, options.subscription)
         registry = found_by.registry_in(columns)
         typed = {

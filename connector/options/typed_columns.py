@@ -71,6 +71,11 @@ class TypedColumn:
         return self.format != "binary"
 
     @property
+    def takes_type_of_registry(self) -> bool:
+        """Whether it is JSON whose type the options do not give: a registry may have its JSON Schema."""
+        return self.format == "json" and self.schema is None
+
+    @property
     def error_column(self) -> str | None:
         """The column with the reasons under ``divert``."""
         return f"{self.name}Error" if self.on_error == "divert" else None
@@ -135,7 +140,10 @@ def parse_typed_columns(values: OptionValues) -> TypedColumns:
     )
     for column in columns.typed:
         _check_schema(column, values, has_registry=bool(registry))
-    if registry and not any(column.format in _REGISTERED for column in columns.typed):
+    is_read = values.mode != "sink"
+    if registry and not any(
+        column.format in _REGISTERED or (is_read and column.takes_type_of_registry) for column in columns.typed
+    ):
         values.warnings.append(f"The option {_URL} has no effect without valueFormat or keyFormat avro or protobuf")
     return columns
 
@@ -145,7 +153,7 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
     format_ = values[own.format]
     needs: dict[Option[Any], tuple[str, ...]] = {
         own.schema: ("json", *_REGISTERED),
-        own.subject: _REGISTERED,
+        own.subject: _REGISTERED if values.mode == "sink" else ("json", *_REGISTERED),
         own.message: ("protobuf",),
     }
     if values.mode != "sink":
@@ -170,11 +178,11 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
 def _check_schema(column: TypedColumn, values: OptionValues, *, has_registry: bool) -> None:
     """Raises OptionError where the column's schema is not named, or is named without effect."""
     option, given = column.option("Schema"), f"{column.option('Format')}={column.format}"
-    if column.format not in _REGISTERED:
+    if column.format not in ("json", *_REGISTERED):
         return
     if not has_registry and column.subject is not None:
         raise OptionError(f"{column.option('Subject')} names a subject of a schema registry: set {_URL}, too.")
-    if not has_registry and column.schema is None:
+    if not has_registry and column.schema is None and column.format in _REGISTERED:
         raise OptionError(
             f"{given} needs a schema: set {_URL} for values of a schema registry, or {option} for values without a registry."
         )

@@ -94,7 +94,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
         readers = self._reader_schemas
         if readers is None:
             readers = found_by.find_reader_schemas(
-                options.typed_columns, wanted, shared_cluster(options.client), options.subscription
+                options.typed_columns, wanted, shared_cluster(options.client), options.subscription, has_types=True
             )
             check_types(readers, options.typed_columns, self._schema, wanted=wanted)
         return found_by.for_tasks({column.name: readers[column.name] for column in wanted}, options.typed_columns)

@@ -37,7 +37,7 @@ def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, Re
     names = column_names(options.columns, options.include_headers, columns.error_columns)
     wanted = read_columns(columns, names)
     for column in wanted:
-        check_has_type(column)
+        check_has_type(column, has_registry=bool(columns.registry_options))
     cluster = shared_cluster(options.client)
     readers = find_reader_schemas(columns, wanted, cluster, options.subscription) if wanted else {}
     registry = registry_in(columns)

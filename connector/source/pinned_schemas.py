@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.types import DataType, StructType
 
@@ -41,6 +41,8 @@ from pykafka_wire.source.reader_schema import (
 from pykafka_wire.wire.process_clients import shared_cluster
 
 _log = logging.getLogger(__name__)
+
+_NOT_LOADED: Final = ReaderSchema(format="string")
 
 
 class PinnedSchemas:
@@ -78,18 +80,18 @@ class PinnedSchemas:
         """What the tasks of a planned micro-batch read with; ``planned`` is in its end offset. Raises as :meth:`for_next`."""
         pinned = self._pinned(planned)
         for column in self._read:
-            if column.name in pinned:
-                self._check(column, pinned[column.name], is_planned=True)
-            elif not _is_pinned(column):
+            if not self._is_pinned(column):
                 self._newest_of(column)  # which checks the DataFrame's type
-        missing = [column for column in self._read if _is_pinned(column) and column.name not in pinned]
+            elif column.name in pinned:
+                self._check(column, pinned[column.name], is_planned=True)
+        missing = [column for column in self._read if self._is_pinned(column) and column.name not in pinned]
         return for_tasks(pinned | {column.name: self._newest_of(column) for column in missing}, self._columns)
 
     def _choose(self, logged: Mapping[str, Any]) -> Mapping[str, Any]:
         pinned = self._pinned(logged)
         chosen: dict[str, ReaderSchema] = {}
         for column in self._read:
-            if not _is_pinned(column):
+            if not self._is_pinned(column):
                 self._newest_of(column)  # which checks the DataFrame's type
                 continue
             before = pinned.get(column.name)
@@ -111,12 +113,17 @@ class PinnedSchemas:
         formats: dict[str, str] = {column.name: column.format for column in self._read}
         return {name: each for name, each in from_json(logged).items() if formats.get(name) == each.format}
 
+    def _is_pinned(self, column: TypedColumn) -> bool:
+        """Whether the checkpoint remembers its schema: that of JSON where ``load()`` took the type from the registry."""
+        return column.format in ("avro", "protobuf") or (self._loaded or {}).get(column.name, _NOT_LOADED).is_pinned
+
     def _newest_of(self, column: TypedColumn) -> ReaderSchema:
         if self._loaded is not None:
             return self._loaded[column.name]
         if column.name not in self._newest:  # the other column may have no use for its newest
             options = self._options
-            found = find_reader_schemas(self._columns, [column], shared_cluster(options.client), options.subscription)
+            cluster = shared_cluster(options.client)
+            found = find_reader_schemas(self._columns, [column], cluster, options.subscription, has_types=True)
             check_types(found, self._columns, self._schema, wanted=[column])
             self._newest |= found
         return self._newest[column.name]
@@ -154,10 +161,11 @@ class PinnedSchemas:
         newest = self._newest_of(column)  # raises where the newest has no such field either
         if newest != reader:
             _log.warning(
-                "The checkpoint reads with %s, which has no %s: null in this query. To read later micro-batches with %s, set "
-                "readerSchema to latest.",
+                "The checkpoint reads with %s, which has no %s: %s. To read later micro-batches with %s, set readerSchema to "
+                "latest.",
                 _described(column, reader),
                 ", ".join(missing),
+                "read where documents have it" if column.format == "json" else "null in this query",
                 newest,
             )
 
@@ -176,10 +184,6 @@ class PinnedSchemas:
         )
 
 
-def _is_pinned(column: TypedColumn) -> bool:
-    return column.format in ("avro", "protobuf")
-
-
 def _described(column: TypedColumn, reader: ReaderSchema) -> str:
     """A schema of the checkpoint, for messages: a text need not be that of the options now."""
     if reader.text is not None and reader != schema_in_options(column):
@@ -190,7 +194,7 @@ def _described(column: TypedColumn, reader: ReaderSchema) -> str:
 def _options_differ(column: TypedColumn, before: ReaderSchema) -> bool:
     """Whether the user has named another schema, subject or message than the checkpoint has."""
     return (
-        schema_in_options(column) is not None
+        column.schema is not None
         or column.subject not in (None, before.subject)
         or column.message not in (None, before.message)
     )

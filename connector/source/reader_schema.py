@@ -26,7 +26,7 @@ from pykafka_wire.values.registry.settings import registry_of
 from pykafka_wire.wire.cluster.cluster import Cluster
 
 FormatName = Literal["string", "json", "avro", "protobuf"]
-_KINDS: Final[dict[str, str]] = {"avro": "AVRO", "protobuf": "PROTOBUF"}
+_KINDS: Final[dict[str, str]] = {"json": "JSON", "avro": "AVRO", "protobuf": "PROTOBUF"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,8 @@ class ReaderSchema:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the checkpoint has to remember it: JSON and text are read as the DataFrame's own type."""
-        return self.format in _KINDS
+        """Whether the checkpoint has to remember it. Text, and JSON whose type the user gives, have the DataFrame's type."""
+        return self.format in ("avro", "protobuf") or self.schema_id is not None
 
     def to_json(self) -> dict[str, Any]:
         """The form in a checkpoint: only what is set."""
@@ -79,7 +79,7 @@ class ReaderSchema:
             subject=found.get("subject"),
             message=found.get("message"),
         )
-        if made.format not in _KINDS or (made.schema_id is None) == (made.text is None):
+        if made.format not in _KINDS or (made.schema_id is None) == (made.text is None) or not made.is_pinned:
             raise ValueError(f"no reader's schema: {found}")
         return made
 
@@ -122,12 +122,16 @@ class ReaderSchema:
         """With all fields; the types of those that are not selected may be null."""
         if self.format == "string":
             return pa.string()
-        if self.format == "json":
+        if self.format == "json" and self.schema_id is None:
             try:
                 return arrow_type(self.text or "")
             except DdlError as error:
                 raise OptionError(f"the DDL {self.text!r}: {error}.") from error
         try:
+            if self.format == "json":
+                from pykafka_wire.values.json.schema_types import arrow_type as type_of_json_schema
+
+                return type_of_json_schema(registry, self._schema(registry))
             found: pa.DataType = self._registered(registry).column_type(selection)
         except DecodeError as error:
             raise self._invalid(error) from error
@@ -233,10 +237,18 @@ def read_columns(columns: TypedColumns, names: Collection[str]) -> tuple[TypedCo
 
 
 def find_reader_schemas(
-    columns: TypedColumns, wanted: Collection[TypedColumn], cluster: Cluster, subscription: Subscription
+    columns: TypedColumns,
+    wanted: Collection[TypedColumn],
+    cluster: Cluster,
+    subscription: Subscription,
+    *,
+    has_types: bool = False,
 ) -> dict[str, ReaderSchema]:
     """The reader's schema of each wanted column: the one in the options, else the newest of the registry. Brokers are asked for the
     topics of ``subscribePattern`` only.
+
+    Args:
+        has_types: the user has given the DataFrame's types, and JSON is read as these.
 
     Raises:
         OptionError: a strategy that names subjects is unknown, or needs a name.
@@ -247,11 +259,11 @@ def find_reader_schemas(
     found: dict[str, ReaderSchema] = {}
     for column in wanted:
         given = schema_in_options(column)
-        if given is not None:
+        registry = registry_in(columns)
+        if given is not None and (has_types or registry is None or not column.takes_type_of_registry):
             found[column.name] = given
             continue
-        assert column.format in ("avro", "protobuf")
-        registry = registry_in(columns)
+        assert column.format in ("json", "avro", "protobuf")
         assert registry is not None, "the options were checked"
         subjects = _subjects(column, cluster, subscription)
         found[column.name] = _newest_of_subjects(
@@ -268,13 +280,14 @@ def schema_in_options(column: TypedColumn) -> ReaderSchema | None:
     return None
 
 
-def check_has_type(column: TypedColumn) -> None:
-    """Raises OptionError for JSON that neither the options nor the DataFrame give a type."""
-    if column.format == "json" and column.schema is None:
+def check_has_type(column: TypedColumn, *, has_registry: bool = False) -> None:
+    """Raises OptionError for JSON that neither the options, the DataFrame nor a registry give a type."""
+    if column.takes_type_of_registry and not has_registry:
         option = column.option("Schema")
         raise OptionError(
             f"{column.option('Format')}=json needs the type of the {column.name}: the columns as Spark DDL, as in "
-            f'.option("{option}", "id BIGINT, at TIMESTAMP"), or as a struct in .schema("{column.name} struct<id: bigint>, …").'
+            f'.option("{option}", "id BIGINT, at TIMESTAMP"), or as a struct in .schema("{column.name} struct<id: bigint>, …"), or '
+            "schema.registry.url where the topic has a JSON Schema in a registry."
         )
 
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from pykafka_wire.errors import DecodeError, OptionError
 from pykafka_wire.values.json.text import date_days, json_text_of_part, local_timestamp_micros, timestamp_micros
+from pykafka_wire.values.json.variant import is_variant, variant_of
 
 Conversion = Callable[[Any], Any]
 #: What text means where binary is expected: JSON's formats write bytes as base64, an Avro string is its UTF-8. ``json`` is base64
@@ -65,7 +66,7 @@ def conversion_to(column_type: pa.DataType, binary_text: BinaryText = "base64") 
     """What turns a decoded value into one that ``pa.array(…, column_type)`` takes; a missing field is null.
 
     Raises:
-        OptionError: no value has such a type (an interval, a variant).
+        OptionError: no value has such a type (an interval).
     """
     inner = _conversion(column_type, binary_text)
 
@@ -105,6 +106,8 @@ def from_arrow(value: Any, column_type: pa.DataType) -> Any:
 
 def _conversion(wanted: pa.DataType, binary_text: BinaryText) -> Conversion:
     is_a = pa.types
+    if is_variant(wanted):
+        return variant_of
     if is_a.is_struct(wanted):
         return _struct([(field.name, field.nullable, _field_conversion(field, binary_text)) for field in wanted])
     if is_a.is_list(wanted):

@@ -12,6 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from pykafka_wire.values.json.variant import VARIANT
+
 _TYPES: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(),
@@ -31,6 +33,7 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ltz": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    "variant": VARIANT,
 }
 _DECIMALS: Final = ("decimal", "dec", "numeric")
 #: Spark's own default and maximum.

@@ -79,7 +79,7 @@ def test_what_describes_the_registry_is_kept_and_not_shown() -> None:
         ({"keyFormat": "protobuf"}, "keyFormat=protobuf needs a schema: set schema.registry.url"),
         ({"valueSchema": "id INT"}, "valueSchema has no effect with valueFormat=binary: set valueFormat to json, avro or"),
         ({"valueFormat": "string", "valueSchema": "x"}, "valueSchema has no effect with valueFormat=string"),
-        ({"keySubject": "s"}, "keySubject has no effect with keyFormat=binary: set keyFormat to avro or protobuf, or"),
+        ({"keySubject": "s"}, "keySubject has no effect with keyFormat=binary: set keyFormat to json, avro or protobuf,"),
         (
             {"valueFormat": "avro", "valueSchema": "{}", "valueMessage": "M"},
             "valueMessage has no effect with valueFormat=avro: set valueFormat to protobuf, or remove valueMessage.",

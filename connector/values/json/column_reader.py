@@ -23,6 +23,7 @@ from pykafka_wire.values.json.document_blocks import Block, BlockError, object_b
 from pykafka_wire.values.json.flat_objects import FlatReader
 from pykafka_wire.values.json.input_limits import MAX_FIELDS, document_conversion, item_fields, n_fields
 from pykafka_wire.values.json.text import parse_json
+from pykafka_wire.values.json.variant import VariantReader, is_variant
 
 _log: Final = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ _MAX_ROWS: Final = 1 << 14
 _FLAT_BYTES: Final = 4 << 20
 
 
-def json_reader(column_type: pa.DataType) -> JsonReader | OneByOne:
+def json_reader(column_type: pa.DataType) -> JsonReader | VariantReader | OneByOne:
     """A reader of JSON documents as ``column_type``: in columns where that is a struct, row by row otherwise.
 
     Raises:
@@ -47,7 +48,9 @@ def json_reader(column_type: pa.DataType) -> JsonReader | OneByOne:
 
 
 @lru_cache(maxsize=256)
-def _reader(column_type: pa.DataType) -> JsonReader | OneByOne:
+def _reader(column_type: pa.DataType) -> JsonReader | VariantReader | OneByOne:
+    if is_variant(column_type):
+        return VariantReader(column_type)
     convert = document_conversion(column_type)
     if pa.types.is_struct(column_type):
         try:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pykafka_wire.values.bulk.arrays import Flags
+from pykafka_wire.values.json.variant import is_variant
 from pykafka_wire.wire.records.arrays import to_arrow, validity
 
 #: Completes an array that pyarrow has read: the array, and which of its elements matter -> the array in the wanted type.
@@ -50,9 +51,11 @@ class ColumnType:
 def column_type_of(wanted: pa.DataType) -> ColumnType:
     """
     Raises:
-        NotInColumnsError: a map, or a type that only the row by row reader has.
+        NotInColumnsError: a map, a variant, or a type that only the row by row reader has.
     """
     is_a = pa.types
+    if is_variant(wanted):
+        raise NotInColumnsError("VARIANT")
     if is_a.is_struct(wanted):
         return _struct(wanted)
     if is_a.is_list(wanted):

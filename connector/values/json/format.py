@@ -14,6 +14,7 @@ from pykafka_wire.values.json.column_reader import JsonReader, json_reader
 from pykafka_wire.values.json.documents import schema_documents
 from pykafka_wire.values.json.input_limits import document_conversion
 from pykafka_wire.values.json.text import json_text, parse_json
+from pykafka_wire.values.json.variant import VariantReader
 from pykafka_wire.values.registry.cache import cached
 from pykafka_wire.values.registry.client import Registry, Schema
 from pykafka_wire.values.registry.framing import Framing, SchemaId
@@ -33,7 +34,7 @@ class Json:
     framing: ClassVar[Framing] = "optional"
     has_message_indexes: ClassVar[bool] = False
 
-    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> JsonReader | OneByOne:
+    def reader(self, schema_id: SchemaId | None, column_type: pa.DataType) -> JsonReader | VariantReader | OneByOne:
         return json_reader(column_type)
 
     def column_writer(self, column_type: pa.DataType) -> DocumentWriter:

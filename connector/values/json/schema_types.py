@@ -1,6 +1,6 @@
 """The type of the values of a JSON Schema, for columns that nobody has declared.
 
-A schema says what is valid, not how it is stored: what has no type of its own, such as values of several kinds, is STRING, and holds
+A schema says what is valid, not how it is stored: what has no type of its own, such as values of several kinds, is STRING, and has
 JSON text. ``connect.type`` is Kafka Connect's (``JsonSchemaData``). Drafts 4 to 2020-12 are read alike.
 https://json-schema.org/draft/2020-12/json-schema-core
 """
@@ -67,7 +67,9 @@ class _Types:
         """
         self._n_parts += 1
         if self._n_parts > _MAX_PARTS:
-            raise SchemaError(f"the JSON Schema has more than {_MAX_PARTS} parts: name the fields to read in valueSchema.")
+            raise SchemaError(
+                f"the JSON Schema has more than {_MAX_PARTS} parts: name the fields to read in valueSchema."
+            )
         if not isinstance(schema, dict):  # true: anything is valid
             return None
         if id(schema) in above or len(above) > _MAX_DEPTH:
@@ -175,4 +177,3 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     if all(is_a.is_integer(each) or is_a.is_floating(each) for each in (one, other)):
         return pa.float64()
     return _TEXT
-

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
@@ -116,15 +116,26 @@ def test_avro_of_several_schemas_in_one_response_over_tls_with_few_look_ups(
     assert [row.partition for row in rows] == [number // 3 % 2 for number in range(300)]
 
 
-def test_json_schema_of_confluents_serializer(spark: Any, kafka: Any, orders: Topic, registry_url: str) -> None:
-    schema = {
-        "type": "object",
-        "title": "Order",
-        "properties": {"id": {"type": "integer"}, "country": {"type": "string"}},
+def test_json_has_the_type_of_its_schema_in_the_registry(
+    spark: Any, kafka: Any, orders: Topic, registry_url: str
+) -> None:
+    part = {"title": "Part", "type": "object", "properties": {"sku": {"type": "string"}}}
+    orders.client.register_schema("part", Schema(json.dumps(part), "JSON"))
+    properties = {
+        "id": {"type": "integer"},
+        "at": {"type": "string", "format": "date-time"},
+        "parts": {"type": "array", "items": {"$ref": "part.json"}},
     }
-    orders.write([JSONSerializer(json.dumps(schema), orders.client)], documents(6))
-    rows = read(spark, kafka, orders, registry_url, valueFormat="json", valueSchema="id BIGINT, country STRING")
-    assert sorted(map(tuple, rows.select("value.*").collect())) == [(number, f"c{number % 3}") for number in range(6)]
+    schema = json.dumps({"type": "object", "title": "Order", "properties": properties})
+    references = [SchemaReference("part.json", "part", 1)]
+    serializer = JSONSerializer(Schema(schema, "JSON", references), orders.client, conf={"validate": False})
+    orders.write([serializer], [{"id": n, "at": "2026-01-01T00:00:00Z", "parts": [{"sku": f"s{n}"}]} for n in range(6)])
+    rows = read(spark, kafka, orders, registry_url, valueFormat="json").select("value.*")
+    assert rows.schema.simpleString() == "struct<id:bigint,at:timestamp,parts:array<struct<sku:string>>>"
+    found = rows.selectExpr("id", "parts[0].sku", "at = TIMESTAMP'2026-01-01 00:00:00Z'")
+    assert sorted(map(tuple, found.collect())) == [(n, f"s{n}", True) for n in range(6)]
+    own = read(spark, kafka, orders, registry_url, valueFormat="json", valueSchema="id BIGINT, at STRING")
+    assert own.filter("value.id = 5").first().value.at == "2026-01-01T00:00:00Z"
 
 
 def test_protobuf_of_confluents_serializer(spark: Any, kafka: Any, orders: Topic, registry_url: str) -> None:

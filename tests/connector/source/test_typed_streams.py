@@ -214,6 +214,36 @@ def test_a_text_is_pinned_and_a_changed_one_is_taken(typed_topic: TypedTopic, st
     assert (pinned(later)["schema"], other.values(end, later)) == (NEW, [{"id": 2, "note": "n"}])
 
 
+def test_json_of_a_registry_keeps_its_type_over_restarts(
+    typed_topic: TypedTopic, start_query: Start, caplog: Any
+) -> None:
+    def register(**properties: str) -> int:
+        schema = {"type": "object", "properties": {name: {"type": kind} for name, kind in properties.items()}}
+        return typed_topic.register(json.dumps(schema), "JSON")
+
+    first = register(id="integer")
+    typed_topic.write([b'{"id": 1}', b'{"id": 2, "note": "n"}'])
+    one = start_query(valueFormat="json")
+    end = one.latest(one.initial())
+    assert pinned(end) == {"format": "json", "id": first, "subject": f"{typed_topic.name}-value"}
+    assert (one.type, one.values(one.initial(), end)) == ("struct<id:bigint>", [{"id": 1}, {"id": 2}])
+    register(id="integer", note="string")
+    with caplog.at_level(logging.WARNING):
+        wider = start_query(valueFormat="json")
+        assert wider.values(one.initial(), end) == [{"id": 1, "note": None}, {"id": 2, "note": "n"}]
+        assert wider.latest(end) == end  # which still has the first schema
+    assert "has no value.note: read where documents have it" in caplog.text
+    third = register(id="string")
+    with pytest.raises(SchemaError, match=r"value\.id is bigint, not string\. .*readerSchema=latest"):
+        start_query(valueFormat="json").values(one.initial(), end)
+    own = start_query(valueFormat="json", valueSchema="id STRING")
+    assert own.values(one.initial(), end) == [{"id": "1"}, {"id": "2"}]
+    typed_topic.write([b'{"id": "3"}'])
+    newest = start_query(valueFormat="json", readerSchema="latest")
+    later = newest.latest(end)
+    assert (pinned(later)["id"], newest.values(end, later)) == (third, [{"id": "3"}])
+
+
 def test_an_idle_query_and_a_running_one_do_not_ask_the_registry(kafka: Any, topic: Any, outside: Any) -> None:
     name = topic(1)
     answers: dict[str, Any] = {}

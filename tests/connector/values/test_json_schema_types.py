@@ -71,7 +71,10 @@ def of_field(schema: Any, **more: Any) -> Any:
             {"allOf": [{"properties": {"a": INTEGER}}, {"properties": {"b": TEXT}}], "properties": {"c": TEXT}},
             "struct<c: string, a: bigint, b: string>",
         ),
-        ({"properties": {"a": INTEGER, "b": TEXT}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, "struct<a: bigint, b: string>"),
+        (
+            {"properties": {"a": INTEGER, "b": TEXT}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+            "struct<a: bigint, b: string>",
+        ),
     ],
 )  # fmt: skip
 def test_a_schema_has_the_type_that_holds_all_of_its_values(schema: Any, ddl: str) -> None:

@@ -1,0 +1,109 @@
+"""JSON as VARIANT: byte for byte what Spark's own builder makes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import VariantType
+from pyspark.sql.variant_utils import VariantUtils
+
+from pykafka_wire.values.converter import Decoded, read_column
+from pykafka_wire.values.ddl import arrow_type
+from pykafka_wire.values.json.format import Json
+from pykafka_wire.values.json.variant import VARIANT, is_variant
+
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.text()
+    | st.integers()
+    | st.decimals(allow_nan=False, allow_infinity=False, places=3),
+    lambda each: st.lists(each, max_size=4) | st.dictionaries(st.text(max_size=3), each, max_size=4),
+    max_leaves=30,
+)
+
+
+def read(*documents: bytes | None, ddl: str = "variant") -> Decoded:
+    return read_column(Json(), arrow_type(ddl), pa.array(documents, pa.binary()))
+
+
+def spark(document: str) -> dict[str, bytes]:
+    value, metadata = VariantUtils.parse_json(document)
+    return {"value": value, "metadata": metadata}
+
+
+def json_of(value: Any) -> str:
+    """As a producer writes it, with the digits of decimals."""
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, list):
+        return f"[{','.join(map(json_of, value))}]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(key)}:{json_of(each)}" for key, each in value.items()) + "}"
+    return json.dumps(value)
+
+
+def test_its_type_is_sparks() -> None:
+    assert VARIANT.equals(to_arrow_type(VariantType()), check_metadata=True)
+    assert is_variant(VARIANT)
+    assert not is_variant(pa.struct([("value", pa.binary()), ("metadata", pa.binary())]))
+
+
+@given(_VALUES)
+def test_any_document_is_encoded_as_spark_does(value: Any) -> None:
+    document = json_of(value)
+    assert read(document.encode()).column[0].as_py() == spark(document)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        *(str(sign * (1 << bits) + more) for sign in (1, -1) for bits in (7, 15, 31, 63, 120) for more in (-1, 0, 1)),
+        *("1.5", "-0.001", "1" + "0" * 38, "0." + "1" * 38, "0." + "1" * 39, "1e3", "1.0e300", "123456789.5", "-0.0"),
+        json.dumps("x" * 63),
+        json.dumps("x" * 64),
+        json.dumps("å" * 32),
+        json.dumps(list(range(300))),
+        json.dumps({f"key{n}": n for n in range(300)}),
+        json.dumps({"b": {"a": 1, "b": [{}, []]}, "a": "x" * 70_000}),
+        "[]",
+        "{}",
+        " 7 ",
+    ],
+)
+def test_sizes_and_numbers_are_sparks(document: str) -> None:
+    assert read(document.encode()).column[0].as_py() == spark(document)
+
+
+def test_what_is_no_document_has_a_reason_and_its_neighbours_are_read() -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    rows = [b"{", b"1", None, b"NaN", b'"\\ud800"', b"1e999", deep, b'{"a":2}', b""]
+    found = read(*rows)
+    assert {row for row, each in enumerate(found.column.to_pylist()) if each is not None} == {1, 7}
+    assert found.column[7].as_py() == spark('{"a":2}')
+    assert found.reasons.keys() == {0, 3, 4, 5, 6, 8}
+    assert "NaN" in found.reasons[3].replace("nan", "NaN")
+
+
+def test_a_document_above_sparks_limit_is_an_error() -> None:
+    (reason,) = read(json.dumps("x" * (1 << 24)).encode()).reasons.values()
+    assert "larger than a VARIANT" in reason
+
+
+def test_a_field_can_be_a_variant() -> None:
+    found = read(
+        b'{"id": 1, "more": {"a": [1.5]}}', b'{"id": 2}', b'{"id": 3, "more": null}', ddl="id BIGINT, more VARIANT"
+    )
+    assert found.reasons == {}
+    assert found.column.field("more").to_pylist() == [spark('{"a": [1.5]}'), None, None]
+
+
+def test_a_text_after_confluents_frame_is_read() -> None:
+    assert read(b"\0\0\0\0\x07[1]").column[0].as_py() == spark("[1]")
