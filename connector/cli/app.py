@@ -19,6 +19,7 @@ from pykafka_wire.cli.lag import lag
 from pykafka_wire.cli.offsets import offsets
 from pykafka_wire.cli.output import FAILED, INTERRUPTED, REFUSED, UNREACHABLE, USAGE, exit_code
 from pykafka_wire.cli.records import produce, tail
+from pykafka_wire.cli.schema import schema
 from pykafka_wire.cli.top import top
 from pykafka_wire.cli.topics import topics
 from pykafka_wire.cli.transactions import transactions
@@ -85,6 +86,7 @@ for each in (
     top,
     tail,
     produce,
+    schema,
     commit,
     reset,
     marker,

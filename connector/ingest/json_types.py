@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own name of it)
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -21,6 +23,14 @@ from pyspark.sql.types import (
 )
 
 from pykafka_wire.ingest.tables import quoted, type_ddl
+
+
+def inferred(records: DataFrame, column: str) -> DataType | None:
+    """The type of all JSON texts in a binary column, as :func:`inferred_type`; what is not JSON is skipped."""
+    # Confluent's frame before the text, if there is one, is a zero byte and four more.
+    text = f"CAST(IF(substring({column}, 1, 1) = X'00', substring({column}, 6), {column}) AS STRING)"
+    found = records.select(F.expr(f"schema_of_variant_agg(try_parse_json({text}))")).first()
+    return inferred_type(None if found is None else found[0])
 
 
 def inferred_type(found: str | None) -> DataType | None:

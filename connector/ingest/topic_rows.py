@@ -18,7 +18,7 @@ from pykafka_wire.checkpoints.positions import Position
 from pykafka_wire.checkpoints.query_offsets import QueryOffsets, decode_uuid
 from pykafka_wire.errors import DecodeError, IngestError
 from pykafka_wire.ingest.changes import REASON, envelope_ddl
-from pykafka_wire.ingest.json_types import column_ddl, inferred_type, widened
+from pykafka_wire.ingest.json_types import column_ddl, inferred, widened
 from pykafka_wire.ingest.settings import Settings, Table
 from pykafka_wire.ingest.tables import quoted
 from pykafka_wire.values.registry.client import Registry, Schema
@@ -183,11 +183,11 @@ class TopicReader:
                     envelope_ddl(text, name) if table.mode == "cdc" and column_format == "json" else text
                 )
             elif column_format == "json":
-                inferred = self._inferred(session, part, name, known)
-                if inferred is None:  # no value of this range has a type
+                found = self._inferred(session, part, name, known)
+                if found is None:  # no value of this range has a type
                     options[f"{name}Format"] = "string"
                 else:
-                    options[f"{name}Schema"] = column_ddl(inferred)
+                    options[f"{name}Schema"] = column_ddl(found)
         if schema.schema is not None and schema.format != "json" and not schema.schema.references:
             options["valueSchema"] = schema.schema.text
         if self._settings.headers:
@@ -205,10 +205,6 @@ class TopicReader:
     ) -> DataType | None:
         """The type of JSON texts: that of all of this range's, and what the table has already."""
         records = session.read.format("pykafka-wire").options(**self.options(part), columns=column).load()
-        # Confluent's frame before the text, if there is one, is a zero byte and four more.
-        text = f"CAST(IF(substring({column}, 1, 1) = X'00', substring({column}, 6), {column}) AS STRING)"
-        found = records.select(F.expr(f"schema_of_variant_agg(try_parse_json({text}))")).first()
-        inferred = inferred_type(None if found is None else found[0])
         held: DataType | None = None
         if known is not None:
             prefix = self._settings.prefix
@@ -217,7 +213,7 @@ class TopicReader:
             else:
                 own = [each for each in known if not each.name.startswith(prefix)]
                 held = own[0].dataType if [each.name for each in own] == ["value"] else StructType(own) if own else None
-        return widened(held, inferred)
+        return widened(held, inferred(records, column))
 
     def table_rows(self, rows: DataFrame, *others: str) -> DataFrame:
         """The columns of a table, of rows that could be read, and other columns as they are."""

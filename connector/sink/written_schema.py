@@ -27,6 +27,7 @@ from pykafka_wire.values.avro.format import Avro
 from pykafka_wire.values.bulk.writing import ColumnWriter
 from pykafka_wire.values.converter import Format, column_writer
 from pykafka_wire.values.json.format import Json
+from pykafka_wire.values.json.variant import holds_variant
 from pykafka_wire.values.protobuf import types as protobuf
 from pykafka_wire.values.protobuf.format import Protobuf
 from pykafka_wire.values.registry.client import Registry, Schema
@@ -64,6 +65,11 @@ def look_up_encoding(options: SinkOptions, schema: StructType) -> Encoding:
                 f"remove {column.option('Format')}."
             )
         column_type = arrow_schema(StructType([schema[column.name]])).field(0).type
+        if holds_variant(column_type):
+            raise SchemaError(
+                f"the column {column.name} is, or holds, a VARIANT, which {column.format} does not have: write its text, as in "
+                f"to_json(v) with {column.option('Format')}=string, or cast its parts."
+            )
         wanted = WantedSchema(
             column=column,
             type=column_type,

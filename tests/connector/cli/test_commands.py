@@ -416,3 +416,19 @@ def test_a_sparkline_is_as_high_as_its_values() -> None:
 
 def test_no_control_character_is_printed() -> None:
     assert printable("a\x1b[2Jb\tü\n") == "a\\x1b[2Jb\\tü\\n"
+
+
+@pytest.mark.spark
+def test_schema_infers_the_type_of_json_values(
+    spark: Any, command: Command, at: list[str], topic: Any, outside: Any
+) -> None:
+    name = topic(2)
+    documents = ['{"id": 1, "a b": [1.5]}', "no JSON", '{"id": 123456789012345678901, "at": {"x": null, "y": true}}']
+    values = [None, *(each.encode() for each in documents), b'\0\0\0\0\x07{"framed": "yes"}']
+    outside.produce(name, [outside.Record(value=value, partition=n % 2) for n, value in enumerate(values)])
+    done = command("schema", *at, "--topic", name, "--widen", "id BIGINT, old STRING")
+    types = "`id` decimal(38,0), `old` string, `a b` ARRAY<double>, `at` STRUCT<`y`: boolean>, `framed` string"
+    assert (done.stdout.strip(), "the last 4 values of " + name in done.stderr) == (types, True)
+    assert rows(command("schema", *at, "-t", name, "--last", "1", "--json"))["records"] == 2
+    refused = command("schema", *at, "--topic", name, "--keys", code=1)
+    assert f"of 0 keys of {name}, none is a JSON object" in refused.stderr

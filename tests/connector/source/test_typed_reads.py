@@ -254,3 +254,25 @@ def test_a_pattern_s_topics_give_the_schema(typed_topic: TypedTopic, spark: Any,
     assert found.schema["value"].dataType.simpleString() == "struct<id:bigint>"
     with pytest.raises(Exception, match=r"there is no topic whose subject could give the schema of the value"):
         reader.option("subscribePattern", "^no such topic$").load()
+
+
+def test_json_is_a_variant_as_parse_json_makes_it(spark: Any, kafka: Any, typed_topic: TypedTopic, load: Load) -> None:
+    documents = ['{"id": 1, "a": {"b": [1.50, "x", null]}}', "7", '"text"', '{"z": 123456789012, "id": 1e30}', "[]"]
+    typed_topic.write([each.encode() for each in documents] + [None, b"{"])
+    rows = load(valueFormat="json", valueSchema="VARIANT", onValueError="divert")
+    assert rows.schema["value"].dataType.simpleString() == "variant"
+    bytes_of = load(valueFormat="string").selectExpr("offset", "try_parse_json(value) AS parsed")
+    both = rows.join(bytes_of, "offset").selectExpr(
+        "to_json(value)", "to_json(parsed)", "schema_of_variant(value)", "schema_of_variant(parsed)", "valueError"
+    )
+    found = both.orderBy("offset").collect()
+    assert [(row[0], row[2]) for row in found] == [(row[1], row[3]) for row in found]
+    assert [row[0] is None for row in found] == [False] * 5 + [True] * 2
+    assert [row.valueError is None for row in found] == [True] * 6 + [False]
+    assert rows.selectExpr("sum(try_variant_get(value, '$.a.b[0]', 'decimal(5,2)'))").first()[0] == 1.5
+    mixed = load(valueFormat="json", valueSchema="id BIGINT, a VARIANT", onValueError="null")
+    assert mixed.selectExpr("to_json(value.a)").first()[0] == '{"b":[1.5,"x",null]}'
+    with pytest.raises(Exception, match=r"PYKAFKA_WIRE_SCHEMA\].*column value is, or holds, a VARIANT.*to_json"):
+        rows.select("value").write.format("pykafka-wire").mode("append").options(
+            **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": typed_topic.name, "valueFormat": "json"}
+        ).save()

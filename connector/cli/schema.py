@@ -1,0 +1,108 @@
+"""``schema``: the type of a topic's JSON values, found in its last records, as the option ``valueSchema`` takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from pykafka_wire.cli.connection import connected, connection_options, output
+from pykafka_wire.cli.offsets import partitions_of
+from pykafka_wire.cli.output import counted
+from pykafka_wire.errors import MissingLibraryError, OptionError
+from pykafka_wire.values.ddl import DdlError, arrow_type
+from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets
+from pykafka_wire.wire.cluster.cluster import Cluster
+from pykafka_wire.wire.fetch.range_read import fetch_ranges
+from pykafka_wire.wire.records.decode import Columns
+from pykafka_wire.wire.topic_partitions import OffsetRange
+
+
+@click.command(short_help="Infer the type of a topic's JSON values.")
+@connection_options
+@click.option("-t", "--topic", required=True, help="The topic whose values are read.")
+@click.option("--keys", is_flag=True, help="Of the keys, not of the values.")
+@click.option(
+    "-n",
+    "--last",
+    type=click.IntRange(1),
+    default=1_000,
+    show_default=True,
+    help="How many of the last records of each partition to read.",
+)
+@click.option("--widen", metavar="DDL", help="A type to start from: it only gets new fields and wider numbers.")
+def schema(topic: str, keys: bool, last: int, widen: str | None) -> None:
+    """Print the type of TOPIC's JSON values as Spark DDL, for valueSchema: found in its last records, as ingest finds it.
+
+    Needs pyspark, whose inference it is. Values that are not JSON are skipped.
+    """
+    try:
+        from pykafka_wire.columns.spark_schema import spark_type
+        from pykafka_wire.ingest.json_types import column_ddl, inferred, widened
+    except ModuleNotFoundError as error:
+        raise MissingLibraryError(
+            f"pykafka-wire schema needs the module {error.name}: pip install 'pykafka-wire[spark]'."
+        ) from error
+    try:
+        held = None if widen is None else spark_type(arrow_type(widen))
+    except DdlError as error:
+        raise OptionError(f"--widen is {widen!r}: {error}.") from error
+    with connected() as cluster:
+        values = _last(cluster, topic, last, "key" if keys else "value")
+    found = None
+    if values:
+        with _session() as session:
+            found = inferred(session.createDataFrame([(each,) for each in values], "value BINARY"), "value")
+    what = counted(len(values), "key" if keys else "value")
+    if found is None:
+        raise click.ClickException(f"No type was found: of {what} of {topic}, none is a JSON object, array or scalar.")
+    ddl = column_ddl(widened(held, found) or found)
+    if output().json:
+        output().document({"topic": topic, "column": "key" if keys else "value", "records": len(values), "schema": ddl})
+    else:
+        click.echo(ddl)
+        click.echo(f"Inferred from the last {what} of {topic}.", err=True)
+
+
+def _last(cluster: Cluster, topic: str, last: int, column: str) -> list[bytes]:
+    """The keys or values of the last records of each partition, without nulls."""
+    partitions = partitions_of(cluster, topic)
+    starts = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+    ends = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level=cluster.settings.isolation_level)
+    ranges = [
+        OffsetRange(
+            topic=tp.topic,
+            partition=tp.partition,
+            start_offset=max(starts[tp].offset, end.offset - last),
+            end_offset=end.offset,
+        )
+        for tp, end in sorted(ends.items())
+        if end.offset > starts[tp].offset
+    ]
+    found: list[bytes] = []
+    for chunk in fetch_ranges(cluster, ranges, columns=Columns(**{column: True})) if ranges else ():
+        found += [each for each in getattr(chunk.records, column).to_pylist() if each is not None]
+    return found
+
+
+@contextmanager
+def _session() -> Iterator[Any]:
+    """The session of this process, or a small one on this machine, which starts no Python workers."""
+    from pyspark.sql import SparkSession
+
+    from pykafka_wire.local import ensure_java, export_java_home
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    export_java_home(ensure_java())
+    conf: dict[str, Any] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    conf["spark.log.level"] = "ERROR"
+    session = SparkSession.builder.master("local[1]").appName("pykafka-wire schema").config(map=conf).getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
