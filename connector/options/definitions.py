@@ -60,7 +60,7 @@ FILTER_PUSHDOWN = Option("filterPushdown", "B", boolean, False, "read only what 
 
 # --- Keys and values
 VALUE_FORMAT = Option("valueFormat", "SBW", column_format, "binary", "`binary`, `string` (UTF-8), `json`, `avro` or `protobuf`: what the column `value` is decoded from, or encoded as")
-VALUE_SCHEMA = Option("valueSchema", "SBW", text, None, "for `json` a Spark DDL such as `id BIGINT, at TIMESTAMP`, needed where `.schema(…)` does not give the type; for `avro` and `protobuf` the reader's schema, or without a registry the schema of the values themselves; for a write the schema to write with, which the subject must have", unset="the subject's newest version")
+VALUE_SCHEMA = Option("valueSchema", "SBW", text, None, "for `json` a Spark DDL such as `id BIGINT, at TIMESTAMP`, or `VARIANT`, needed where neither `.schema(…)` nor a registry gives the type; for `avro` and `protobuf` the reader's schema, or without a registry the schema of the values themselves; for a write the schema to write with, which the subject must have", unset="the subject's newest version")
 VALUE_SUBJECT = Option("valueSubject", "SBW", text, None, "the registry's subject that has the schema", unset="by `value.subject.name.strategy`")
 VALUE_MESSAGE = Option("valueMessage", "SBW", text, None, "for `protobuf`: the message's name, where the schema has several", unset="the first one")
 ON_VALUE_ERROR = Option("onValueError", "SB", choice("fail", "null", "divert"), "fail", "what to do with a value that cannot be decoded: `fail`, `null`, or `divert`, which adds a string column `valueError` with the reason")
