@@ -62,7 +62,7 @@ def read_topic(
     parsed = parse_source_options(_texts(options), "batch")
     log_warnings([*parsed.warnings, *_without_effect(options)])
     selection = _selection(columns, parsed)
-    names = column_names(selection, parsed.include_headers, parsed.typed_columns.error_columns)
+    names = column_names(selection, parsed.include_headers, parsed.typed_columns.added_columns)
     cluster = Cluster(parsed.client, log_warnings=False)
     try:
         schema, reader_schemas = _schema(cluster, parsed, names, selection)
@@ -118,7 +118,7 @@ def _schema(
     cluster: Cluster, options: SourceOptions, names: Collection[str], selection: Selection
 ) -> tuple[Any, dict[str, Any]]:
     """The reader's schema, pyarrow's, and what decoders need of the typed columns' schemas."""
-    types = ARROW_TYPES | dict.fromkeys(options.typed_columns.error_columns, pa.string())
+    types = ARROW_TYPES | dict.fromkeys(options.typed_columns.added_columns, pa.string())
     typed: dict[str, Any] = {}
     reader_schemas: dict[str, Any] = {}
     if options.typed_columns.typed:

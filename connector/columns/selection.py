@@ -63,16 +63,16 @@ def selected_paths(selection: Selection, prefix: str = "") -> list[str]:
     return found
 
 
-def column_names(selection: Selection, include_headers: bool, error_columns: Collection[str] = ()) -> tuple[str, ...]:
+def column_names(selection: Selection, include_headers: bool, added_columns: Collection[str] = ()) -> tuple[str, ...]:
     """The names of the columns that are read, in their order; all without a selection, ``headers`` only if it is included.
 
     Args:
-        error_columns: those that ``onKeyError`` and ``onValueError`` add.
+        added_columns: those that ``onKeyError`` and ``onValueError`` add.
 
     Raises:
         SchemaError: the source has no such column.
     """
-    available = (*SOURCE_COLUMNS, *error_columns)
+    available = (*SOURCE_COLUMNS, *added_columns)
     if not selection:
         return tuple(name for name in available if include_headers or name != "headers")
     for name in selection:

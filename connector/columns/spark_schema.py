@@ -30,25 +30,25 @@ def typed_source_schema(names: Iterable[str], types: Mapping[str, DataType]) -> 
 
 
 def check_source_schema(
-    schema: StructType, *, typed: Collection[str] = (), error_columns: Collection[str] = ()
+    schema: StructType, *, typed: Collection[str] = (), added_columns: Collection[str] = ()
 ) -> tuple[str, ...]:
     """Names of the columns to read, in the order of ``schema``: all of the source's columns or a subset of them.
 
     Args:
         typed: columns that are decoded. Their types are checked where the reader's schema is known
             (:func:`~pykafka_wire.source.dataframe_types.missing_fields`).
-        error_columns: those that ``onKeyError`` and ``onValueError`` add.
+        added_columns: those that ``onKeyError`` and ``onValueError`` add.
 
     Raises:
         SchemaError: a name or a type that the source does not have, or NOT NULL where Kafka has nulls.
     """
     for field in schema.fields:
-        if field.name in error_columns:
+        if field.name in added_columns:
             known = "string"
         elif field.name in SOURCE_COLUMNS:
             known = SOURCE_COLUMNS[field.name]
         else:
-            raise _no_such_column(field.name, error_columns)
+            raise _no_such_column(field.name, added_columns)
         given = field.dataType.simpleString()
         if given == "timestamp_ntz" and known == "timestamp":
             raise SchemaError(
@@ -63,7 +63,7 @@ def check_source_schema(
                 f"column {field.name!r} is {known}, not {given}: name it with its own type in .schema(…) and "
                 f"cast it in the query{other}."
             )
-        may_be_null = field.name in _NULLABLE_COLUMNS or field.name in error_columns
+        may_be_null = field.name in _NULLABLE_COLUMNS or field.name in added_columns
         if may_be_null and not (field.nullable and _allows_nulls(field.dataType)):
             raise SchemaError(
                 f"column {field.name!r} cannot be NOT NULL: Kafka records may have no key, no value (a tombstone) and no "
@@ -72,14 +72,14 @@ def check_source_schema(
     return tuple(field.name for field in schema.fields)
 
 
-def _no_such_column(name: str, error_columns: Collection[str]) -> SchemaError:
+def _no_such_column(name: str, added_columns: Collection[str]) -> SchemaError:
     for column in ("key", "value"):
         if name == f"{column}Error":
             return SchemaError(
                 f"the source has no column {name!r} without on{column.capitalize()}Error=divert: set that, or leave {name} out of "
                 ".schema(…)."
             )
-    more = "".join(f", {each} string" for each in error_columns)
+    more = "".join(f", {each} string" for each in added_columns)
     return SchemaError(
         f"the source has no column {name!r}. Its columns are {source_schema(True)}{more}; .schema(…) may name a subset of "
         "them."

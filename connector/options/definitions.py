@@ -24,6 +24,7 @@ from pykafka_wire.options.option import (
     text,
     topic_minimums,
     topic_names,
+    type_names,
 )
 from pykafka_wire.options.starting_offsets import (
     OffsetSpec,
@@ -63,11 +64,16 @@ VALUE_FORMAT = Option("valueFormat", "SBW", column_format, "binary", "`binary`, 
 VALUE_SCHEMA = Option("valueSchema", "SBW", text, None, "for `json` a Spark DDL such as `id BIGINT, at TIMESTAMP`, or `VARIANT`, needed where neither `.schema(…)` nor a registry gives the type; for `avro` and `protobuf` the reader's schema, or without a registry the schema of the values themselves; for a write the schema to write with, which the subject must have", unset="the subject's newest version")
 VALUE_SUBJECT = Option("valueSubject", "SBW", text, None, "the registry's subject that has the schema", unset="by `value.subject.name.strategy`")
 VALUE_MESSAGE = Option("valueMessage", "SBW", text, None, "for `protobuf`: the message's name, where the schema has several", unset="the first one")
+VALUE_TYPES: Option[tuple[str, ...]] = Option("valueTypes", "SB", type_names, (), "for topics of several record types: their full names, separated by commas, or `*` for all that the registry names; `value` is a struct with a field for each, see [several types](typed-topics.md#several-types-in-one-topic)")
+ON_OTHER_VALUE_TYPE = Option("onOtherValueType", "SB", choice("error", "null", "skip"), "error", "what to do with a value of a type that `valueTypes` does not name: `error`, on which `onValueError` decides, `null`, or `skip`, which leaves the record out")
+INCLUDE_VALUE_SCHEMA = Option("includeValueSchema", "SB", boolean, False, "for `avro` and `protobuf` with a registry: adds the string columns `valueSchemaId`, the id, GUID or UUID in the value's frame, and `valueSchemaName`, the full name of its record or message")
 ON_VALUE_ERROR = Option("onValueError", "SB", choice("fail", "null", "divert"), "fail", "what to do with a value that cannot be decoded: `fail`, `null`, or `divert`, which adds a string column `valueError` with the reason")
 KEY_FORMAT = Option("keyFormat", "SBW", column_format, "binary", "as `valueFormat`, for the column `key`")
 KEY_SCHEMA = Option("keySchema", "SBW", text, None, "as `valueSchema`", unset="the subject's newest version")
 KEY_SUBJECT = Option("keySubject", "SBW", text, None, "as `valueSubject`", unset="by `key.subject.name.strategy`")
 KEY_MESSAGE = Option("keyMessage", "SBW", text, None, "as `valueMessage`", unset="the first one")
+KEY_TYPES: Option[tuple[str, ...]] = Option("keyTypes", "SB", type_names, (), "as `valueTypes`")
+ON_OTHER_KEY_TYPE = Option("onOtherKeyType", "SB", choice("error", "null", "skip"), "error", "as `onOtherValueType`")
 ON_KEY_ERROR = Option("onKeyError", "SB", choice("fail", "null", "divert"), "fail", "as `onValueError`; `divert` adds the column `keyError`")
 READER_SCHEMA = Option("readerSchema", "S", choice("checkpoint", "latest"), "checkpoint", "the registry's schema that a restarted query reads with: `checkpoint`, the one that it started with, or `latest`, the newest version, from the next micro-batch on")
 
@@ -149,8 +155,9 @@ SECTIONS: Final[tuple[Section, ...]] = (
         INCLUDE_HEADERS, COLUMNS, FILTER_PUSHDOWN
     )),
     Section("Keys and values", (
-        VALUE_FORMAT, VALUE_SCHEMA, VALUE_SUBJECT, VALUE_MESSAGE, ON_VALUE_ERROR, KEY_FORMAT, KEY_SCHEMA, KEY_SUBJECT,
-        KEY_MESSAGE, ON_KEY_ERROR, READER_SCHEMA
+        VALUE_FORMAT, VALUE_SCHEMA, VALUE_SUBJECT, VALUE_MESSAGE, ON_VALUE_ERROR, VALUE_TYPES, ON_OTHER_VALUE_TYPE,
+        INCLUDE_VALUE_SCHEMA, KEY_FORMAT, KEY_SCHEMA, KEY_SUBJECT, KEY_MESSAGE, ON_KEY_ERROR, KEY_TYPES, ON_OTHER_KEY_TYPE,
+        READER_SCHEMA
     )),
     Section("Schema registry", (
         SCHEMA_REGISTRY_URL, VALUE_SUBJECT_NAME_STRATEGY, KEY_SUBJECT_NAME_STRATEGY, SCHEMA_REGISTRY_AUTO_REGISTER,

@@ -148,6 +148,15 @@ def topic_names(value: str, name: str) -> tuple[str, ...]:
     return topics
 
 
+def type_names(value: str, name: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(each.strip() for each in value.split(",") if each.strip()))
+    if not names or ("*" in names and len(names) > 1):
+        raise OptionError(
+            f"{name} is {quoted(value)}: give the full names of types, separated by commas, or * for all."
+        )
+    return names
+
+
 def regular_expression(value: str, name: str) -> str:
     try:
         re.compile(value)

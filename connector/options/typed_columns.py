@@ -32,16 +32,20 @@ class _ColumnOptions(NamedTuple):
     message: Option[str | None]
     subject_strategy: Option[str]
     on_error: Option[str]
+    types: Option[tuple[str, ...]]
+    on_other_type: Option[str]
 
 
 _COLUMNS: Final[dict[ColumnName, _ColumnOptions]] = {
     "key": _ColumnOptions(
         options.KEY_FORMAT, options.KEY_SCHEMA, options.KEY_SUBJECT, options.KEY_MESSAGE,
         options.KEY_SUBJECT_NAME_STRATEGY, options.ON_KEY_ERROR,
+        options.KEY_TYPES, options.ON_OTHER_KEY_TYPE,
     ),
     "value": _ColumnOptions(
         options.VALUE_FORMAT, options.VALUE_SCHEMA, options.VALUE_SUBJECT, options.VALUE_MESSAGE,
         options.VALUE_SUBJECT_NAME_STRATEGY, options.ON_VALUE_ERROR,
+        options.VALUE_TYPES, options.ON_OTHER_VALUE_TYPE,
     ),
 }  # fmt: skip
 
@@ -55,6 +59,9 @@ class TypedColumn:
         subject: None: the subjects that ``subject_strategy`` names.
         subject_strategy: as the user gave it, a strategy's name or a Java class's.
         message: the name of a Protobuf message; None: the schema's first.
+        types: the full names of several types, or ``*``; without any, all values are of one.
+        on_other_type: what to do with values of types that are not named.
+        has_schema_columns: whether two columns have the id and the name of each value's schema.
     """
 
     name: ColumnName
@@ -64,6 +71,9 @@ class TypedColumn:
     subject_strategy: str = "TopicNameStrategy"
     message: str | None = None
     on_error: OnError = "fail"
+    types: tuple[str, ...] = ()
+    on_other_type: Literal["error", "null", "skip"] = "error"
+    has_schema_columns: bool = False
 
     @property
     def is_typed(self) -> bool:
@@ -79,6 +89,16 @@ class TypedColumn:
     def error_column(self) -> str | None:
         """The column with the reasons under ``divert``."""
         return f"{self.name}Error" if self.on_error == "divert" else None
+
+    @property
+    def schema_columns(self) -> tuple[str, ...]:
+        """The columns with the id and the name of each value's schema."""
+        return (f"{self.name}SchemaId", f"{self.name}SchemaName") if self.has_schema_columns else ()
+
+    @property
+    def added_columns(self) -> tuple[str, ...]:
+        """The columns beside it that it is decoded for, all of them text."""
+        return (*((self.error_column,) if self.error_column is not None else ()), *self.schema_columns)
 
     def option(self, which: Literal["Format", "Schema", "Subject", "Message"]) -> str:
         """The name of an option of this column, for errors: ``valueSchema``."""
@@ -118,9 +138,9 @@ class TypedColumns:
         return tuple(column.name for column in self.typed)
 
     @property
-    def error_columns(self) -> tuple[str, ...]:
-        """The columns with the reasons, of those that divert."""
-        return tuple(column.error_column for column in self.typed if column.error_column is not None)
+    def added_columns(self) -> tuple[str, ...]:
+        """The columns with the reasons, of those that divert, and with what each value's schema is."""
+        return tuple(name for column in self.typed for name in column.added_columns)
 
 
 def parse_typed_columns(values: OptionValues) -> TypedColumns:
@@ -157,7 +177,15 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
         own.message: ("protobuf",),
     }
     if values.mode != "sink":
-        needs[own.on_error] = FORMATS[1:]
+        needs |= {own.on_error: FORMATS[1:], own.types: _REGISTERED}
+        if name == "value":
+            needs[options.INCLUDE_VALUE_SCHEMA] = _REGISTERED
+    if values.mode != "sink" and values.has(own.types) and values.has(own.message):
+        raise OptionError(f"{own.types.name} and {own.message.name} both name what is read: remove {own.message.name}.")
+    if values.mode != "sink" and values.has(own.on_other_type) and not values.has(own.types):
+        raise OptionError(
+            f"{own.on_other_type.name} has no effect without {own.types.name}: set that, or remove {own.on_other_type.name}."
+        )
     for option, formats in needs.items():
         if values.has(option) and format_ not in formats:
             raise OptionError(
@@ -172,6 +200,9 @@ def _column(values: OptionValues, name: ColumnName) -> TypedColumn:
         subject_strategy=values[own.subject_strategy],
         message=values[own.message],
         on_error=cast(OnError, values[own.on_error]),
+        types=values[own.types],
+        on_other_type=cast(Any, values[own.on_other_type]),
+        has_schema_columns=name == "value" and values[options.INCLUDE_VALUE_SCHEMA],
     )
 
 
@@ -180,6 +211,12 @@ def _check_schema(column: TypedColumn, values: OptionValues, *, has_registry: bo
     option, given = column.option("Schema"), f"{column.option('Format')}={column.format}"
     if column.format not in ("json", *_REGISTERED):
         return
+    if not has_registry and column.has_schema_columns:
+        raise OptionError(f"{options.INCLUDE_VALUE_SCHEMA.name} is about values of a schema registry: set {_URL}, too.")
+    if not has_registry and column.types and column.format == "protobuf":
+        raise OptionError(
+            f"{column.name}Types needs {_URL}: without a registry's frame a message does not name its type."
+        )
     if not has_registry and column.subject is not None:
         raise OptionError(f"{column.option('Subject')} names a subject of a schema registry: set {_URL}, too.")
     if not has_registry and column.schema is None and column.format in _REGISTERED:

@@ -53,7 +53,7 @@ class KafkaBatchReader(SentToWorkers, DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType, reader_schemas: ReaderSchemas | None = None) -> None:
         """``reader_schemas``: those that ``load()`` has found, None where the user gave the schema."""
         columns = options.typed_columns
-        check_source_schema(schema, typed=columns.names, error_columns=columns.error_columns)
+        check_source_schema(schema, typed=columns.names, added_columns=columns.added_columns)
         self._options = options
         self._schema = schema
         self._reader_schemas = reader_schemas

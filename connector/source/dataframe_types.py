@@ -24,6 +24,7 @@ from pykafka_wire.source.reader_schema import (
     read_columns,
     registry_in,
 )
+from pykafka_wire.values.json.column_reader import json_reader
 from pykafka_wire.wire.process_clients import shared_cluster
 
 
@@ -34,7 +35,7 @@ def find_source_schema(options: SchemaOptions) -> tuple[StructType, dict[str, Re
         OptionError, SchemaError, RegistryError, WireError: as :func:`find_reader_schemas`.
     """
     columns = options.typed_columns
-    names = column_names(options.columns, options.include_headers, columns.error_columns)
+    names = column_names(options.columns, options.include_headers, columns.added_columns)
     wanted = read_columns(columns, names)
     for column in wanted:
         check_has_type(column, has_registry=bool(columns.registry_options))
@@ -81,7 +82,7 @@ def check_types(
             continue
         if column.format == "json" and column.schema is None:
             wanted_type = arrow_schema(schema).field(column.name).type
-            reader.value_format(None).reader(None, wanted_type)  # raises for a type that no value has
+            json_reader(wanted_type)  # raises for a type that no value has
             continue
         available = available_type(reader, columns)
         if available is None:

@@ -196,5 +196,12 @@ def _options_differ(column: TypedColumn, before: ReaderSchema) -> bool:
     return (
         column.schema is not None
         or column.subject not in (None, before.subject)
-        or column.message not in (None, before.message)
+        or (not column.types and column.message not in (None, before.message))
+        or _types_differ(column, before)
     )
+
+
+def _types_differ(column: TypedColumn, before: ReaderSchema) -> bool:
+    if column.types == ("*",):
+        return not before.types
+    return set(column.types) != {each.message for each in before.types}

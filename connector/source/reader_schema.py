@@ -9,7 +9,7 @@ has :mod:`~pykafka_wire.source.pinned_schemas`'s.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -18,10 +18,10 @@ from pykafka_wire.columns.selection import WHOLE, Selection, select_type
 from pykafka_wire.errors import ConnectorError, DecodeError, OffsetsError, OptionError, SchemaError
 from pykafka_wire.options.source import Subscription
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
-from pykafka_wire.values.converter import Format
+from pykafka_wire.values.converter import Format, ReadsTypes
 from pykafka_wire.values.ddl import DdlError, arrow_type
 from pykafka_wire.values.registry.client import Registry, Schema
-from pykafka_wire.values.registry.schemas import subject_of
+from pykafka_wire.values.registry.schemas import strategy_of, subject_of
 from pykafka_wire.values.registry.settings import registry_of
 from pykafka_wire.wire.cluster.cluster import Cluster
 
@@ -37,7 +37,8 @@ class ReaderSchema:
         schema_id: of the registry; None where ``text`` is given.
         text: the user's: Spark DDL for JSON, a schema for Avro and Protobuf.
         subject: where the id was found, for messages.
-        message: of a Protobuf schema; None: the first.
+        message: of a Protobuf schema; None: the first. Of several types the full name of each, in Avro, too.
+        types: the reader's schema of each type, where values are of several; then there is neither id nor text.
     """
 
     format: FormatName
@@ -45,8 +46,11 @@ class ReaderSchema:
     text: str | None = None
     subject: str | None = None
     message: str | None = None
+    types: tuple[ReaderSchema, ...] = ()
 
     def __str__(self) -> str:
+        if self.types:
+            return ", ".join(f"{each.message} by {each}" for each in self.types)
         if self.format == "string":
             return "the format string"
         if self.schema_id is None:
@@ -66,6 +70,7 @@ class ReaderSchema:
             "schema": self.text,
             "subject": self.subject,
             "message": self.message,
+            "types": [each.to_json() for each in self.types] or None,
         }
         return {name: value for name, value in found.items() if value is not None}
 
@@ -78,12 +83,17 @@ class ReaderSchema:
             text=found.get("schema"),
             subject=found.get("subject"),
             message=found.get("message"),
+            types=tuple(cls.from_json(each) for each in found.get("types", ())),
         )
-        if made.format not in _KINDS or (made.schema_id is None) == (made.text is None) or not made.is_pinned:
+        if (
+            made.format not in _KINDS
+            or [made.schema_id, made.text, made.types or None].count(None) != 2
+            or not made.is_pinned
+        ):
             raise ValueError(f"no reader's schema: {found}")
         return made
 
-    def value_format(self, registry: Registry | None) -> Format:
+    def value_format(self, registry: Registry | None) -> Format | ReadsTypes:
         """The format that reads the column.
 
         Args:
@@ -101,8 +111,23 @@ class ReaderSchema:
             from pykafka_wire.values.json.format import Json
 
             return Json()
+        if self.types:
+            from pykafka_wire.values.record_types import OfType, RecordTypes
+
+            names = self._fields()
+            return RecordTypes(
+                types=tuple(
+                    (each.message or "", OfType(names[each], each._registered(registry))) for each in self.types
+                )
+            )
         found: Format = self._registered(registry)
         return found
+
+    def _fields(self) -> dict[ReaderSchema, str]:
+        """The field of each type."""
+        from pykafka_wire.values.record_types import field_names
+
+        return dict(zip(self.types, field_names([each.message or "" for each in self.types]), strict=True))
 
     def column_type(self, registry: Registry | None, selection: Selection = WHOLE, name: str = "value") -> pa.DataType:
         """The type of the column, of the selected fields alone.
@@ -120,6 +145,13 @@ class ReaderSchema:
 
     def _whole_type(self, registry: Registry | None, selection: Selection) -> pa.DataType:
         """With all fields; the types of those that are not selected may be null."""
+        if self.types:
+            return pa.struct(
+                [
+                    (field, each._whole_type(registry, selection.get(field, WHOLE)))
+                    for each, field in self._fields().items()
+                ]
+            )
         if self.format == "string":
             return pa.string()
         if self.format == "json" and self.schema_id is None:
@@ -146,8 +178,26 @@ class ReaderSchema:
         from pykafka_wire.values.avro.format import Avro
 
         try:
-            return Avro(registry=registry, reader_schema=schema)
+            return Avro(registry=registry, reader_schema=schema, record=self.message)
         except OptionError as error:
+            raise self._invalid(error) from error
+
+    def type_names(self, registry: Registry | None) -> list[str]:
+        """The full names of the types that the schema has: a union's branches, or messages. Raises DecodeError."""
+        found = self._registered(registry)
+        names: list[str] = found.message_names() if self.format == "protobuf" else found.record_names()
+        if not names:
+            raise DecodeError("it has no named type")
+        return names
+
+    def with_full_name(self, registry: Registry | None) -> ReaderSchema:
+        """The same, the message by its full name. Raises as :meth:`column_type`, if the schema does not have it."""
+        if self.format == "avro":
+            self._registered(registry)  # which looks it up
+            return self
+        try:
+            return replace(self, message=self._registered(registry).message_name())
+        except DecodeError as error:
             raise self._invalid(error) from error
 
     def _invalid(self, error: OptionError | DecodeError) -> ConnectorError:
@@ -233,7 +283,9 @@ def registry_in(columns: TypedColumns) -> Registry | None:
 
 def read_columns(columns: TypedColumns, names: Collection[str]) -> tuple[TypedColumn, ...]:
     """The typed columns that a read of the columns with these names decodes."""
-    return tuple(column for column in columns.typed if column.name in names or column.error_column in names)
+    return tuple(
+        column for column in columns.typed if column.name in names or not set(column.added_columns).isdisjoint(names)
+    )
 
 
 def find_reader_schemas(
@@ -260,6 +312,10 @@ def find_reader_schemas(
     for column in wanted:
         given = schema_in_options(column)
         registry = registry_in(columns)
+        if column.types:
+            topics = () if column.schema is not None else _topics(column, cluster, subscription)
+            found[column.name] = _of_types(column, registry, topics)
+            continue
         if given is not None and (has_types or registry is None or not column.takes_type_of_registry):
             found[column.name] = given
             continue
@@ -312,21 +368,84 @@ def from_json(found: Mapping[str, Any]) -> dict[str, ReaderSchema]:
         ) from error
 
 
+def _of_types(column: TypedColumn, registry: Registry | None, topics: Collection[str]) -> ReaderSchema:
+    """The reader's schemas of several types: each of its own subject, or all of one schema.
+
+    Raises as :func:`find_reader_schemas`.
+    """
+    format_ = column.format
+    assert format_ in ("avro", "protobuf")
+    names: Collection[str] = column.types
+    if column.schema is not None:
+        whole = ReaderSchema(format=format_, text=column.schema)
+    else:
+        assert registry is not None, "the options were checked"
+        by_topic = (
+            strategy_of(column.subject_strategy, column.name) == "TopicNameStrategy" or column.subject is not None
+        )
+        if not by_topic:
+            if names == ("*",):
+                names = _all_names(column, registry, topics)
+            return ReaderSchema(format=format_, types=tuple(_of_type(column, registry, topics, name) for name in names))
+        subjects = _named_subjects(column, topics)
+        whole = _newest_of_subjects(format_, registry, subjects, column=column.name)
+    if names == ("*",):
+        try:
+            names = whole.type_names(registry)
+        except DecodeError as error:
+            raise whole._invalid(error) from error
+    types = tuple(replace(whole, message=name).with_full_name(registry) for name in names)
+    return ReaderSchema(format=format_, types=types)
+
+
+def _of_type(column: TypedColumn, registry: Registry, topics: Collection[str], name: str) -> ReaderSchema:
+    """The newest schema of the subjects of one type."""
+    assert column.format in ("avro", "protobuf")
+    subjects = _named_subjects(column, topics, name)
+    found = _newest_of_subjects(column.format, registry, subjects, message=name, column=column.name)
+    return found.with_full_name(registry)
+
+
+def _all_names(column: TypedColumn, registry: Registry, topics: Collection[str]) -> list[str]:
+    """The types that the registry has under the topics' names."""
+    option = f"{column.name}Types"
+    if strategy_of(column.subject_strategy, column.name) == "RecordNameStrategy":
+        raise OptionError(
+            f"{option}=* needs subjects that begin with the topic's name, and {column.name}.subject.name.strategy is "
+            f"RecordNameStrategy: name the types in {option}."
+        )
+    suffixes = (f"{topic}-" for topic in topics)
+    found = sorted({name[len(topic) :] for topic in suffixes for name in registry.subjects(topic)} - {"key", "value"})
+    if not found:
+        raise SchemaError(
+            f"{registry.url} has no subject that begins with {', '.join(f'{topic}-' for topic in topics)}."
+        )
+    return found
+
+
 def _subjects(column: TypedColumn, cluster: Cluster, subscription: Subscription) -> dict[str, str]:
     """The subject of each topic."""
+    return _named_subjects(column, _topics(column, cluster, subscription), column.message)
+
+
+def _named_subjects(column: TypedColumn, topics: Collection[str], record: str | None = None) -> dict[str, str]:
     if column.subject is not None:
         return {"": column.subject}
+    return {topic: subject_of(column.subject_strategy, topic, column.name, record_name=record) for topic in topics}
+
+
+def _topics(column: TypedColumn, cluster: Cluster, subscription: Subscription) -> Collection[str]:
+    """The topics that are read; none where the column's subject is named."""
+    if column.subject is not None:
+        return ()
     if subscription.pattern:
         from pykafka_wire.source.planning.offset_lookups import find_topics
 
-        topics: Collection[str] = sorted(find_topics(cluster, subscription))
-    else:
-        topics = subscription.topics or tuple(dict.fromkeys(tp.topic for tp in subscription.assigned))
-        if not topics:
-            raise OptionError(
-                f"microBatch with {column.name}Format={column.format} needs the topics whose subjects have the schema: name them "
-                f"with subscribe, or name {column.name}Subject."
-            )
-    return {
-        topic: subject_of(column.subject_strategy, topic, column.name, record_name=column.message) for topic in topics
-    }
+        return sorted(find_topics(cluster, subscription))
+    topics = subscription.topics or tuple(dict.fromkeys(tp.topic for tp in subscription.assigned))
+    if not topics:
+        raise OptionError(
+            f"microBatch with {column.name}Format={column.format} needs the topics whose subjects have the schema: name them "
+            f"with subscribe, or name {column.name}Subject."
+        )
+    return topics

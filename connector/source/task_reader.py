@@ -249,9 +249,16 @@ def record_batches(
 
     for piece in slices(records):
         typed: dict[str, Any] = {}
+        skipped: list[Any] = []
         for decoder in decoders:
-            typed |= decoder.columns(piece, ranges)
-        yield record_batch(piece, ranges, schema, typed)
+            typed |= decoder.columns(piece, ranges, skipped)
+        batch = record_batch(piece, ranges, schema, typed)
+        if skipped:
+            kept = np.ones(batch.num_rows, dtype=np.bool_)
+            kept[np.concatenate(skipped)] = False
+            batch = batch.filter(pa.array(kept))
+        if batch.num_rows:
+            yield batch
 
 
 def record_batch(
@@ -296,11 +303,14 @@ def _timestamps(records: DecodedRecords, ranges: Sequence[OffsetRange]) -> Any:
     return to_arrow(timestamp * 1000).view(pa.timestamp("us", tz="UTC"))
 
 
+_OF_VALUES: Final = frozenset({"value", "valueError", "valueSchemaId", "valueSchemaName"})
+
+
 def decoded_columns(names: tuple[str, ...]) -> Columns:
     """What the decoder must decode for these columns; topic, partition and offset come with every record."""
     return Columns(
         key="key" in names or "keyError" in names,
-        value="value" in names or "valueError" in names,
+        value=not _OF_VALUES.isdisjoint(names),
         headers="headers" in names,
         timestamp="timestamp" in names,
         timestamp_type="timestampType" in names,

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pykafka_wire.errors import ValueFormatError
+from pykafka_wire.errors import DecodeError, ValueFormatError
 from pykafka_wire.options.typed_columns import TypedColumn, TypedColumns
 from pykafka_wire.source.reader_schema import from_json, registry_in, schema_in_options
-from pykafka_wire.values.converter import Decoded, Format, read_column, reasons_column
-from pykafka_wire.values.registry.framing import header_values
+from pykafka_wire.values.converter import Decoded, Format, ReadsTypes, read_column, reasons_column
+from pykafka_wire.values.registry.framing import SchemaId, header_values
+from pykafka_wire.wire.records.arrays import to_arrow
 from pykafka_wire.wire.records.decode import DecodedRecords
 from pykafka_wire.wire.topic_partitions import OffsetRange
 
@@ -35,23 +36,29 @@ class ColumnDecoder:
 
     Attributes:
         type: of the column, pyarrow's.
-        is_wanted: whether the column itself is read, or only ``error_column``.
+        is_wanted: whether the column itself is read, or only what is beside it.
+        added: those of its ``added_columns`` that are read.
         needs_headers: whether a record's header may name the schema.
     """
 
     column: TypedColumn
-    format: Format
+    format: Format | ReadsTypes
     type: pa.DataType
     is_wanted: bool
-    error_column: str | None
+    added: tuple[str, ...]
 
     @property
     def needs_headers(self) -> bool:
         # Always, not only where frames are missing: without its frame a payload may begin like one.
         return self.format.framing == "required"
 
-    def columns(self, records: DecodedRecords, ranges: Sequence[OffsetRange]) -> dict[str, Any]:
-        """The decoded column, and that of the reasons, by their names.
+    def columns(
+        self, records: DecodedRecords, ranges: Sequence[OffsetRange], skipped: list[Any] | None = None
+    ) -> dict[str, Any]:
+        """The decoded column, and those beside it, by their names.
+
+        Args:
+            skipped: gets the numbers of the records that are left out, for their type.
 
         Raises:
             ValueFormatError: a record cannot be decoded, and the policy is to fail.
@@ -63,12 +70,39 @@ class ColumnDecoder:
         if self.needs_headers and records.headers.null_count < records.n_records:
             headers = header_values(records.headers, f"__{name}_schema_id")
         decoded = read_column(self.format, self.type, rows, schema_headers=headers)
+        if decoded.others and self.column.on_other_type == "error":
+            rows_of_others = np.concatenate(decoded.others).tolist()
+            reason = f"its type is none that {name}Types names"
+            decoded = replace(decoded, reasons={**decoded.reasons, **dict.fromkeys(rows_of_others, reason)})
+        elif self.column.on_other_type == "skip" and skipped is not None:
+            skipped += decoded.others
         if decoded.reasons and self.column.on_error == "fail":
             raise self._failure(decoded, records, ranges)
         found: dict[str, Any] = {name: decoded.column} if self.is_wanted else {}
-        if self.error_column is not None:
-            found[self.error_column] = reasons_column(decoded, records.n_records)
+        for added in self.added:
+            if added == self.column.error_column:
+                found[added] = reasons_column(decoded, records.n_records)
+            else:
+                found[added] = self._of_schemas(decoded, records.n_records, is_name=added.endswith("Name"))
         return found
+
+    def _of_schemas(self, decoded: Decoded, n_records: int, *, is_name: bool) -> Any:
+        """pa.StringArray: the id, or the full name, of each record's schema; null where that is unknown."""
+        texts: list[str | None] = [None]
+        codes = np.zeros(n_records, dtype=np.int32)
+        for schema_id, index in decoded.groups:
+            if schema_id is not None:
+                codes[index] = len(texts)
+                texts.append(self._name(schema_id) if is_name else str(schema_id.id))
+        return pa.array(texts, pa.string()).take(to_arrow(codes))
+
+    def _name(self, schema_id: SchemaId) -> str | None:
+        try:
+            # Avro's, Protobuf's or that of several types: the options were checked.
+            found: str | None = self.format.written_name(schema_id)  # type: ignore[union-attr]
+            return found
+        except DecodeError:  # which is a reason of the values
+            return None
 
     def _failure(self, decoded: Decoded, records: DecodedRecords, ranges: Sequence[OffsetRange]) -> ValueFormatError:
         row = min(decoded.reasons)
@@ -96,8 +130,8 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
     found = []
     for column in columns.typed:
         is_wanted = column.name in schema.names
-        error_column = column.error_column if column.error_column in schema.names else None
-        if not is_wanted and error_column is None:
+        added = tuple(name for name in column.added_columns if name in schema.names)
+        if not is_wanted and not added:
             continue
         reader = readers.get(column.name) or schema_in_options(column)
         assert reader is not None, "the input partition has it"
@@ -107,7 +141,7 @@ def column_decoders(columns: TypedColumns, schema: Any, reader_schemas: Mapping[
                 format=reader.value_format(registry),
                 type=schema.field(column.name).type if is_wanted else reader.column_type(registry),
                 is_wanted=is_wanted,
-                error_column=error_column,
+                added=added,
             )
         )
     return tuple(found)

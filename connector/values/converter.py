@@ -6,7 +6,7 @@ Owns the policy (fail, null, divert) and the way from Python values to Arrow; kn
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, Protocol, runtime_checkable
@@ -19,7 +19,7 @@ from pykafka_wire.values.arrow_conversion import conversion_to, from_arrow
 from pykafka_wire.values.bulk.arrays import Flags, Ints, reassemble
 from pykafka_wire.values.bulk.reading import Payloads
 from pykafka_wire.values.bulk.writing import ColumnWriter, WritesColumns, encode
-from pykafka_wire.values.registry.framing import Framing, SchemaId, split_frames
+from pykafka_wire.values.registry.framing import Frames, Framing, SchemaId, split_frames
 from pykafka_wire.worker_pickling import SentToWorkers
 
 _log: Final = logging.getLogger(__name__)
@@ -87,12 +87,43 @@ class WritesRows(Protocol):
         """The bytes of a Python value. Raises as a reader does."""
 
 
+class OfType(Protocol):
+    """One of several types: the field of its values, and what reads them."""
+
+    @property
+    def field(self) -> str: ...
+
+    @property
+    def format(self) -> Format: ...
+
+
+@runtime_checkable
+class ReadsTypes(Protocol):
+    """A format of several types, a field for each (:mod:`~pykafka_wire.values.record_types`, which no other reader loads)."""
+
+    @property
+    def framing(self) -> Framing: ...
+
+    @property
+    def has_message_indexes(self) -> bool: ...
+
+    def divided(self, frames: Frames) -> Frames: ...
+
+    def type_of(self, schema_id: SchemaId | None) -> OfType | None: ...
+
+    def written_name(self, schema_id: SchemaId | None) -> str | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """A decoded column, null where a value could not be read, and the reason for each such row."""
 
     column: Any  # a pa.Array
     reasons: Mapping[int, str]
+    #: Rows of types that are not read, which have no reason (:mod:`~pykafka_wire.values.record_types`).
+    others: tuple[Ints, ...] = ()
+    #: The rows of each schema; None for values without a frame.
+    groups: Sequence[tuple[SchemaId | None, Ints]] = ()
 
 
 def diverted_type(column_type: pa.DataType) -> pa.DataType:
@@ -187,7 +218,9 @@ class RowWriter:
         return reassemble(len(column), pa.binary(), [(np.array(present, dtype=np.int64), found)])
 
 
-def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, schema_headers: Any = None) -> Decoded:
+def read_column(
+    value_format: Format | ReadsTypes, column_type: pa.DataType, rows: Any, *, schema_headers: Any = None
+) -> Decoded:
     """The values of a binary or string column. Rows with the same schema are read together; what is left, one by one.
 
     Args:
@@ -204,16 +237,61 @@ def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, sc
         has_message_indexes=value_format.has_message_indexes,
         headers=schema_headers,
     )
+    if isinstance(value_format, ReadsTypes):
+        return _read_types(value_format, column_type, value_format.divided(frames), len(rows))
+    column = _read_groups(value_format, column_type, frames.payloads, frames.groups, len(rows), frames.reasons)
+    return Decoded(column, frames.reasons, groups=frames.groups)
+
+
+def _read_types(types: ReadsTypes, column_type: pa.DataType, frames: Frames, n_rows: int) -> Decoded:
+    """A struct with a field for each type; null where its type is not read, or it is Avro's null."""
+    groups: dict[str, list[tuple[SchemaId | None, Ints]]] = {}
+    formats: dict[str, Format] = {}
+    others: list[Ints] = []
+    for schema_id, index in frames.groups:
+        try:
+            found = types.type_of(schema_id)
+        except DecodeError as error:
+            frames.reasons.update(dict.fromkeys(index.tolist(), _reason(error)))
+            continue
+        if found is not None:
+            formats[found.field] = found.format
+            groups.setdefault(found.field, []).append((schema_id, index))
+        elif types.written_name(schema_id) is not None:
+            others.append(index)
+    columns = [
+        _read_groups(formats[each.name], each.type, frames.payloads, groups[each.name], n_rows, frames.reasons)
+        if each.name in groups
+        else pa.nulls(n_rows, each.type)
+        for each in column_type
+    ]
+    is_null = np.ones(n_rows, dtype=np.bool_)
+    for each in column_type:
+        for _, index in groups.get(each.name, ()):
+            is_null[index] = False
+    is_null[list(frames.reasons)] = True
+    column = pa.StructArray.from_arrays(columns, fields=list(column_type), mask=pa.array(is_null))
+    return Decoded(column, frames.reasons, tuple(others), frames.groups)
+
+
+def _read_groups(
+    value_format: Format,
+    column_type: pa.DataType,
+    all_payloads: Payloads,
+    groups: Sequence[tuple[SchemaId | None, Ints]],
+    n_rows: int,
+    reasons: dict[int, str],
+) -> Any:
+    """A column of the rows of these groups, null in others; adds to the reasons."""
     parts: list[tuple[Ints, Any]] = []
-    reasons = frames.reasons
     # The ids of most values first: damaged values name many others, for which a registry is asked without success (UnknownIds).
-    for schema_id, index in sorted(frames.groups, key=lambda group: -len(group[1])):
+    for schema_id, index in sorted(groups, key=lambda group: -len(group[1])):
         try:
             reader = value_format.reader(schema_id, column_type)
         except DecodeError as error:
             reasons.update(dict.fromkeys(index.tolist(), _reason(error)))
             continue
-        payloads = frames.payloads if len(index) == len(rows) else frames.payloads.take(index)
+        payloads = all_payloads if len(index) == n_rows else all_payloads.take(index)
         column, left = _read_together(reader, payloads, column_type)
         parts.append((index, column))
         alone = np.flatnonzero(left)
@@ -222,7 +300,7 @@ def read_column(value_format: Format, column_type: pa.DataType, rows: Any, *, sc
                 found, failed = _convert_each((payloads[row] for row in some.tolist()), reader.read_one, column_type)
                 parts.append((index[some], found))
                 reasons.update((int(index[some[nth]]), reason) for nth, reason in failed.items())
-    return Decoded(reassemble(len(rows), column_type, parts), reasons)
+    return reassemble(n_rows, column_type, parts)
 
 
 def _read_together(reader: PayloadReader, payloads: Payloads, column_type: pa.DataType) -> tuple[Any, Flags]:

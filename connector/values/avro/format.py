@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
@@ -41,6 +41,7 @@ class Avro:
     Attributes:
         registry: has the schema that each value's frame names; without it, values have no frame and are all of ``reader_schema``.
         reader_schema: resolves older and newer values into one shape, with its aliases and defaults.
+        record: the full name of the type of ``reader_schema`` that values are read as; None: the schema itself.
         writer: what values are encoded with.
     """
 
@@ -48,6 +49,7 @@ class Avro:
     registry: Registry | None = None
     reader_schema: Schema | str | None = None
     writer: WriterSchema | None = None
+    record: str | None = None
 
     def __post_init__(self) -> None:
         if self.registry is None and self.reader_schema is None and self.writer is None:
@@ -75,7 +77,35 @@ class Avro:
         read = None if self.reader_schema is None else _schema(self.reader_schema)
         written = read if self.registry is None or schema_id is None else schema_of(self.registry, schema_id, "AVRO")
         assert written is not None, "values without a frame need a schema"
-        return _reader(self.registry, written, None if read == written else read, column_type)
+        branch = schema_id.message_indexes if schema_id is not None else ()
+        is_same = read == written and not branch and self.record is None
+        return _reader(self.registry, written, branch, None if is_same else read, self.record, column_type)
+
+    def written_name(self, schema_id: SchemaId | None) -> str | None:
+        """The full name of the record, enum or fixed that a frame stands for. Raises DecodeError, and RegistryError."""
+        written = self._written(schema_id)
+        root = written.definition(written.root)
+        return root.get("name") if isinstance(root, dict) else None
+
+    def n_branches(self, schema_id: SchemaId | None) -> int | None:
+        """The branches of the union that a frame stands for; None if its schema is none. Raises as :meth:`written_name`."""
+        root = self._written(schema_id).root
+        return len(root) if isinstance(root, list) else None
+
+    def record_names(self) -> list[str]:
+        """The full names of the types that ``reader_schema`` has, if it is a union of them, or one. Raises DecodeError."""
+        read = self._read()
+        assert read is not None
+        branches = [read.definition(each) for each in (read.root if isinstance(read.root, list) else [read.root])]
+        return [each["name"] for each in branches if isinstance(each, dict) and "name" in each]
+
+    def _written(self, schema_id: SchemaId | None) -> ParsedSchema:
+        if self.registry is None or schema_id is None:
+            assert self.reader_schema is not None, "values without a frame need a schema"
+            schema = _schema(self.reader_schema)
+        else:
+            schema = schema_of(self.registry, schema_id, "AVRO")
+        return _branch(_parsed(self.registry, schema), () if schema_id is None else schema_id.message_indexes)
 
     def column_writer(self, column_type: pa.DataType) -> SegmentWriter:
         from pykafka_wire.values.avro.column_writer import column_writer  # which no reader loads
@@ -84,7 +114,23 @@ class Avro:
         return column_writer(_parsed(self.registry, self.writer.schema), column_type, self.writer.frame())
 
     def _read(self) -> ParsedSchema | None:
-        return None if self.reader_schema is None else _parsed(self.registry, _schema(self.reader_schema))
+        if self.reader_schema is None:
+            return None
+        return _record(_parsed(self.registry, _schema(self.reader_schema)), self.record)
+
+
+def _branch(schema: ParsedSchema, branch: tuple[int, ...]) -> ParsedSchema:
+    """The schema of a branch of a union, ``(its number,)``; the schema itself for ``()``."""
+    return replace(schema, root=schema.root[branch[0]]) if branch else schema
+
+
+def _record(schema: ParsedSchema, name: str | None) -> ParsedSchema:
+    """The schema of a type that a schema names. Raises DecodeError if it does not."""
+    if name is None:
+        return schema
+    if name not in schema.named:
+        raise DecodeError(f"it has no type {name} (there are {', '.join(schema.named) or 'none'})")
+    return replace(schema, root=name)
 
 
 def _schema(schema: Schema | str) -> Schema:
@@ -119,9 +165,16 @@ def _with_lengths(payloads: Payloads) -> Payloads:
 
 
 @cached
-def _reader(registry: Registry | None, schema: Schema, read: Schema | None, column_type: pa.DataType) -> _Reader:
-    written = _parsed(registry, schema)
-    reader = None if read is None else _parsed(registry, read)
+def _reader(
+    registry: Registry | None,
+    schema: Schema,
+    branch: tuple[int, ...],
+    read: Schema | None,
+    record: str | None,
+    column_type: pa.DataType,
+) -> _Reader:
+    written = _branch(_parsed(registry, schema), branch)
+    reader = None if read is None else _record(_parsed(registry, read), record)
     try:
         node = resolved(written, reader)
         plan = Plan(reader or written)

@@ -1,7 +1,7 @@
 """JSON values as Spark's VARIANT: one column for documents of any shape, in Parquet's binary encoding.
 
-Owns the encoding, byte for byte as Spark's own builder in Python writes it (``pyspark.sql.variant_utils``), in less than half of its time
-and without pyspark. https://github.com/apache/parquet-format/blob/master/VariantEncoding.md
+Owns the encoding, byte for byte as Spark's own builder in Python writes it (``pyspark.sql.variant_utils``), in half of its
+time and without pyspark. https://github.com/apache/parquet-format/blob/master/VariantEncoding.md
 """
 
 from __future__ import annotations

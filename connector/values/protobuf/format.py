@@ -102,6 +102,21 @@ class Protobuf:
         found: str = _message(self.registry, self._schema(), self.message_indexes()).full_name
         return found
 
+    def written_name(self, schema_id: SchemaId | None) -> str | None:
+        """The full name of the message that a frame stands for. Raises DecodeError, and RegistryError."""
+        if self.registry is None or schema_id is None:
+            return self.message_name()
+        indexes = schema_id.message_indexes
+        try:
+            found = _message(self.registry, schema_of(self.registry, schema_id, "PROTOBUF"), indexes)
+        except IndexError as error:
+            raise DecodeError(f"its schema has no message with the indexes {indexes}") from error
+        return str(found.full_name)
+
+    def message_names(self) -> list[str]:
+        """The full names of the messages that the schema declares, without nested ones. Raises DecodeError."""
+        return _file(self.registry, self._schema()).message_names()
+
     def _schema(self) -> Schema:
         schema = self.reader_schema if self.writer is None else self.writer.schema
         assert schema is not None

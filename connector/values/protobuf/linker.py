@@ -70,6 +70,10 @@ class LinkedFile:
             level = self._declared(found.nested_types)
         return found
 
+    def message_names(self) -> list[str]:
+        """The full names of the messages that are not nested."""
+        return [each.full_name for each in self._declared(self.descriptor.message_types_by_name.values())]
+
     def message_indexes(self, name: str) -> tuple[int, ...]:
         """The indexes of a message by its name, with or without the package. Raises OptionError."""
         package = f"{self.descriptor.package}." if self.descriptor.package else ""

@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from pykafka_wire.errors import DecodeError, OptionError, RegistryError
 from pykafka_wire.values.registry.cache import cached, this_minute
@@ -125,6 +125,11 @@ class Registry:
         """
         answer = request(self, "GET", f"{_subject_path(subject)}/versions/latest")
         return _integer_field(self, answer, "id"), _schema(self, answer)
+
+    def subjects(self, prefix: str) -> list[str]:
+        """The subjects whose names begin with a text. Raises RegistryError."""
+        found = request(self, "GET", f"/subjects?{urlencode({'subjectPrefix': prefix})}", is_list=True)
+        return [name for name in map(str, found) if name.startswith(prefix)]
 
     def version(self, reference: Reference) -> Schema:
         """The schema that a reference names, from the cache if it was asked for before."""

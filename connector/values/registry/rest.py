@@ -44,8 +44,10 @@ class NotARegistryError(RegistryError):
         super().__init__(message if _REMEDY in message else f"{message}: {_REMEDY}")  # pickled with the remedy
 
 
-def request(registry: Registry, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The JSON object that the first address to answer has sent.
+def request(
+    registry: Registry, method: str, path: str, body: dict[str, Any] | None = None, *, is_list: bool = False
+) -> Any:
+    """The JSON object, or the array, that the first address to answer has sent.
 
     Raises:
         DecodeError: the registry has no such schema, subject or version.
@@ -54,7 +56,7 @@ def request(registry: Registry, method: str, path: str, body: dict[str, Any] | N
     where, status, content = _first_answer(registry, method, path, body)
     if status == 401 and discard_token(registry):
         where, status, content = _first_answer(registry, method, path, body)
-    return _checked(where, status, content)
+    return _checked(where, status, content, list if is_list else dict)
 
 
 def _first_answer(registry: Registry, method: str, path: str, body: dict[str, Any] | None) -> tuple[str, int, bytes]:
@@ -167,7 +169,7 @@ def _without_user(proxy: str) -> tuple[str, str]:
     return f"{scheme if found else 'http'}://{place}", unquote(user)
 
 
-def _checked(where: str, status: int, content: bytes) -> dict[str, Any]:
+def _checked(where: str, status: int, content: bytes, kind: type = dict) -> Any:
     if len(content) > _MAX_ANSWER_BYTES:
         raise RegistryError(f"{where} answered more than {_MAX_ANSWER_BYTES} bytes, more than a schema has.")
     try:
@@ -178,8 +180,12 @@ def _checked(where: str, status: int, content: bytes) -> dict[str, Any]:
         raise RegistryError(
             f"{where} denies access (HTTP {status}): check basic.auth.user.info or bearer.auth.token, and what this user may read."
         )
-    if not isinstance(answer, dict):
-        raise NotARegistryError(f"{where} answered HTTP {status} without a JSON object")
+    if status < 300 and isinstance(answer, kind):
+        return answer
+    if not isinstance(answer, dict) or status < 300:
+        raise NotARegistryError(
+            f"{where} answered HTTP {status} without a JSON {'object' if kind is dict else 'array'}"
+        )
     message = (
         f"{str(answer.get('message', 'no reason given'))[:500]} (HTTP {status}, {answer.get('error_code', 'no code')})"
     )
@@ -187,9 +193,7 @@ def _checked(where: str, status: int, content: bytes) -> dict[str, Any]:
         raise DecodeError(f"the registry has no such schema: {message}")
     if status == 404:
         raise NotARegistryError(f"{where}: {message}")
-    if status >= 300:
-        raise RegistryError(f"{where}: {message}.")
-    return answer
+    raise RegistryError(f"{where}: {message}.")
 
 
 def _reason(error: Exception) -> str:

@@ -33,7 +33,7 @@ def subject_of(strategy: str, topic: str, column: Literal["key", "value"], *, re
     Raises:
         OptionError: the strategy is unknown, or needs the record's name.
     """
-    known = _known(strategy, column)
+    known = strategy_of(strategy, column)
     if known == "TopicNameStrategy":
         return f"{topic}-{column}"
     if record_name is None:
@@ -44,7 +44,8 @@ def subject_of(strategy: str, topic: str, column: Literal["key", "value"], *, re
     return record_name if known == "RecordNameStrategy" else f"{topic}-{record_name}"
 
 
-def _known(strategy: str, column: str) -> Strategy:
+def strategy_of(strategy: str, column: str) -> Strategy:
+    """The strategy of a name that a user gave. Raises OptionError for an unknown one."""
     short = strategy.strip().rpartition(".")[2].lower().replace("_", "").removesuffix("namestrategy")
     found = _STRATEGIES.get(short)
     if found is None:
