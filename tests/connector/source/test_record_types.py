@@ -21,7 +21,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message_factory import GetMessageClass
 
 from pykafka_wire import read_topic
-from pykafka_wire.errors import OptionError, SchemaError, ValueFormatError
+from pykafka_wire.errors import OptionError, SchemaError
 from tests.connector.source.test_typed_streams import TypedProcess, pinned
 from tests.connector.source.typed_topics import ID, NOTE, record
 
@@ -49,11 +49,8 @@ def read(kafka: Any, name: str, registry_url: str) -> Read:
     """The rows of the topic as Python values, and their columns' type."""
 
     def rows(**options: str) -> list[dict[str, Any]]:
-        found = read_topic(
-            kafka.bootstrap_servers,
-            name,
-            options={"schema.registry.url": registry_url, "valueFormat": "avro", **options},
-        ).read_all()
+        asked = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name, "valueFormat": "avro"}
+        found = read_topic({**asked, "schema.registry.url": registry_url, **options}).read_all()
         return list(found.to_pylist())
 
     return rows
