@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, topic_record_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -142,12 +142,20 @@ def test_the_guides_to_reading_and_writing(shown: Shown, topic: Any, outside: An
 
 
 def test_the_guide_to_typed_topics(shown: Shown, topic: Any, outside: Any, views: list[str]) -> None:
-    sql, stream, clicks, readings, diverted, pruned, pruned_sql, _, write = code("docs/typed-topics.md")
-    for name in ("orders", "clicks", "readings", "orders-eu"):
+    sql, stream, clicks, readings, several, diverted, pruned, pruned_sql, _, write = code("docs/typed-topics.md")
+    for name in ("orders", "clicks", "readings", "orders-eu", "payments"):
         topic(1, name=name)
     send_orders(outside, shown.registry_url, "orders", 4)
     outside.produce("clicks", [outside.Record(value=b'{"user": 7, "page": "/", "at": "2026-01-02T03:04:05Z"}')])
     outside.produce("readings", [outside.Record(value=struct.pack("<d", 21.5))])
+    confluent = SchemaRegistryClient({"url": shown.registry_url})
+    conf = {"subject.name.strategy": topic_record_subject_name_strategy}
+    for number, kind in enumerate(("Order", "Refund", "Other")):
+        fields = [{"name": "id", "type": "long"}]
+        schema = json.dumps({"type": "record", "name": kind, "namespace": "shop", "fields": fields})
+        context = SerializationContext("payments", MessageField.VALUE)
+        value = AvroSerializer(confluent, schema, conf=conf)({"id": number}, context)
+        outside.produce("payments", [outside.Record(value=value)])
     views += ["orders", "amounts", "orders_to_send"]
 
     assert sorted(map(tuple, shown.sql(sql))) == [("DE", 3.0), ("FR", 3.0)]
@@ -156,6 +164,8 @@ def test_the_guide_to_typed_topics(shown: Shown, topic: Any, outside: Any, views
     assert (click.value.user, click.value.page) == (7, "/")
     (reading,) = shown.python(readings)["readings"].collect()
     assert reading.value.celsius == 21.5
+    assert [tuple(row) for row in shown.python(several)["refunds"].collect()] == [(1,)]
+    assert shown.names["payments"].count() == 2
     assert [tuple(row.value) for row in shown.python(pruned)["amounts"].collect()] == [(i, 1.5) for i in range(4)]
     assert shown.sql(pruned_sql)[0][0] == 6.0
 

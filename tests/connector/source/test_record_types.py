@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import (
     Schema,
