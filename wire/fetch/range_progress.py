@@ -200,7 +200,9 @@ class RangeProgress:
         not_before: time before which it is not to be asked for again.
         stalled_since: when it began to give nothing, None while it moves.
         end_missing_since: since when its leader serves less than the range's end.
-        graces: how long each error code may go on to be met, counted anew when the range moves.
+        grace_periods: how long each error code may go on to be met, counted anew when the range moves.
+        failures: how many in a row.
+        at_end: whether the last response reached the end of the log; `reports_end`: and nobody was told yet.
         retried_offset: the offset of a batch that was corrupt and is being fetched once more.
         batch_size: of the last batches of the range; before there were any, of those that were read before it, None if unknown.
         read_ahead_bytes: a floor for what is asked for where later ranges are expected to begin with what is beyond the end.
@@ -221,8 +223,10 @@ class RangeProgress:
     not_before: float = 0.0
     stalled_since: float | None = None
     end_missing_since: float | None = None
-    graces: GracePeriods = field(default_factory=GracePeriods)
+    grace_periods: GracePeriods = field(default_factory=GracePeriods)
     failures: int = 0
+    at_end: bool = False
+    reports_end: bool = False
     retried_offset: int = -1
     batch_size: BatchSize | None = None
     read_ahead_bytes: int = 0
@@ -247,6 +251,10 @@ class RangeProgress:
             left = int(n_offsets * self.batch_size.bytes_per_offset) + n_more * self.batch_size.batch_bytes
         return max(self.min_bytes, min(max(left, self.read_ahead_bytes), max_bytes))
 
+    def stalled_s(self, now: float) -> float:
+        """For how many seconds it has given nothing."""
+        return 0.0 if self.stalled_since is None else now - self.stalled_since
+
     def advance(self, scan: BatchScan) -> None:
         """Moves the position over what was scanned, and with it every sign of trouble away."""
         if scan.n_bytes:
@@ -258,9 +266,33 @@ class RangeProgress:
         if scan.leader_epoch >= 0:
             self.last_epoch = scan.leader_epoch
         self.min_bytes = 0
+        self.at_end = False
+        self.recover()
+
+    def recover(self) -> None:
+        """Nothing is wrong with it any more."""
         self.stalled_since = self.end_missing_since = None
-        self.graces.clear()
+        self.grace_periods.clear()
         self.failures = 0
+
+    def stall(self, now: float) -> None:
+        """It gives nothing now."""
+        if self.stalled_since is None:
+            self.stalled_since = now
+
+    def serve_from(self, leader: tuple[int, int]) -> None:
+        """A response has come under this leader. A new one may trail for as long as the one before."""
+        if self.leader != leader:
+            self.leader, self.end_missing_since = leader, None
+
+    def leave_follower(self, until: float) -> None:
+        """Back to the leader, until then without a rack: the leader would name the same follower again."""
+        self.replica, self.leader_only_until = -1, until
+
+    def reach_end(self) -> None:
+        """The log ends at the position, for now."""
+        if not self.at_end:
+            self.at_end = self.reports_end = True
 
     def deliver(self, offset: int, leader_epoch: int) -> None:
         """Records up to `offset` are handed out; `leader_epoch` is that of the last batch, -1 if there was none."""
@@ -269,3 +301,12 @@ class RangeProgress:
     def rewind(self, offset: int) -> None:
         """Goes back to `offset`: what was fetched from there on is fetched once more."""
         self.position = offset
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedPartition:
+    """One partition of a request: for which range, from which offset, and the (leader, leader epoch) it was sent under."""
+
+    progress: RangeProgress
+    position: int
+    leader: tuple[int, int]

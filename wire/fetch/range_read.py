@@ -1,9 +1,10 @@
 """Reads bounded ranges of topic-partitions into columns, as fast as their leaders answer.
 
-Owns the Fetch requests of reads (https://kafka.apache.org/protocol#The_Messages_Fetch): which partitions are in a request,
-how much is asked for, and which response comes next. What a response means is
-:mod:`~pykafka_wire.wire.fetch.response_handler`'s to decide; sockets are :mod:`~pykafka_wire.wire.cluster.cluster`'s, and the
-inside of a batch :mod:`~pykafka_wire.wire.records.decode`'s.
+Owns Fetch requests (https://kafka.apache.org/protocol#The_Messages_Fetch): which partitions are in one, how much is asked for, and
+which response comes next. What a response means is decided in :mod:`~pykafka_wire.wire.fetch.response_handler`, positions are kept
+in :mod:`~pykafka_wire.wire.fetch.range_progress`, records are decoded by :mod:`~pykafka_wire.wire.fetch.fetched_records`; leaders
+and connections are :mod:`~pykafka_wire.wire.cluster.cluster`'s. A retry is followed in three files: `_receive` here gets the
+response, `ResponseHandler.on_response` decides, and `_act` here changes the range's progress.
 
 How a read goes: one Fetch per leader over all of its unfinished ranges; when its response is there, batch headers give
 the next positions, the next Fetch leaves, and only then is the response decoded, so that broker and network work
@@ -14,22 +15,59 @@ short-lived reader would only fill the broker's session cache (KIP-227).
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, NoReturn
 
-from pykafka_wire.wire.cluster.cluster import BrokerReadiness, Cluster, Deadline
-from pykafka_wire.wire.connection.connection import first_to_arrive
-from pykafka_wire.wire.errors import BrokerError, NoBrokerAvailableError, ProtocolError, TransportError, broker_error
+from pykafka_wire.wire.backoff import Backoff
+from pykafka_wire.wire.cluster.admin import EARLIEST, LATEST, list_offsets, offsets_for_leader_epoch
+from pykafka_wire.wire.cluster.cluster import CHECK_S, BrokerReadiness, Cluster, Deadline
+from pykafka_wire.wire.cluster.describe import open_transactions
+from pykafka_wire.wire.connection.connection import ResponseFuture, first_to_arrive
+from pykafka_wire.wire.deadline import WorkingClock
+from pykafka_wire.wire.errors import (
+    BrokerError,
+    NoBrokerAvailableError,
+    OffsetOutOfRangeError,
+    ProtocolError,
+    TopicRecreatedError,
+    TransportError,
+    WireError,
+    broker_error,
+)
 from pykafka_wire.wire.fetch.batch_cache import BatchCache
-from pykafka_wire.wire.fetch.fetch_errors import recreated_error
 from pykafka_wire.wire.fetch.fetched_records import Chunk, ChunkDecoder, FetchCounters, FetchedRecords
-from pykafka_wire.wire.fetch.range_progress import RangeProgress, scan_batches
-from pykafka_wire.wire.fetch.response_handler import TOPIC_ID_VERSION, RequestedPartition, ResponseHandler, SentFetch
-from pykafka_wire.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from pykafka_wire.wire.fetch.range_progress import RangeProgress, RequestedPartition, scan_batches
+from pykafka_wire.wire.fetch.response_handler import (
+    FOLLOWER_WAIT_S,
+    EndMissing,
+    Enlarged,
+    Failed,
+    LeftFollower,
+    Outcome,
+    Received,
+    Redirected,
+    ResponseHandler,
+    Retried,
+    Waiting,
+    log_end_error,
+    no_progress,
+    throttled_error,
+)
+from pykafka_wire.wire.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from pykafka_wire.wire.records.decode import Columns
-from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition
+from pykafka_wire.wire.topic_partitions import ZERO_UUID, OffsetRange, TopicPartition, topic_id_text
+
+logger = logging.getLogger(__name__)
 
 #: Most bytes of one response and of one partition in it. A response is received as a whole, so this is also the unit of
 #: memory: about two responses per leader are held. A partition of large records may fill a response
@@ -40,15 +78,21 @@ DEFAULT_MAX_PARTITION_BYTES: Final = 4 * 1024 * 1024
 #: follower has left the in-sync replicas. Leaders look for such followers every half of replica.lag.time.max.ms (30 s by
 #: default), so it takes up to 1.5 times that, 45 s, and the controller has to agree.
 DEFAULT_END_WAIT_MS: Final = 60_000
-
-
 #: A partition with nothing to give holds its response back for this long, and so that of others: they share a request
-#: only with partitions in the same plight, since any byte ends the wait (fetch.min.bytes is 1).
+#: only with partitions that have nothing either, since any byte ends the wait (fetch.min.bytes is 1).
 _MAX_WAIT_MS: Final = 100
 #: How long to wait for a response about leaders while partitions whose leaders are known could be read.
 _LEADER_WAIT_MS: Final = 1_000
 #: A connection of its own: metadata and commits must not wait behind a response of megabytes.
 _PURPOSE: Final = "fetch"
+#: Before a partition that had nothing to give is asked again. Brokers hold such a response back anyway; this keeps one that
+#: does not from being asked without end.
+_MIN_PAUSE_S: Final = 0.005
+#: How long the leader serves a range itself after a follower failed it. By then a leader has dropped a follower that
+#: trails from the in-sync replicas (1.5 times replica.lag.time.max.ms, which is 30 s by default), and names it no more.
+_LEADER_ONLY_S: Final = 45.0
+#: The first version that names topics by id (KIP-516).
+_TOPIC_ID_VERSION: Final = 13
 #: The first version with last_fetched_epoch (KIP-595).
 _LAST_EPOCH_VERSION: Final = 12
 #: Four batches of Java's default batch.size are a large enough sample; the first batch is complete whatever its size (KIP-74).
@@ -96,30 +140,59 @@ def fetch_ranges(
         CorruptBatchError: a batch was bad twice in a row.
         RecordTooLargeError: one batch is larger than :data:`~pykafka_wire.wire.fetch.response_handler.MAX_BATCH_BYTES`.
         DeadlineExceededError: no progress; chained to the last cause.
-        BrokerError: the broker refused, without hope of better.
+        BrokerError: the broker refused it, and another try would not help.
     """
     settings = cluster.settings
-    handler = ResponseHandler(
-        cluster,
-        read_committed=(isolation_level or settings.isolation_level) == "read_committed",
-        deadline_ms=deadline_ms,
-        end_wait_ms=min(end_wait_ms, deadline_ms),
-        counters=counters if counters is not None else FetchCounters(),
-        cache=cache,
-    )
-    return RangeRead(
+    read = RangeRead(
         cluster,
         ranges,
         columns=columns,
+        read_committed=(isolation_level or settings.isolation_level) == "read_committed",
         max_bytes=max_bytes or settings.fetch_max_bytes or DEFAULT_MAX_BYTES,
         max_partition_bytes=max_partition_bytes or settings.max_partition_fetch_bytes,
-        handler=handler,
+        deadline_ms=deadline_ms,
+        end_wait_ms=min(end_wait_ms, deadline_ms),
+        counters=counters,
         cache=cache,
-    ).run()
+    )
+    return read.run()
+
+
+@dataclass(frozen=True, slots=True)
+class SentFetch:
+    """A Fetch without a response yet.
+
+    Attributes:
+        expires_at: when its response has to begin, or to be complete once it `has_begun`; on the read's clock.
+        by_partition: finds what was requested by (topic name or id, partition).
+    """
+
+    pending: ResponseFuture[FetchResponse]
+    node: int
+    expires_at: float
+    requested: Sequence[RequestedPartition]
+    by_partition: Mapping[tuple[str | uuid.UUID, int], RequestedPartition]
+    has_begun: bool = False
+
+    def partition_responses(self, response: FetchResponse) -> Iterator[tuple[RequestedPartition, PartitionData]]:
+        """What was requested that a response is about, with what it says; nothing of what was not asked for."""
+        by_id = self.pending.version >= _TOPIC_ID_VERSION
+        for topic in response.responses:
+            for data in topic.partitions:
+                requested = self.by_partition.get((topic.topic_id if by_id else topic.topic, data.partition_index))
+                if requested is not None:
+                    yield requested, data
 
 
 class RangeRead:
-    """The state of one call of :func:`fetch_ranges`; a consumer's read without end builds on it."""
+    """The state of one call of :func:`fetch_ranges`, or of a read without an end (``end_wait_ms`` is None), which
+    :mod:`~pykafka_wire.wire.fetch.continuous_fetch` has.
+
+    Attributes:
+        clock: the time that the read has worked; it does not run while the caller works between chunks.
+        decoder: decodes what :meth:`step` brings.
+        unfinished: the ranges that have not reached their end.
+    """
 
     def __init__(
         self,
@@ -127,69 +200,85 @@ class RangeRead:
         ranges: Sequence[OffsetRange],
         *,
         columns: Columns,
+        read_committed: bool,
         max_bytes: int,
         max_partition_bytes: int | None,
-        handler: ResponseHandler,
+        deadline_ms: int,
+        end_wait_ms: int | None,
+        counters: FetchCounters | None = None,
         cache: BatchCache | None = None,
         purpose: str = _PURPOSE,
     ) -> None:
         self._cluster = cluster
         self._settings = cluster.settings
         self._purpose = purpose
-        self._opener = BrokerReadiness(cluster, purpose)
-        self._handler = handler
+        self._readiness = BrokerReadiness(cluster, purpose)
+        self._backoff = Backoff(cluster.settings)
+        self._handler = ResponseHandler(
+            read_committed=read_committed,
+            deadline_s=deadline_ms / 1000,
+            end_wait_s=None if end_wait_ms is None else end_wait_ms / 1000,
+        )
         self._cache = cache
-        self._clock = handler.clock
-        self._counters = handler.counters
-        self._decoder = ChunkDecoder(
+        self._counters = counters if counters is not None else FetchCounters()
+        self._max_partition_bytes = max_partition_bytes
+        #: The id of each topic that was checked, without those that a response has contradicted since.
+        self._topic_ids: dict[str, uuid.UUID] = {}
+        #: By node id: a broker gets its next request when it has responded to the one before.
+        self._in_flight: dict[int, SentFetch] = {}
+        self._n_served = 0
+        self.clock = WorkingClock()
+        #: When any range moved last.
+        self._moved_at = self.clock.now()
+        self.decoder = ChunkDecoder(
             ranges,
             columns,
-            read_committed=handler.read_committed,
+            read_committed=read_committed,
             check_crc=cluster.settings.check_crcs,
             max_bytes=max_bytes,
-            counters=handler.counters,
+            counters=self._counters,
         )
-        self._max_partition_bytes = max_partition_bytes
-        self._unfinished = [
+        self.unfinished = [
             progress
             for progress in (RangeProgress(index, range_) for index, range_ in enumerate(ranges))
             if not progress.finished
         ]
-        #: By node id: a broker gets its next request when it has answered the one before.
-        self._in_flight: dict[int, SentFetch] = {}
-        #: Node id -> when it reads requests again, on the monotonic clock: throttling goes on while the caller works.
-        self._throttled_until: dict[int, float] = {}
 
     def run(self) -> Iterator[FetchedRecords]:
         cached = self._take_cached()
         if cached.parts:
             yield from self._hand_out(cached)
         del cached
-        while self._unfinished:
-            self._send()
-            if not self._in_flight:
-                self._sleep()
-                continue
-            answered = self._next_response()
-            if answered is None:
-                continue
-            chunk = self._receive(answered)
-            del answered  # its response is a view of the whole frame, as the chunk's parts are
-            yield from self._hand_out(chunk)
+        while self.unfinished:
+            # Whatever refers to a chunk refers to its whole response, which must not stay while the next one comes in.
+            yield from self._hand_out(self.step())
+
+    def step(self, deadline: Deadline | None = None) -> Chunk:
+        """Asks for what may be asked for, and waits for one response, for the end of a pause, or until `deadline`. The ranges have
+        moved over what it returns, which the caller decodes."""
+        self.send()
+        if not self._in_flight:
+            pause_s = max(0.001, min(progress.not_before for progress in self.unfinished) - self.clock.now())
+            time.sleep(pause_s if deadline is None else min(pause_s, deadline.remaining_ms() / 1000))
+            return Chunk(node=-1)
+        sent = self._next_response(deadline)
+        return Chunk(node=-1) if sent is None else self._receive(sent)
 
     def _hand_out(self, chunk: Chunk) -> Iterator[FetchedRecords]:
         """The records of a chunk; what comes after them is asked for before they are decoded."""
-        self._unfinished = [progress for progress in self._unfinished if not progress.finished]
-        self._send()
+        self.unfinished = [progress for progress in self.unfinished if not progress.finished]
+        if not chunk.parts:
+            return
+        self.send()
         ranges = [part.progress for part in chunk.parts]
-        for fetched in self._decoder.decode(chunk):
-            self._clock.pause()
+        for fetched in self.decoder.decode(chunk):
+            self.clock.pause()
             yield fetched
-            self._clock.resume()
+            self.clock.resume()
             del fetched
         # A range whose batch was corrupt is to be fetched again.
-        known = set(self._unfinished)
-        self._unfinished += [each for each in ranges if not each.finished and each not in known]
+        known = set(self.unfinished)
+        self.unfinished += [each for each in ranges if not each.finished and each not in known]
 
     def _take_cached(self) -> Chunk:
         """What earlier reads have left of the ranges, whose positions move over it; and how much to ask for, as far as that is
@@ -197,7 +286,7 @@ class RangeRead:
         chunk = Chunk(node=-1)
         if self._cache is None:
             return chunk
-        for progress in self._unfinished:
+        for progress in self.unfinished:
             progress.batch_size = self._cache.size_of(progress.topic_partition)
             found = self._cache.take(progress.range, read_committed=self._handler.read_committed)
             if found is not None:
@@ -206,20 +295,20 @@ class RangeRead:
                 progress.leader = found.leader
                 chunk.add(progress, found.records, found.scan, position)
                 if found.is_next:
-                    progress.read_ahead_bytes = self._cache.read_ahead_bytes(len(self._unfinished))
-        self._unfinished = left = [progress for progress in self._unfinished if not progress.finished]
+                    progress.read_ahead_bytes = self._cache.read_ahead_bytes(len(self.unfinished))
+        self.unfinished = left = [progress for progress in self.unfinished if not progress.finished]
         if left and all(progress.batch_size is not None for progress in left):
-            self._decoder.fit(sum(progress.wanted_bytes(DEFAULT_MAX_BYTES) for progress in left))
+            self.decoder.fit(sum(progress.wanted_bytes(DEFAULT_MAX_BYTES) for progress in left))
         return chunk
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
-    def _send(self) -> None:
+    def send(self) -> None:
         """Sends a Fetch to every node that has none in flight and ranges ready to be asked for."""
-        now = self._clock.now()
+        now = self.clock.now()
         by_node: dict[int, dict[TopicPartition, RequestedPartition]] = {}
         due = sorted(
-            (progress for progress in self._unfinished if progress.not_before <= now),
+            (progress for progress in self.unfinished if progress.not_before <= now),
             key=lambda progress: progress.last_served,
         )
         # All at once: a partition without a leader delays no other one.
@@ -234,7 +323,7 @@ class RangeRead:
             except (TransportError, BrokerError) as error:
                 if isinstance(error, NoBrokerAvailableError) and not self._counters.n_responses:
                     raise  # the cluster has had its time: a wrong address is to be known within seconds
-                self._handler.retry_later(progress, error)
+                self._retry(progress, error)
                 continue
             leader = lookup.leaders[progress.topic_partition]
             # A follower serves until its time is up or the leader changes; then the leader is asked again (KIP-392).
@@ -254,43 +343,49 @@ class RangeRead:
 
     def _is_throttled(self, node: int, progress: RangeProgress) -> bool:
         """Whether a broker reads no request for now (KIP-219). To send one would wait for that, and hold up other brokers."""
-        left_s = self._throttled_until.get(node, 0.0) - time.monotonic()
-        pause_s = min(left_s, self._handler.time_left_s)
+        pause_s = min(self._readiness.throttled_s(node), self._time_left_s)
         if pause_s <= 0:
             return False
-        progress.not_before = self._clock.now() + pause_s
+        progress.not_before = self.clock.now() + pause_s
         return True
 
     def _check_topic_id(self, progress: RangeProgress) -> None:
         """Raises TopicRecreatedError when the topic of this name is not the one that the range was planned on."""
         topic = progress.range.topic
         expected = progress.range.topic_id
-        found = self._handler.topic_ids.get(topic)
+        found = self._topic_ids.get(topic)
         if found is None:
             found = self._cluster.metadata.topic_id(topic)
             if found != expected != ZERO_UUID:
                 # What the cluster remembers may be older than the range.
                 self._cluster.metadata.invalidate(topic)
                 found = self._cluster.metadata.topic_id(topic)
-            self._handler.topic_ids[topic] = found
+            self._topic_ids[topic] = found
         if found != expected and ZERO_UUID not in (found, expected):
-            raise recreated_error(progress.range, progress.position, found)
+            raise TopicRecreatedError(
+                f"the range {progress.range} belongs to an earlier topic of the same name",
+                topic=topic,
+                partition=progress.range.partition,
+                offset=progress.position,
+                expected_id=topic_id_text(expected),
+                found_id=topic_id_text(found),
+            )
 
     def _send_to(self, node: int, batch: list[RequestedPartition]) -> None:
         """Sends one Fetch over all of `batch`, in its order: the broker fills a response in the order of the request."""
         try:
-            if not self._opener.ready(node):
-                self._handler.wait_for_connection(node, batch)
+            if not self._readiness.ready(node):
+                self._wait_for_connection(node, batch)
                 return
             request, by_partition = self._request(node, batch)
             goes_by_id = all(topic.topic_id != ZERO_UUID for topic in request.topics)
             pending = self._cluster.send(
-                node, request, purpose=self._purpose, version_cap=None if goes_by_id else TOPIC_ID_VERSION - 1
+                node, request, purpose=self._purpose, version_cap=None if goes_by_id else _TOPIC_ID_VERSION - 1
             )
         except TransportError as error:
-            self._handler.request_failed(node, batch, error)
+            self._on_no_response(node, batch, error)
             return
-        expires_at = self._clock.now() + (self._settings.request_timeout_ms + request.max_wait_ms) / 1000
+        expires_at = self.clock.now() + (self._settings.request_timeout_ms + request.max_wait_ms) / 1000
         self._in_flight[node] = SentFetch(pending, node, expires_at, batch, by_partition)
 
     def _request(
@@ -299,13 +394,13 @@ class RangeRead:
         """A Fetch over `batch`, and what it asks for by (topic name or id, partition)."""
         topics: dict[str, FetchTopic] = {}
         by_partition: dict[tuple[str | uuid.UUID, int], RequestedPartition] = {}
-        max_bytes = self._decoder.max_bytes
-        most = max_bytes if self._decoder.has_large_records else DEFAULT_MAX_PARTITION_BYTES
+        max_bytes = self.decoder.max_bytes
+        most = max_bytes if self.decoder.has_large_records else DEFAULT_MAX_PARTITION_BYTES
         max_partition_bytes = min(max_bytes, self._max_partition_bytes or most)
         for requested in batch:
             progress = requested.progress
             topic_name, partition = progress.topic_partition
-            topic_id = self._handler.topic_ids[topic_name]
+            topic_id = self._topic_ids[topic_name]
             topic = topics.get(topic_name)
             if topic is None:
                 topic = topics[topic_name] = FetchTopic(topic=topic_name, topic_id=topic_id, partitions=[])
@@ -340,25 +435,20 @@ class RangeRead:
 
     def _wait_ms(self, batch: list[RequestedPartition]) -> int:
         """How long the broker may wait for records where it has none of those asked for."""
-        return min(_MAX_WAIT_MS, self._settings.fetch_max_wait_ms)
+        if self._handler.end_wait_s is not None:
+            return min(_MAX_WAIT_MS, self._settings.fetch_max_wait_ms)
+        # Whether a partition has records must be known at once; only when all are at their ends may the broker wait.
+        return self._settings.fetch_max_wait_ms if all(requested.progress.at_end for requested in batch) else 0
 
     def _rack_id(self, batch: list[RequestedPartition]) -> str:
         """Our rack, for which a leader may name a follower; none while a range of the request is to be the leader's."""
-        now = self._clock.now()
-        return (
-            self._settings.client_rack
-            if all(now >= requested.progress.leader_only_until for requested in batch)
-            else ""
-        )
+        now = self.clock.now()
+        may_redirect = all(now >= requested.progress.leader_only_until for requested in batch)
+        return self._settings.client_rack if may_redirect else ""
 
     def _leader_deadline(self) -> Deadline | None:
         """The cluster's own deadline at first; later a short one, so that one partition's election holds up no other."""
         return Deadline.after_ms(_LEADER_WAIT_MS) if self._counters.n_responses else None
-
-    def _sleep(self) -> None:
-        """Waits until the first range may be asked for again."""
-        until = min(progress.not_before for progress in self._unfinished)
-        time.sleep(max(0.0, until - self._clock.now()))
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
@@ -369,14 +459,14 @@ class RangeRead:
             in_flight = sorted(self._in_flight.values(), key=lambda sent: sent.expires_at)
             for sent in in_flight:
                 # Checked first: a broker that does not answer must not be hidden by others that always do.
-                if self._clock.now() >= sent.expires_at and (sent.has_begun or not sent.pending.arrived):
+                if self.clock.now() >= sent.expires_at and (sent.has_begun or not sent.pending.arrived):
                     return sent
-            until = self._clock.deadline(in_flight[0].expires_at)
+            until = self.clock.deadline(in_flight[0].expires_at)
             if deadline is not None:
                 until = until.at_most_ms(deadline.remaining_ms())
             retry_at = self._next_retry_at()
             if retry_at is not None:
-                until = until.at_most_ms((retry_at - self._clock.now()) * 1000)
+                until = until.at_most_ms((retry_at - self.clock.now()) * 1000)
             first = first_to_arrive([sent.pending for sent in in_flight], until)
             if not first.arrived:
                 return None
@@ -385,30 +475,254 @@ class RangeRead:
             if sent.pending.read_arrived():
                 return sent
             if not sent.has_begun:
-                self._in_flight[sent.node] = sent.begun(self._clock.now() + self._settings.request_timeout_ms / 1000)
+                expires_at = self.clock.now() + self._settings.request_timeout_ms / 1000
+                self._in_flight[sent.node] = replace(sent, expires_at=expires_at, has_begun=True)
             if until.expired:
                 return None
 
     def _next_retry_at(self) -> float | None:
         """When the first of the ranges that pause may be asked for again, on the read's clock; None if none pauses."""
-        now = self._clock.now()
-        return min((p.not_before for p in self._unfinished if p.not_before > now), default=None)
+        now = self.clock.now()
+        return min((p.not_before for p in self.unfinished if p.not_before > now), default=None)
 
     def _receive(self, sent: SentFetch) -> Chunk:
         """Moves the ranges of a request over what its response holds."""
         node = sent.node
         del self._in_flight[node]
         try:
-            response = sent.pending.result(self._clock.deadline(sent.expires_at))
+            response = sent.pending.result(self.clock.deadline(sent.expires_at))
             self._counters.n_responses += 1
             if response.error_code:
                 raise broker_error(response.error_code, broker=node, api="Fetch", version=sent.pending.version)
         except (TransportError, ProtocolError, BrokerError) as error:
-            self._handler.request_failed(node, sent.requested, error)
+            self._on_no_response(node, sent.requested, error)
             return Chunk(node)
-        if response.throttle_time_ms > 0:
-            self._throttled_until[node] = time.monotonic() + response.throttle_time_ms / 1000
-        return self._handler.handle(sent, response)
+        self._readiness.throttle(node, response.throttle_time_ms)
+        chunk = Chunk(node)
+        endpoints = {endpoint.node_id: (endpoint.host, endpoint.port) for endpoint in response.node_endpoints}
+        left_out = {id(requested): requested.progress for requested in sent.requested}
+        for requested, data in sent.partition_responses(response):
+            left_out.pop(id(requested), None)
+            progress = requested.progress
+            if progress.position != requested.position:
+                continue  # it was left meanwhile: a corrupt batch is being fetched again
+            if not data.error_code and data.diverging_epoch.end_offset < 0:
+                progress.serve_from(requested.leader)
+            outcome = self._handler.on_response(
+                requested,
+                data,
+                is_first=sent.requested[0] is requested,
+                node=node,
+                version=sent.pending.version,
+                now=self.clock.now(),
+            )
+            self._act(requested, data, outcome, chunk, endpoints)
+        for progress in left_out.values():
+            self._back_off(progress)  # a throttled broker leaves all out; none may be asked again at once
+        if self._time_left_s <= 0:
+            cause = throttled_error(node) if response.throttle_time_ms else None
+            progress = sent.requested[0].progress
+            since = self._moved_at if progress.stalled_since is None else progress.stalled_since
+            self._fail(no_progress(progress, self.clock.now() - since, cause))
+        return chunk
+
+    @property
+    def _time_left_s(self) -> float:
+        """How long no range at all may make progress from now on."""
+        return self._moved_at + self._handler.deadline_s - self.clock.now()
+
+    # --- what responses mean ----------------------------------------------------------------------------------------
+
+    def _act(
+        self,
+        requested: RequestedPartition,
+        data: PartitionData,
+        outcome: Outcome,
+        chunk: Chunk,
+        endpoints: Mapping[int, tuple[str, int]],
+    ) -> None:
+        """Does what a response means for one range."""
+        progress, now = requested.progress, self.clock.now()
+        match outcome:
+            case Received():
+                self._advance(requested, outcome, chunk)
+            case Enlarged(needed_bytes) if progress.min_bytes < needed_bytes:
+                progress.min_bytes = needed_bytes
+                self._counters.n_retries += 1
+            case Enlarged():  # what was asked for was not given
+                self._back_off(progress)
+            case Redirected(replica):
+                logger.debug("%s: broker %d names follower %d", progress.topic_partition, chunk.node, replica)
+                progress.replica = replica
+                progress.replica_until = now + max(self._settings.metadata_max_age_ms / 1000, FOLLOWER_WAIT_S)
+            case Waiting(at_end):
+                progress.not_before = now + _MIN_PAUSE_S
+                if at_end:
+                    progress.reach_end()
+                if self._handler.end_wait_s is None:
+                    progress.recover()
+                    self._moved_at = now
+                    return
+                progress.stall(now)
+                if at_end is False:
+                    progress.end_missing_since = None
+                elif at_end and progress.end_missing_since is None:
+                    progress.end_missing_since = now
+            case LeftFollower(reason):
+                self._leave_follower(progress, reason)
+                self._back_off(progress)
+            case Retried(error, find_leader, check_topic):
+                if check_topic:
+                    self._topic_ids.pop(progress.topic_partition.topic, None)
+                if find_leader:
+                    hint = data.current_leader.leader_id, data.current_leader.leader_epoch
+                    if self._cluster.metadata.redirect(
+                        progress.topic_partition,
+                        chunk.node,
+                        epoch=requested.leader[1],
+                        hint=hint,
+                        endpoint=endpoints.get(hint[0]),
+                    ):
+                        self._counters.n_retries += 1  # at once: another leader is known
+                        return
+                elif progress.failures:
+                    # A broker that is cut off never learns that another one leads.
+                    self._cluster.metadata.invalidate(progress.topic_partition)
+                self._retry(progress, error)
+            case EndMissing(waited_s):
+                self._on_missing_end(requested, data, waited_s, node=chunk.node)
+            case Failed():
+                self._fail(outcome)
+
+    def _advance(self, requested: RequestedPartition, received: Received, chunk: Chunk) -> None:
+        """Moves a range over its batches and puts them up for decoding."""
+        progress, records, scan = requested.progress, received.records, received.scan
+        progress.advance(scan)
+        if received.at_end:
+            progress.reach_end()
+        self._n_served += 1
+        progress.last_served = self._n_served
+        self._moved_at = self.clock.now()
+        chunk.add(progress, records, scan, requested.position, received.aborted)
+        if self._cache is None:
+            return
+        if progress.batch_size is not None:
+            self._cache.record_size(progress.topic_partition, progress.batch_size)
+        # Which of the aborted transactions a later range would have to skip is not known here.
+        if progress.finished and not received.aborted:
+            is_beyond = scan.next_offset > progress.range.end_offset and scan.batch_starts
+            beyond = scan.batch_starts[-1] if is_beyond else scan.n_bytes
+            self._cache.keep(
+                progress.range,
+                requested.leader,
+                read_committed=self._handler.read_committed,
+                records=records[beyond:],
+            )
+
+    def _on_no_response(self, node: int, batch: Sequence[RequestedPartition], error: WireError) -> None:
+        """A request failed: asks who leads now, and tries again after a pause."""
+        logger.debug("broker %d: no response to Fetch: %s", node, error)
+        for requested in batch:
+            if node != requested.leader[0]:
+                self._leave_follower(requested.progress, "cannot be reached")
+            self._cluster.metadata.invalidate(requested.progress.topic_partition)
+            self._retry(requested.progress, error)
+
+    def _wait_for_connection(self, node: int, batch: Sequence[RequestedPartition]) -> None:
+        """A connection to `node` is still being opened: its ranges are asked for a little later."""
+        now = self.clock.now()
+        for requested in batch:
+            progress = requested.progress
+            progress.stall(now)
+            if progress.stalled_s(now) > self._handler.deadline_s:
+                cause = TransportError("the broker does not answer the handshake", broker=node)
+                self._fail(no_progress(progress, progress.stalled_s(now), cause))
+            progress.not_before = now + CHECK_S
+
+    def _on_missing_end(
+        self, requested: RequestedPartition, data: PartitionData, waited_s: float, *, node: int
+    ) -> None:
+        """Fails for a range's end that is above what the leader serves, unless another leader is known by now."""
+        progress, tp = requested.progress, requested.progress.topic_partition
+        log_end = log_end_offset(self._cluster, tp, requested.leader[1], self._request_deadline())
+        if self._cluster.metadata.leader(tp) != requested.leader:
+            self._back_off(progress)  # the new one has the whole wait to come level
+            return
+        read_committed = self._handler.read_committed
+        is_open = read_committed and data.last_stable_offset < data.high_watermark
+        raise log_end_error(
+            progress,
+            data,
+            read_committed=read_committed,
+            node=node,
+            waited_s=waited_s,
+            log_end_offset=log_end,
+            open_transactions=open_transactions(self._cluster, [tp], deadline=self._request_deadline())
+            if is_open
+            else (),
+        )
+
+    def _leave_follower(self, progress: RangeProgress, reason: str) -> None:
+        logger.debug("%s: follower %d %s, back to the leader", progress.topic_partition, progress.replica, reason)
+        progress.leave_follower(self.clock.now() + _LEADER_ONLY_S)
+
+    def _retry(self, progress: RangeProgress, error: WireError) -> None:
+        """Puts a range off for a while, or raises when no other try is due."""
+        now = self.clock.now()
+        if error.retriable or isinstance(error, ProtocolError):
+            progress.stall(now)
+        # A grace period begins when the code is first met: a broker that was away for longer may say it once when it is back.
+        in_grace = not isinstance(error, BrokerError) or progress.grace_periods.allow(error.code, now)
+        outcome = self._handler.on_failure(progress, error, in_grace=in_grace, now=now)
+        if isinstance(outcome, Failed):
+            self._fail(outcome)
+        self._back_off(progress)
+
+    def _back_off(self, progress: RangeProgress) -> None:
+        progress.failures += 1
+        self._counters.n_retries += 1
+        progress.not_before = self.clock.now() + self._backoff.delay_ms(progress.failures) / 1000
+
+    def _fail(self, failed: Failed) -> NoReturn:
+        if isinstance(failed.error, OffsetOutOfRangeError):
+            _add_log_bounds(failed.error, self._cluster, self._request_deadline())
+        if failed.cause is None:
+            raise failed.error
+        raise failed.error from failed.cause
+
+    def _request_deadline(self) -> Deadline:
+        return Deadline.after_ms(self._settings.request_timeout_ms)
+
+
+def log_end_offset(cluster: Cluster, tp: TopicPartition, leader_epoch: int, deadline: Deadline) -> int | None:
+    """Where the log of the leader of `leader_epoch` ends, above the high watermark, too; None if that is unknown.
+
+    A leader answers OffsetForLeaderEpoch for its own epoch with its log's end (KIP-320). ListOffsets and Fetch tell no more
+    than the high watermark.
+    """
+    if leader_epoch < 0:  # brokers before Kafka 2.4, whose metadata name no epochs that count
+        return None
+    try:
+        epoch, end_offset = offsets_for_leader_epoch(cluster, {tp: leader_epoch}, deadline=deadline)[tp]
+    except WireError as failure:
+        logger.debug("%s: the end of its leader's log is unknown: %s", tp, failure)
+        return None
+    return end_offset if epoch == leader_epoch and end_offset >= 0 else None
+
+
+def _add_log_bounds(error: OffsetOutOfRangeError, cluster: Cluster, deadline: Deadline) -> None:
+    """Add the log's present bounds, which a response that carries this error code leaves out."""
+    assert error.topic is not None and error.partition is not None
+    tp = TopicPartition(error.topic, error.partition)
+    try:
+        error.log_start_offset = list_offsets(cluster, {tp: EARLIEST}, deadline=deadline)[tp].offset
+        error.log_end_offset = list_offsets(cluster, {tp: LATEST}, deadline=deadline)[tp].offset
+    except WireError as failure:  # the error at hand says more than this one
+        logger.debug("%s: the log's bounds are unknown: %s", tp, failure)
+        return
+    error.message += (
+        f" The log holds the offsets from {error.log_start_offset} up to, but not including, {error.log_end_offset}."
+    )
 
 
 class Sample(NamedTuple):
@@ -460,7 +774,7 @@ def sample_batches(
 
     by_id = ZERO_UUID not in names
     samples = cluster.by_leader(
-        starts, build, results, deadline=deadline, version_cap=None if by_id else TOPIC_ID_VERSION - 1
+        starts, build, results, deadline=deadline, version_cap=None if by_id else _TOPIC_ID_VERSION - 1
     )
     return {tp.topic: sample for tp, sample in samples.items() if sample.n_offsets > 0}
 
