@@ -1,0 +1,191 @@
+"""What the response to a Fetch means for a range: every row of the table in the module, without a broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykafka_wire.wire.errors import (
+    BrokerError,
+    DeadlineExceededError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    ProtocolError,
+    RecordTooLargeError,
+    TransportError,
+    UnknownTopicError,
+    broker_error,
+)
+from pykafka_wire.wire.fetch.range_progress import RangeProgress, RequestedPartition
+from pykafka_wire.wire.fetch.response_handler import (
+    MAX_BATCH_BYTES,
+    EndMissing,
+    Enlarged,
+    Failed,
+    LeftFollower,
+    Outcome,
+    Received,
+    Redirected,
+    ResponseHandler,
+    Retried,
+    Skipped,
+    Waiting,
+)
+from pykafka_wire.wire.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from tests.wire.fake_fetch import N_RECORDS, batch_at, range_of
+
+LEADER, FOLLOWER = 1, 2
+BOUNDED = ResponseHandler(read_committed=False, deadline_s=100, end_wait_s=60)
+COMMITTED = ResponseHandler(read_committed=True, deadline_s=100, end_wait_s=60)
+ENDLESS = ResponseHandler(read_committed=False, deadline_s=100, end_wait_s=None)
+UNKNOWN_TOPIC, NOT_LEADER, OUT_OF_RANGE, CORRUPT, AUTHORIZATION, STORAGE = 3, 6, 1, 2, 29, 56
+INCONSISTENT_TOPIC_ID = 103
+
+
+def judged(
+    rules: ResponseHandler = BOUNDED,
+    *,
+    node: int = LEADER,
+    now: float = 0.0,
+    is_first: bool = True,
+    state: dict[str, Any] | None = None,
+    **fields: Any,
+) -> Outcome:
+    """What the response `fields` means for a range from 0 to ten that is in the `state`."""
+    progress = RangeProgress(0, range_of(0))
+    for name, value in (state or {}).items():
+        setattr(progress, name, value)
+    requested = RequestedPartition(progress, progress.position, (LEADER, 0))
+    data = PartitionData(**{"high_watermark": N_RECORDS, "last_stable_offset": N_RECORDS} | fields)
+    return rules.on_response(requested, data, is_first=is_first, node=node, version=12, now=now)
+
+
+def test_whole_batches_are_received_up_to_the_end_of_the_range() -> None:
+    records = memoryview(bytes(batch_at(0)) + bytes(batch_at(N_RECORDS)))
+    outcome = judged(records=records, high_watermark=20)
+    assert isinstance(outcome, Received)
+    assert (outcome.scan.next_offset, outcome.scan.n_bytes, outcome.at_end) == (N_RECORDS, len(batch_at(0)), False)
+    at_end = judged(records=batch_at(0))
+    assert isinstance(at_end, Received) and at_end.at_end
+
+
+def test_aborted_transactions_count_only_for_a_committed_read() -> None:
+    aborted = [AbortedTransaction(producer_id=7, first_offset=3)]
+    for rules, expected in ((COMMITTED, [(7, 3)]), (BOUNDED, [])):
+        outcome = judged(rules, records=batch_at(0), aborted_transactions=aborted)
+        assert isinstance(outcome, Received)
+        assert outcome.aborted == expected
+
+
+def test_less_than_one_batch_asks_for_more_unless_no_broker_accepts_such_a_batch() -> None:
+    batch = batch_at(0)
+    assert judged(records=batch[:40]) == Enlarged(len(batch))
+    huge = bytearray(batch)
+    huge[8:12] = MAX_BATCH_BYTES.to_bytes(4, "big")
+    outcome = judged(records=memoryview(huge)[:40])
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, RecordTooLargeError)
+
+
+def test_a_diverging_epoch_means_that_the_log_was_truncated() -> None:
+    outcome = judged(diverging_epoch=EpochEndOffset(epoch=2, end_offset=4))
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, LogTruncatedError)
+    assert (outcome.error.diverging_epoch, outcome.error.diverging_offset) == (2, 4)
+
+
+def test_a_leader_redirects_to_a_follower_unless_it_is_to_serve_the_range_itself() -> None:
+    assert judged(preferred_read_replica=FOLLOWER) == Redirected(FOLLOWER)
+    assert judged(preferred_read_replica=FOLLOWER, state={"leader_only_until": 5.0}) == Waiting(False)
+    assert judged(preferred_read_replica=FOLLOWER, node=FOLLOWER) == Waiting(None)
+
+
+def test_a_follower_without_records_is_left_after_a_second() -> None:
+    assert judged(node=FOLLOWER) == Waiting(None)
+    assert judged(node=FOLLOWER, now=0.9, state={"stalled_since": 0.0}) == Waiting(None)
+    assert judged(node=FOLLOWER, now=1.1, state={"stalled_since": 0.0}) == LeftFollower("has no records")
+
+
+def test_a_range_whose_room_was_taken_by_others_is_skipped() -> None:
+    assert judged(is_first=False) == Skipped()
+    assert judged(is_first=False, high_watermark=0) == Waiting(True)
+
+
+def test_an_end_that_stays_missing_is_reported_after_its_time() -> None:
+    waiting = {"stalled_since": 0.0, "end_missing_since": 0.0}
+    assert judged(high_watermark=0, now=60, state=waiting) == Waiting(True)
+    assert judged(high_watermark=0, now=61, state=waiting) == EndMissing(61)
+    assert judged(COMMITTED, last_stable_offset=0, now=61, state=waiting) == EndMissing(61)
+    assert judged(last_stable_offset=0, now=61, state=waiting) == Waiting(False)
+
+
+def test_a_range_that_gets_nothing_fails_after_its_time() -> None:
+    outcome = judged(now=101, state={"stalled_since": 0.0})
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, DeadlineExceededError)
+    assert "made no progress for 101 s" in str(outcome.error)
+
+
+def test_a_read_without_an_end_waits_for_ever() -> None:
+    state = {"stalled_since": 0.0, "end_missing_since": 0.0}
+    assert judged(ENDLESS, high_watermark=0, now=1_000, state=state) == Waiting(True)
+    assert judged(ENDLESS, now=1_000, state=state) == Waiting(False)
+
+
+@pytest.mark.parametrize("code", [OUT_OF_RANGE, UNKNOWN_TOPIC, AUTHORIZATION])
+def test_whatever_error_a_follower_has_its_leader_is_asked(code: int) -> None:
+    assert isinstance(judged(node=FOLLOWER, error_code=code), LeftFollower)
+
+
+@pytest.mark.parametrize(
+    ("code", "find_leader", "check_topic"),
+    [
+        (NOT_LEADER, True, False),
+        (UNKNOWN_TOPIC, True, True),
+        (INCONSISTENT_TOPIC_ID, True, True),
+        (STORAGE, True, False),
+        (CORRUPT, False, False),
+    ],
+)
+def test_a_code_says_what_is_looked_up_before_the_next_try(code: int, find_leader: bool, check_topic: bool) -> None:
+    outcome = judged(error_code=code)
+    assert isinstance(outcome, Retried)
+    assert (outcome.find_leader, outcome.check_topic) == (find_leader, check_topic)
+    assert (outcome.error.topic, outcome.error.partition, outcome.error.offset) == ("t", 0, 0)
+
+
+def test_what_another_try_cannot_change_fails() -> None:
+    out_of_range = judged(error_code=OUT_OF_RANGE)
+    assert isinstance(out_of_range, Failed)
+    assert isinstance(out_of_range.error, OffsetOutOfRangeError)
+    corrupt_twice = judged(error_code=CORRUPT, state={"failures": 1})
+    assert isinstance(corrupt_twice, Failed)
+    assert isinstance(corrupt_twice.error, BrokerError)
+
+
+def failed(error: Any, *, in_grace: bool = True, now: float = 0.0, **state: Any) -> Retried | Failed:
+    progress = RangeProgress(0, range_of(0))
+    for name, value in state.items():
+        setattr(progress, name, value)
+    return BOUNDED.on_failure(progress, error, in_grace=in_grace, now=now)
+
+
+def test_a_failure_is_retried_until_its_time_or_its_codes_grace_period_is_over() -> None:
+    broke = TransportError("the connection broke")
+    assert failed(broke) == Retried(broke)
+    assert failed(broke, now=100, stalled_since=0.0) == Retried(broke)
+    late = failed(broke, now=101, stalled_since=0.0)
+    assert isinstance(late, Failed)
+    assert (type(late.error), late.cause) == (DeadlineExceededError, broke)
+    unknown = broker_error(UNKNOWN_TOPIC)
+    assert isinstance(unknown, UnknownTopicError)
+    assert failed(unknown, in_grace=False) == Failed(unknown)
+
+
+def test_a_response_that_breaks_the_protocol_is_asked_for_once_more_and_a_refusal_is_not() -> None:
+    malformed, refused = ProtocolError("bytes too many"), broker_error(AUTHORIZATION)
+    assert failed(malformed) == Retried(malformed)
+    assert failed(malformed, failures=1) == Failed(malformed)
+    assert failed(refused) == Failed(refused)
+    assert (refused.topic, refused.partition, refused.offset) == ("t", 0, 0)
